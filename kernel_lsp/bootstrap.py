@@ -1,0 +1,61 @@
+"""Run one of our modules inside another interpreter, with nothing installed there.
+
+    PYTHON -B bootstrap.py '{"memory_bytes": …}' kernel_lsp.rewrite.engine [ARGS]
+
+The package is registered under its name without putting its parent folder on sys.path,
+because that folder is the server's site-packages and would shadow the project's own.
+Limits are set here, in the child and before any other code, rather than in a preexec_fn,
+which is not safe in a process with threads. Imports nothing of ours: it must run first.
+"""
+
+import ctypes
+import importlib.util
+import json
+import os
+import resource
+import runpy
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+RLIMITS = {
+    "memory_bytes": resource.RLIMIT_AS,
+    "cpu_seconds": resource.RLIMIT_CPU,
+    "file_bytes": resource.RLIMIT_FSIZE,
+    "processes": resource.RLIMIT_NPROC,
+}
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGKILL when the parent goes, so that kill -9 leaves no orphan."""
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent != os.getppid():  # it went between the two lines
+        os._exit(1)
+
+
+def apply_limits(limits: dict[str, int]) -> None:
+    for name, value in limits.items():
+        resource.setrlimit(RLIMITS[name], (value, value))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def register_package() -> None:
+    """Make ``import kernel_lsp`` work from this file's own folder."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
+    spec = importlib.util.spec_from_file_location(
+        "kernel_lsp", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None and spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["kernel_lsp"] = package
+    spec.loader.exec_module(package)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    apply_limits(json.loads(sys.argv[1]))
+    register_package()
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

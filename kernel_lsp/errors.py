@@ -1,0 +1,76 @@
+"""The tree of failures, and the one place where foreign exceptions become ours.
+
+    KernelLspError            every failure a user may read: `cause` and `remedy`
+    ├── ConfigError           a setting that cannot be used (the default is used instead)
+    ├── SkillError            a skill folder that breaks the format
+    ├── WorkloadError         a pragma, TOML file or get_inputs() that cannot be used
+    ├── CaptureError          the target could not be turned into a graph
+    ├── RewriteError          a skill failed while it rewrote a graph
+    ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
+    │   └── WorkerLost        a child process died or was killed; may be retried once
+    ├── ConsentRequired       workspace code would have to run and nobody allowed it
+    └── JournalError          the journal could not be opened or written
+
+A failed candidate is data (`EvalStatus`); a broken evaluator is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class KernelLspError(Exception):
+    """Base of every failure that reaches a user."""
+
+    def __init__(self, cause: str, remedy: str | None = None) -> None:
+        super().__init__(cause if remedy is None else f"{cause} ({remedy})")
+        self.cause = cause
+        self.remedy = remedy
+
+
+class ConfigError(KernelLspError):
+    """A setting that cannot be used."""
+
+
+class SkillError(KernelLspError):
+    """A skill folder that breaks the format."""
+
+
+class WorkloadError(KernelLspError):
+    """A workload that cannot be read or made."""
+
+
+class CaptureError(KernelLspError):
+    """The target could not be turned into a graph."""
+
+
+class RewriteError(KernelLspError):
+    """A skill failed while it rewrote a graph."""
+
+
+class EvaluationError(KernelLspError):
+    """The candidate could not be judged. (Judged and rejected is a result, not an error.)"""
+
+
+class WorkerLost(EvaluationError):
+    """A child process died or was killed; the request may be retried once."""
+
+
+class ConsentRequired(KernelLspError):
+    """Workspace code would have to run and nobody allowed it."""
+
+
+class JournalError(KernelLspError):
+    """The journal could not be opened or written."""
+
+
+@contextmanager
+def boundary(kind: type[KernelLspError], doing: str) -> Iterator[None]:
+    """Label whatever foreign exception escapes the block; our own pass through unchanged."""
+    try:
+        yield
+    except KernelLspError:
+        raise
+    except Exception as error:  # the one broad except: this *is* the boundary
+        raise kind(f"{doing}: {type(error).__name__}: {error}") from error

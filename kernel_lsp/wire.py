@@ -1,0 +1,121 @@
+"""Records to JSON and back, and newline-framed messages between our own processes.
+
+Standard library only, because both ends of every pipe import it, one of them in the
+project's interpreter. Decoding follows the type hints, refuses unknown enum values and
+ignores unknown keys, so an older process can read a newer one's message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import types
+import typing
+from enum import Enum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """A record (or a container of records) as plain JSON values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """The inverse of :func:`to_json`. Raises TypeError or ValueError on data of another shape."""
+    return typing.cast(T, _decode(kind, data))
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(to_json(value), separators=(",", ":"), ensure_ascii=True)
+
+
+def _decode(kind: Any, data: Any) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return None if data is None else _decode(next(a for a in args if a is not type(None)), data)
+    if origin is tuple:
+        return tuple(_decode(args[0], item) for item in data)
+    if origin is list:
+        return [_decode(args[0], item) for item in data]
+    if origin is dict:
+        return {key: _decode(args[1], item) for key, item in data.items()}
+    if dataclasses.is_dataclass(kind):
+        return _decode_record(kind, data)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if isinstance(kind, type) and not isinstance(data, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(data).__name__}")
+    return data
+
+
+def _decode_record(kind: Any, data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise TypeError(f"expected an object for {kind.__name__}, got {type(data).__name__}")
+    hints = _hints(kind)
+    names = [f.name for f in dataclasses.fields(kind) if f.name in data]
+    return kind(**{name: _decode(hints[name], data[name]) for name in names})
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+# --- frames ------------------------------------------------------------------------------
+# header length (4 bytes, big endian) | header: JSON with the blobs' sizes | blobs
+
+
+def encode_frame(
+    message: dict[str, Any], blobs: typing.Sequence[bytes | memoryview] = ()
+) -> list[bytes | memoryview]:
+    """The chunks of one frame, in order; blobs are not copied."""
+    header = dumps({"message": message, "blobs": [memoryview(blob).nbytes for blob in blobs]}).encode()
+    return [len(header).to_bytes(4, "big"), header, *blobs]
+
+
+def write_frame(
+    stream: typing.BinaryIO, message: dict[str, Any], blobs: typing.Sequence[bytes | memoryview] = ()
+) -> None:
+    """Blocking write, for the child's end of a pipe."""
+    for chunk in encode_frame(message, blobs):
+        stream.write(chunk)
+    stream.flush()
+
+
+def read_frame(stream: typing.BinaryIO) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Blocking read, for the child's end of a pipe; None at end of file."""
+    head = stream.read(4)
+    if len(head) < 4:
+        return None
+    header = json.loads(stream.read(int.from_bytes(head, "big")))
+    return header["message"], [stream.read(size) for size in header["blobs"]]
+
+
+def claim_stdio() -> tuple[typing.BinaryIO, typing.BinaryIO]:
+    """Take the protocol's pipes away from everybody else: returns (requests, replies).
+
+    Afterwards descriptor 0 is /dev/null and descriptor 1 is stderr, so a print() in user code
+    is a log line and never a message.
+    """
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    return requests, replies

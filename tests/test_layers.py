@@ -1,0 +1,134 @@
+"""The table of imports in kernel_lsp/ARCHITECTURE.md, as a test.
+
+A new arrow is an architecture change: edit ALLOWED here, the table there, and say why.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BASE = {"records", "errors", "config", "wire"}
+
+ALLOWED: dict[str, set[str]] = {
+    "records": set(),
+    "errors": set(),
+    "wire": {"records", "errors"},
+    "config": {"records", "errors", "wire"},
+    "bootstrap": set(),
+    "documents": BASE,
+    "analysis": BASE,
+    "workloads": BASE,
+    "skillbook": BASE,
+    "agents": BASE,
+    "rewrite": BASE,
+    "evaluator": BASE,
+    "presenter": BASE,
+    "journal": BASE,
+    # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no numpy.
+    "session": BASE | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"},
+    "hostclient": BASE,
+    # The heavy half: the order of stages, in a process of its own.
+    "pipeline": BASE
+    | {"analysis", "workloads", "skillbook", "agents", "rewrite", "evaluator", "presenter", "journal"},
+    "host": BASE | {"pipeline", "journal"},
+    "server": BASE | {"session", "hostclient", "documents", "presenter"},
+    "cli": {"*"},
+    "commands": {"*"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+
+ONLY_STDLIB = {
+    "records",
+    "errors",
+    "config",
+    "wire",
+    "bootstrap",
+    "session",
+    "hostclient",
+    "analysis",
+    "workloads",
+}
+MAY_IMPORT_TORCH = ("rewrite", "evaluator")
+MAY_IMPORT_LSP = {"server", "presenter.lsp"}
+
+
+def modules() -> list[Path]:
+    return sorted((ROOT / "kernel_lsp").rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT / "kernel_lsp").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def imports(path: Path) -> set[str]:
+    """Absolute dotted names that a file imports anywhere, relative imports resolved."""
+    found: set[str] = set()
+    package = ("kernel_lsp." + dotted(path)).split(".")
+    base = package if path.name == "__init__.py" else package[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            head = base[: len(base) - node.level + 1] if node.level else []
+            stem = ".".join([*head, *([node.module] if node.module else [])])
+            found |= {f"{stem}.{alias.name}" for alias in node.names}
+    return found
+
+
+def allowed(source: str, target: str) -> bool:
+    top = source.split(".")[0]
+    rules = ALLOWED[top]
+    if "*" in rules or target.split(".")[0] in (top, "__version__"):
+        return True
+    return any(target == rule or target.startswith(rule + ".") for rule in rules)
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_first_party_imports_follow_the_table(path: Path) -> None:
+    source = dotted(path)
+    first_party = {n.removeprefix("kernel_lsp.") for n in imports(path) if n.startswith("kernel_lsp.")}
+    wrong = {name for name in first_party if not allowed(source, name)}
+    assert not wrong, f"{source} may not import {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
+    source, names = dotted(path), {n.split(".")[0] for n in imports(path)}
+    if not source.startswith(MAY_IMPORT_TORCH):
+        assert not names & {"torch", "triton"}
+    if source not in MAY_IMPORT_LSP:
+        assert not names & {"lsprotocol", "pygls"}
+    if source.split(".")[0] in ONLY_STDLIB:
+        third_party = names - set(sys.stdlib_module_names) - {"kernel_lsp", "filelock", "platformdirs"}
+        assert not third_party, f"{source} is standard library only"
+
+
+def test_skills_import_only_the_rewrite_engine() -> None:
+    for path in sorted((ROOT / "skills").glob("*/rewrite.py")):
+        names = {n for n in imports_absolute(path) if n.startswith("kernel_lsp")}
+        assert all(n.startswith("kernel_lsp.rewrite") for n in names), path
+
+
+def imports_absolute(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def test_the_server_process_never_imports_torch_sql_or_numpy() -> None:
+    code = (
+        "import sys, kernel_lsp.server\n"
+        "heavy = {'torch', 'triton', 'sqlalchemy', 'numpy', 'libcst', 'typer', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
