@@ -1,0 +1,221 @@
+"""One frozen tree of settings, and where each value comes from. Standard library only.
+
+Order, later wins: defaults < pyproject.toml ``[tool.kernel-lsp]`` < environment ``KERNEL_LSP_*`` <
+editor settings < command-line flags. A value that cannot be used never stops anything: it becomes a
+ConfigError in the returned problems, and the next lower source counts instead.
+Not covered: which interpreter a project has (interpreter.py) and who allowed what (consent.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from kernel_lsp.errors import ConfigError
+
+PREFIX = "KERNEL_LSP_"
+SECTION = "kernel-lsp"
+
+
+def default_data_dir() -> str:
+    return platformdirs.user_data_dir("kernel-lsp", appauthor=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything a user can set. In TOML and in editors, names may use dashes instead of underscores."""
+
+    device: str = field(default="auto", metadata={"choices": ("auto", "cuda", "cpu")})
+    """Where rewrites are measured; auto takes CUDA when the project's torch has it."""
+    budget: int = field(default=8, metadata={"low": 1, "high": 1000})
+    """Candidates that may be evaluated per job."""
+    threshold: float = field(default=1.05, metadata={"low": 1.0, "high": 100.0})
+    """A rewrite is offered when the lower bound of its speedup reaches this."""
+    minimum_saved_us: float = field(default=2.0, metadata={"low": 0.0, "high": 1e6})
+    """... and when it saves at least this many microseconds per call."""
+    python: str | None = None
+    """The project's interpreter, absolute or relative to the folder; None searches for it."""
+    consent: str = field(default="ask", metadata={"choices": ("ask", "always", "never")})
+    """May workspace code run: ask once per folder, always, or never. Never read from pyproject.toml,
+    because a cloned repository must not be able to grant itself permission."""
+    background: bool = True
+    """Measure targets of open files without being asked, once the folder has consent."""
+    keep_source: bool = False
+    """Keep source text in the journal (needed only when the journal shall feed training)."""
+    max_hints_per_file: int = field(default=10, metadata={"low": 0, "high": 1000})
+    """Hints per file, best first; the rest is listed by kernel-lsp.listKernels."""
+    skill_folders: tuple[str, ...] = ()
+    """Further folders of skills, absolute or relative to the workspace folder."""
+    data_dir: str = field(default_factory=default_data_dir)
+    """Journal, cache and consent records of this user."""
+    policy: str = "plan"
+    """Who proposes rewrites: plan (the shipped planner) or the name of a backbone."""
+    policy_url: str | None = None
+    """Base URL of an OpenAI-compatible server, for policies that need one."""
+    code_lens: bool = True
+    """One lens above each target."""
+    inlay_hints: bool = False
+    """Measured time after the ``def`` line."""
+    hover: bool = True
+    """Evidence in the hover of a target's name, when there is any."""
+    static_hints: bool = True
+    """Findings of the static rules, which are no claims of speed."""
+    disabled_rules: tuple[str, ...] = ()
+    """Rule ids that are never reported, e.g. KL101."""
+    evaluate_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 86400.0})
+    """Wall time for judging one candidate."""
+    capture_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 86400.0})
+    """Wall time for turning one target into a graph."""
+    job_timeout_s: float = field(default=600.0, metadata={"low": 1.0, "high": 86400.0})
+    """Wall time for a whole job; what was found until then is kept."""
+    memory_mb: int = field(default=16384, metadata={"low": 256, "high": 2**24})
+    """Memory limit of a process that runs candidate code."""
+
+
+_HINTS = typing.get_type_hints(Settings)
+_FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
+_NOT_FROM_PROJECT = frozenset({"consent", "data_dir"})
+"""What a cloned repository may not decide for its reader."""
+
+
+def load(
+    folder: Path | str | None,
+    *,
+    editor: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings, list[ConfigError]]:
+    """The settings of one workspace folder, and every value that could not be used. Never raises."""
+    problems: list[ConfigError] = []
+    values: dict[str, Any] = {}
+    for where, table in (
+        ("pyproject.toml [tool.kernel-lsp]", _project_table(folder, problems)),
+        ("environment", _environment_table(os.environ if environ is None else environ)),
+        ("editor settings", editor or {}),
+        ("command line", flags or {}),
+    ):
+        _merge(values, where, table, problems)
+    return Settings(**values), problems
+
+
+def _merge(values: dict[str, Any], where: str, table: Mapping[str, Any], problems: list[ConfigError]) -> None:
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if value is None:
+            continue
+        if name not in _FIELDS:
+            known = ", ".join(sorted(_FIELDS))
+            problems.append(ConfigError(f"{where}: unknown setting {key!r}", f"known settings: {known}"))
+        elif where.startswith("pyproject") and name in _NOT_FROM_PROJECT:
+            remedy = "set it in the editor or the environment; a project may not decide this for its readers"
+            problems.append(ConfigError(f"{where}: {key} is ignored here", remedy))
+        else:
+            _take(values, where, name, value, problems)
+
+
+def _take(values: dict[str, Any], where: str, name: str, value: Any, problems: list[ConfigError]) -> None:
+    try:
+        values[name] = _convert(name, value)
+    except ValueError as error:
+        used = values.get(name, getattr(_DEFAULTS, name))
+        problems.append(
+            ConfigError(f"{where}: {name} = {value!r} cannot be used", f"allowed: {error}; {used!r} is used")
+        )
+
+
+def _convert(name: str, value: Any) -> Any:
+    """``value`` as the field's type. Raises ValueError whose text says what is allowed."""
+    limits = _FIELDS[name].metadata
+    if choices := limits.get("choices"):
+        if value in choices:
+            return value
+        raise ValueError(", ".join(choices))
+    converted = _CONVERTERS[_HINTS[name]](value)
+    if "low" in limits and not limits["low"] <= converted <= limits["high"]:
+        raise ValueError(f"{limits['low']} to {limits['high']}")
+    return converted
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError("a whole number")
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError("a whole number") from None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("a number")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def _boolean(value: Any) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in (*words, "off"):
+        return words.get(value.lower(), False)
+    raise ValueError("true or false")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ValueError("a text that is not empty")
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(part for part in value.split(os.pathsep) if part)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError(f"a list of texts (in the environment: separated by {os.pathsep!r})")
+
+
+_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
+    int: _integer,
+    float: _number,
+    bool: _boolean,
+    str: _text,
+    str | None: _text,
+    tuple[str, ...]: _texts,
+}
+_DEFAULTS = Settings()
+
+
+def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Mapping[str, Any]:
+    if folder is None:
+        return {}
+    path = Path(folder) / "pyproject.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get(SECTION, {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        problems.append(
+            ConfigError(f"{path} cannot be read: {error}", "its settings are ignored until it parses")
+        )
+        return {}
+    if isinstance(table, dict):
+        return table
+    problems.append(ConfigError(f"{path}: tool.{SECTION} is no table", f"write [tool.{SECTION}]"))
+    return {}
+
+
+def _environment_table(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Only names of settings: KERNEL_LSP_* also holds switches of our own processes."""
+    names = {PREFIX + name.upper(): name for name in _FIELDS}
+    return {names[key]: value for key, value in environ.items() if key in names}
