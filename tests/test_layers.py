@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = {"records", "errors", "config", "wire"}
+BASE = {"records", "errors", "config", "wire", "files"}
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
@@ -19,6 +19,8 @@ ALLOWED: dict[str, set[str]] = {
     "wire": {"records", "errors"},
     "config": {"records", "errors", "wire"},
     "bootstrap": set(),
+    "files": set(),
+    "cache": BASE,
     "process": {"wire", "errors"},
     "documents": BASE,
     "consent": BASE,
@@ -37,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     # The heavy half: the order of stages, in a process of its own.
     "pipeline": BASE
     | {"analysis", "workloads", "skillbook", "agents", "rewrite", "evaluator", "presenter", "journal"}
-    | {"process", "interpreter"},
+    | {"process", "interpreter", "cache"},
     "host": BASE | {"pipeline", "journal"},
     "server": BASE | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"},
     "cli": {"*"},
@@ -52,6 +54,8 @@ ONLY_STDLIB = {
     "config",
     "wire",
     "bootstrap",
+    "files",
+    "cache",
     "session",
     "hostclient",
     "consent",

@@ -1,0 +1,54 @@
+"""Reading and replacing files without losing anything of the user's.
+
+Source is decoded as Python decodes it (PEP 263, byte order mark) and written back in the same
+encoding with the same line endings; a write replaces the file in one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    text: str
+    """Line endings as in the file."""
+    encoding: str
+
+
+def read_source(path: Path) -> SourceFile:
+    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or UnicodeDecodeError."""
+    raw = path.read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+    return SourceFile(text=raw.decode(encoding), encoding=encoding)
+
+
+def write_source(path: Path, text: str, encoding: str) -> None:
+    """Replace ``path``; UnicodeEncodeError when the text does not fit the file's encoding."""
+    replace_file(path, text.encode(encoding))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write in one step: a reader sees the old content or the new, never a part. Raises OSError.
+
+    Follows links, so that the link stays one, and keeps the file's permissions.
+    """
+    path = path.resolve()
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).chmod(path.stat().st_mode & 0o7777)
+        Path(name).replace(path)
+    except BaseException:  # also KeyboardInterrupt: no temporary file may stay behind
+        Path(name).unlink(missing_ok=True)
+        raise
