@@ -1,0 +1,170 @@
+"""Documents: their lines and positions, their place on disk, and changes made to them from outside.
+
+Covers the mapping between string offsets and (line, character) in UTF-8, UTF-16 and UTF-32 units, and a
+debounced watch of the folders that matter (watchdog). Not covered: the text of open documents, which
+the editor owns and pygls mirrors, and LSP types (presenter/lsp.py).
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+from kernel_lsp.records import Snapshot
+
+MAX_CHARS = 1_000_000
+"""Longer documents are generated code, not something a person tunes by hand."""
+_SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", ".git"})
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_UNIT_BYTES = {"utf-8": 1, "utf-16": 2, "utf-32": 4}
+_CODECS = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
+
+
+def split_lines(text: str) -> tuple[str, ...]:
+    r"""Lines with their ends, as LSP defines them: \n, \r\n and \r only.
+
+    ``str.splitlines`` also splits at form feeds, NEL, U+2028 and \x1c, which moves every later edit.
+    """
+    return tuple(_LINE.findall(text))
+
+
+def wanted(uri: str, text: str) -> bool:
+    """Is this a Python file that a person may want to make faster?"""
+    path = path_of(uri)
+    if len(text) > MAX_CHARS:
+        return False
+    return path is None or not _SKIPPED_FOLDERS.intersection(path.parts)
+
+
+def path_of(uri: str) -> Path | None:
+    """The file behind a ``file:`` URI; None for documents that have none (untitled, notebook cells)."""
+    parts = urlsplit(uri)
+    if parts.scheme != "file":
+        return None
+    path = unquote(parts.path)
+    if os.name == "nt":  # file:///c:/x
+        path = path.lstrip("/")
+    return Path(path)
+
+
+def read(uri: str) -> Snapshot | None:
+    """The file on disk, every byte kept; None when it is gone or not UTF-8."""
+    path = path_of(uri)
+    try:
+        return None if path is None else Snapshot(uri=uri, text=path.read_bytes().decode("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+class Positions:
+    """Offsets of one text to (line, character) and back, in one of LSP's three encodings."""
+
+    def __init__(self, text: str, encoding: str) -> None:
+        self.text = text
+        self._codec, self._unit = _CODECS[encoding], _UNIT_BYTES[encoding]
+        self._starts = [0]
+        for line in split_lines(text):
+            self._starts.append(self._starts[-1] + len(line))
+        if text and text[-1] not in "\r\n":
+            self._starts.pop()  # the last line has no end, so no empty line follows it
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """(line, character), zero-based."""
+        offset = max(0, min(offset, len(self.text)))
+        line = bisect.bisect_right(self._starts, offset) - 1
+        return line, self._units(self.text[self._starts[line] : offset])
+
+    def offset(self, line: int, character: int) -> int:
+        """The nearest offset that exists; a character past the end of its line means that end."""
+        if line >= len(self._starts):
+            return len(self.text)
+        start = self._starts[line]
+        stop = self._starts[line + 1] if line + 1 < len(self._starts) else len(self.text)
+        content = self.text[start:stop].rstrip("\r\n")
+        units = 0
+        for index, char in enumerate(content):
+            if units >= character:
+                return start + index
+            units += self._units(char)
+        return start + len(content)
+
+    def _units(self, piece: str) -> int:
+        if piece.isascii():
+            return len(piece)
+        return len(piece.encode(self._codec, errors="surrogatepass")) // self._unit
+
+
+class DiskWatch(FileSystemEventHandler):
+    """Tells which files changed on disk, in debounced batches, from a thread of its own.
+
+    Watches single folders rather than whole trees: a workspace with an environment inside holds tens
+    of thousands of folders, and every one would cost an inotify watch.
+    """
+
+    def __init__(self, changed: Callable[[frozenset[Path]], None], *, delay_s: float = 0.2) -> None:
+        self._changed, self._delay_s = changed, delay_s
+        self._lock = threading.Lock()
+        self._pending: set[Path] = set()
+        self._timer: threading.Timer | None = None
+        self._watched: set[tuple[Path, bool]] = set()
+        self._observer = Observer()
+        self._observer.daemon = True
+        self._stopped = False
+
+    def add(self, folders: Iterable[Path], *, recursive: bool = False) -> list[str]:
+        """Watch these folders too. Blocks (call it off the loop); returns what could not be watched."""
+        problems = []
+        for folder in folders:
+            key = (folder, recursive)
+            if key in self._watched or self._stopped or not folder.is_dir():
+                continue
+            try:
+                self._start()
+                self._observer.schedule(self, str(folder), recursive=recursive)
+                self._watched.add(key)
+            except OSError as error:
+                problems.append(f"{folder} is not watched: {error} (raise fs.inotify.max_user_watches)")
+        return problems
+
+    def stop(self) -> None:
+        self._stopped = True
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+        if self._observer.is_alive():
+            self._observer.stop()
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        if event.is_directory or event.event_type in ("opened", "closed_no_write"):
+            return
+        paths = {Path(os.fsdecode(name)) for name in (event.src_path, event.dest_path) if name}
+        interesting = {p for p in paths if p.suffix in (".py", ".toml", ".md")}
+        if interesting:
+            self._collect(interesting)
+
+    def _collect(self, paths: set[Path]) -> None:
+        with self._lock:
+            self._pending |= paths
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = threading.Timer(self._delay_s, self._flush)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _flush(self) -> None:
+        with self._lock:
+            batch, self._pending = frozenset(self._pending), set()
+        if batch and not self._stopped:
+            self._changed(batch)
+
+    def _start(self) -> None:
+        if not self._observer.is_alive():
+            self._observer.start()

@@ -1,0 +1,1 @@
+"""Records to what a person reads: Markdown, diffs, reports, and LSP types (lsp.py alone)."""

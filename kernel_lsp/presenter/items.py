@@ -1,0 +1,51 @@
+"""What an editor shows, in offsets and words: no LSP types and no decisions. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_lsp.records import Span
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """One passive marker."""
+
+    span: Span
+    code: str
+    """Rule id of a finding, skill of a verified rewrite."""
+    message: str
+    qualname: str
+    proposal: str | None = None
+    """Set when this is a verified rewrite."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """One verified rewrite that can be applied to the document as it is now."""
+
+    proposal: str
+    fingerprint: str
+    qualname: str
+    skill: str
+    title: str
+    name_span: Span
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lens:
+    """The one line above a target."""
+
+    span: Span
+    qualname: str
+    title: str
+    proposal: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextEdit:
+    """Replace ``text[start:end]`` by ``new``."""
+
+    start: int
+    end: int
+    new: str
