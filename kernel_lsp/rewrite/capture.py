@@ -1,0 +1,390 @@
+"""A sliced program and a workload in, a Graph out. Nothing of the user's size is ever allocated.
+
+`capture(program, workload, device) -> Graph` runs the slice's definitions, builds the module and its
+inputs under FakeTensorMode and exports with ``torch.export(strict=False)``, whose training IR keeps
+aten.linear, aten.conv2d, aten.layer_norm … whole. Everything is captured on a fake CPU: ``device`` is a
+label, because fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13.
+
+Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
+Python that needs real values. In-place ops on fresh tensors become ordinary ops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import linecache
+import operator
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from kernel_lsp.errors import CaptureError, boundary
+from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload
+from kernel_lsp.rewrite.cleanup import clean
+from kernel_lsp.rewrite.graph import Graph, Input, ModuleCall, Origin
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
+    """The target's graph for one workload. ``batch`` replaces the size of dimension 0 of the first
+    tensor input, and of every input that shares it (to see whether a rewrite depends on it).
+
+    Raises CaptureError with cause and remedy.
+    """
+    if program.missing:
+        raise CaptureError(
+            f"{', '.join(program.missing)} is used but not defined in this file",
+            "import or define it in the same file",
+        )
+    namespace = _execute(program.source)
+    target = _lookup(namespace, program)
+    with FakeTensorMode(allow_non_fake_inputs=True), _OnCpu(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
+        args, kwargs = _arguments(namespace, workload)
+        module = _module(target, namespace, workload) if program.kind is TargetKind.MODULE else None
+        bound = _bind(target if module is None else module.forward, args, kwargs, batch)
+        return _export(program, target, module, bound, workload, device)
+
+
+def _export(
+    program: Program, target: Any, module: Any, bound: dict[str, Any], workload: Workload, device: str
+) -> Graph:
+    callee = _Function(target, tuple(bound)) if module is None else module
+    if module is not None and workload.training is not None:
+        module.train(workload.training)
+    reads: dict[str, Any] = {}
+    called: list[tuple[str, bool]] = []
+    with boundary(CaptureError, f"{program.entry} could not be traced"), torch.no_grad():
+        with _observed(module, reads, called):
+            try:
+                exported = torch.export.export(callee, (), bound, strict=False)
+            except Exception as error:  # every tracer failure becomes one message with a remedy
+                raise _explain(program.entry, error) from error
+    return _graph(program, module, exported, bound, device, (reads, called))
+
+
+def _graph(
+    program: Program, module: Any, exported: Any, bound: dict[str, Any], device: str, seen: Any
+) -> Graph:
+    reads, called = seen
+    signature, fxgraph = exported.graph_signature, exported.graph
+    by_name = {node.name: node for node in fxgraph.nodes}
+    state, constants, user = {}, {}, []
+    for spec in signature.input_specs:
+        kind, node = spec.kind.name, by_name.get(spec.arg.name)
+        if kind == "USER_INPUT":
+            user.append(node)
+        elif kind in ("PARAMETER", "BUFFER"):
+            state[node] = spec.target
+        elif module is not None and _attribute(module, spec.target) is not None:
+            state[node] = spec.target
+        else:
+            constants[node] = exported.constants[spec.target]
+    if any(spec.kind.name != "USER_OUTPUT" for spec in signature.output_specs):
+        raise CaptureError(
+            f"{program.entry} changes a buffer or an input in place", "return the new value instead"
+        )
+    inputs = _inputs(bound, user)
+    graph = Graph(
+        fxgraph,
+        inputs=inputs,
+        state=state,
+        constants=constants,
+        training=bool(module.training) if module is not None else False,
+        device=device,
+        origin=Origin(program=program.source, entry=program.entry, module=module),
+        output_spec=exported.call_spec.out_spec,
+    )
+    clean(graph)
+    graph.origin = Origin(
+        program=program.source,
+        entry=program.entry,
+        module=module,
+        calls=_module_calls(graph, module, called),
+        reads=tuple(sorted(reads.items())),
+        nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
+    )
+    return graph
+
+
+def shape_of_call(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with nodes replaced by names: comparable between copies of a graph."""
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: f"%{n.name}")
+    return tuple(args), dict(kwargs)
+
+
+# --- running the slice -------------------------------------------------------------------
+
+
+def _execute(source: str) -> dict[str, Any]:
+    """Run the slice's definitions. Registered with linecache, so that traces show its lines."""
+    name = f"<kernel-lsp {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": "kernel_lsp_program", "__file__": name}
+    try:
+        exec(compile(source, name, "exec"), namespace)
+    except ModuleNotFoundError as error:
+        raise CaptureError(
+            f"the program imports {error.name}, which is not installed",
+            "choose the project's interpreter in the settings, or install it there",
+        ) from error
+    except Exception as error:  # anything the user's definitions raise
+        raise CaptureError(
+            f"the program's definitions failed: {type(error).__name__}: {error}",
+            "run the file once by itself to see the full error",
+        ) from error
+    return namespace
+
+
+def _lookup(namespace: dict[str, Any], program: Program) -> Any:
+    found: Any = namespace.get(program.entry.split(".")[0])
+    for part in program.entry.split(".")[1:]:
+        found = getattr(found, part, None)
+    if found is None:
+        raise CaptureError(f"{program.entry} is not defined by the program")
+    return found
+
+
+def _module(target: Any, namespace: dict[str, Any], workload: Workload) -> Any:
+    if workload.init is not None:
+        args, kwargs = _from_specs(workload.init)
+    else:
+        args, kwargs = _call_maker(namespace, "get_init_inputs", optional=True), {}
+        if len(args) == 2 and isinstance(args[0], list) and isinstance(args[1], dict):
+            args, kwargs = args[0], args[1]
+    try:
+        return target(*args, **kwargs)
+    except Exception as error:  # the constructor is the user's code
+        raise CaptureError(
+            f"{target.__name__}(…) failed: {type(error).__name__}: {error}",
+            "give its constructor arguments with get_init_inputs() or `| init name=value` in the pragma",
+        ) from error
+
+
+def _arguments(namespace: dict[str, Any], workload: Workload) -> tuple[list[Any], dict[str, Any]]:
+    if workload.inputs is not None:
+        return _from_specs(workload.inputs)
+    return _call_maker(namespace, "get_inputs"), {}
+
+
+def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) -> list[Any]:
+    maker = namespace.get(name)
+    if maker is None:
+        if optional:
+            return []
+        raise CaptureError(f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment")
+    try:
+        return list(maker())
+    except Exception as error:  # the user's code
+        raise CaptureError(f"{name}() failed: {type(error).__name__}: {error}") from error
+
+
+def _from_specs(specs: tuple[ArgSpec, ...]) -> tuple[list[Any], dict[str, Any]]:
+    args: list[Any] = [_make(spec) for spec in specs if spec.name is None]
+    return args, {spec.name: _make(spec) for spec in specs if spec.name is not None}
+
+
+def _make(spec: ArgSpec) -> Any:
+    if spec.dtype is None or spec.shape is None:
+        return spec.value
+    dtype = getattr(torch, spec.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CaptureError(f"{spec.dtype} is no torch dtype", "use a name such as float32 or int64")
+    if spec.stride is None:
+        return torch.empty(spec.shape, dtype=dtype)
+    return torch.empty_strided(spec.shape, spec.stride, dtype=dtype)
+
+
+# --- arguments ---------------------------------------------------------------------------
+
+
+def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | None) -> dict[str, Any]:
+    try:
+        signature = inspect.signature(function)
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise CaptureError(f"the workload does not fit the signature: {error}") from error
+    variadic = {p.name for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if variadic & set(bound):
+        raise CaptureError("*args and **kwargs in the signature are not supported", "name the parameters")
+    return _with_batch(dict(bound), batch)
+
+
+def _with_batch(bound: dict[str, Any], batch: int | None) -> dict[str, Any]:
+    leaves, spec = pytree.tree_flatten(bound)
+    size = next((t.shape[0] for t in leaves if isinstance(t, torch.Tensor) and t.dim()), None)
+    if batch is None or size is None:
+        return bound
+    resized = [
+        t.new_empty((batch, *t.shape[1:]))
+        if isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == size
+        else t
+        for t in leaves
+    ]
+    return dict(pytree.tree_unflatten(resized, spec))
+
+
+def _inputs(bound: dict[str, Any], user: list[fx.Node | None]) -> list[Input]:
+    found = []
+    leaves, _ = pytree.tree_flatten_with_path(bound)
+    for (path, value), node in zip(leaves, user, strict=True):
+        name = path[0].key
+        keep = node if isinstance(value, torch.Tensor) else None
+        source = name + pytree.keystr(path[1:])
+        found.append(Input(source=source, parameter=name, value=value, node=keep))
+    return found
+
+
+class _Function(torch.nn.Module):
+    """A function target in the shape torch.export wants."""
+
+    def __init__(self, function: Any, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.function = function
+        parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+        self.__signature__ = inspect.Signature(parameters)
+
+    def forward(self, **kwargs: Any) -> Any:
+        return self.function(**kwargs)
+
+
+class _OnCpu(TorchFunctionMode):
+    """Sends every explicit device to the CPU: fake CUDA tensors need a CUDA build of torch."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = (args[0], *(_cpu_if_cuda(a) for a in args[1:]))
+        if "device" in kwargs:
+            kwargs["device"] = _cpu_if_cuda(kwargs["device"])
+        return func(*args, **kwargs)
+
+
+def _cpu_if_cuda(value: Any) -> Any:
+    """Leaves ``meta`` alone: the fake mode itself needs it."""
+    named = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
+    return "cpu" if named else value
+
+
+# --- what the person's forward read ------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _observed(module: Any, reads: dict[str, Any], called: list[tuple[str, bool]]) -> Iterator[None]:
+    """Record the plain attributes that user-defined modules read, and how layers are called."""
+    handles, classes = [], []
+    for path, part in module.named_modules() if module is not None else ():
+        if is_library(part):
+            handles.append(part.register_forward_pre_hook(_call_recorder(path, called), with_kwargs=True))
+        else:
+            classes.append((part, type(part)))
+            part.__class__ = _recording(type(part), path, reads)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, kind in classes:
+            part.__class__ = kind
+
+
+def is_library(module: torch.nn.Module) -> bool:
+    """A layer of torch itself: its code does not change under the user's hands."""
+    return type(module).__module__.startswith("torch.nn.modules")
+
+
+def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
+    def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        called.append((path, len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs))
+
+    return hook
+
+
+def _recording(kind: type, path: str, reads: dict[str, Any]) -> type:
+    prefix = f"{path}." if path else ""
+
+    def __getattribute__(self: Any, name: str) -> Any:  # noqa: N807 - it is that method
+        value = super(recording, self).__getattribute__(name)  # type: ignore[misc]
+        if not name.startswith("_") and _is_plain(value) and name != "call_super_init":
+            reads.setdefault(prefix + name, value)
+        return value
+
+    recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__})
+    recording.__module__, recording.__qualname__ = kind.__module__, kind.__qualname__
+    return recording
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return len(value) <= 8 and all(_is_plain(item) for item in value)
+    return type(value) in PLAIN
+
+
+def _module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> tuple[ModuleCall, ...]:
+    """Layers that were called once, as ``layer(x)``, and produced nodes with one way in and one out."""
+    if module is None:
+        return ()
+    groups: dict[str, list[fx.Node]] = {}
+    for node in graph.nodes:
+        path = module_path(node)
+        if path:
+            groups.setdefault(path, []).append(node)
+    once = {path for path, simple in called if simple and sum(p == path for p, _ in called) == 1}
+    made = []
+    for path, nodes in groups.items():
+        layer = _attribute(module, path)
+        if path in once and not list(layer.children()) and (call := _single(graph, path, nodes)):
+            made.append(call)
+    return tuple(made)
+
+
+def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
+    inside = set(nodes)
+    outside = {
+        arg for n in nodes for arg in n.all_input_nodes if arg not in inside and arg not in graph.state
+    }
+    results = [n for n in nodes if any(user not in inside for user in n.users)]
+    if len(outside) != 1 or len(results) != 1 or isinstance(results[0].meta["val"], (tuple, list)):
+        return None
+    names = tuple(n.name for n in nodes)
+    return ModuleCall(path=path, nodes=names, argument=outside.pop().name, result=results[0].name)
+
+
+def module_path(node: fx.Node) -> str | None:
+    """Dotted path of the torch.nn layer the node was traced in; None in the person's own code."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return None
+    path, kind = stack[-1]
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return str(path).split("@")[0] if name.startswith("torch.nn.modules") else None
+
+
+def _attribute(module: Any, path: str) -> Any:
+    try:
+        return operator.attrgetter(path)(module)
+    except AttributeError:
+        return None
+
+
+def _explain(entry: str, error: Exception) -> CaptureError:
+    """The tracer's exception as one sentence, with the usual way out."""
+    text = str(error).strip().split("\n")[0][:300]
+    kind = type(error).__name__
+    if "DataDependent" in kind or "GuardOnDataDependent" in kind or "data-dependent" in text:
+        return CaptureError(
+            f"{entry} decides by tensor values, which a graph cannot express: {text}",
+            "move the branch, .item() or int(tensor) out of forward",
+        )
+    return CaptureError(f"{entry} could not be traced: {kind}: {text}", "run it once to see the full error")

@@ -1,0 +1,39 @@
+"""What a code generator hands to the graph, and what a skill's matcher hands to the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generated:
+    """A piece of generated source: Triton kernels and the Python function that launches them."""
+
+    name: str
+    """The launcher: called with the arguments given to `Graph.call_generated`, returns its result."""
+    imports: tuple[str, ...] = ()
+    """Import lines the definitions need, e.g. ``import triton.language as tl``."""
+    definitions: str = ""
+    """Source of the kernels and the launcher, column 0; goes right before the target."""
+    summary: str = ""
+    """One line for a person, e.g. ``bias, GELU and residual in one pass``."""
+    supports_autograd: bool = False
+    """False: the fast path is guarded so that it is never taken while gradients are recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """A place in one graph where a skill applies."""
+
+    nodes: tuple[Any, ...]
+    """The fx nodes it covers, in graph order."""
+    label: str
+    """Stable name of the place inside the graph; see `Graph.label`."""
+    summary: str
+    benefit: float | None = None
+    """Estimated share of the target's time that is saved (0..1)."""
+    plain: bool = True
+    """True when the result is plain PyTorch, False when it is a Triton kernel."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Whatever `apply` needs again."""

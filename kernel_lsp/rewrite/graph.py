@@ -1,0 +1,304 @@
+"""The graph that skills read and rewrite: an fx graph at the level a person wrote it.
+
+    graph.nodes                       call_function nodes, in order
+    graph.inputs / state / outputs    see the attributes
+    graph.val(node)                   fake tensor: shape, dtype, strides, no memory
+    graph.fact(node)                  what is proved about its values (facts.Fact)
+    graph.users(node)                 call_function users, in order (an output counts through is_output)
+    graph.call(op, args, before=…)    insert an aten call; value and facts follow
+    graph.call_generated(kernel, …)   insert a launch of generated source
+    graph.replace(old, new)           redirect every use, then drop what nobody uses
+    graph.require(source, because)    a condition the dispatch guard must check
+    graph.note(node, text) / caveat   comment above a statement / remark for the evidence
+
+Values are per call: parameters and buffers are never treated as constants, only their shapes are.
+Nodes with effects (running statistics, random draws) are never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.rewrite import facts
+from kernel_lsp.rewrite.generated import Generated
+
+aten = torch.ops.aten
+
+# Ops that draw random numbers or write buffers without saying so in their schema's return.
+RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_", "uniform_", "rrelu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One leaf of the target's arguments."""
+
+    source: str
+    """How the target's body spells it: ``x``, ``pair[0]``."""
+    parameter: str
+    """The parameter it belongs to."""
+    value: Any
+    """Fake tensor, or the plain value."""
+    node: fx.Node | None
+    """Its placeholder; None for plain values, which the graph has baked in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleCall:
+    """Nodes that one plain call ``self.<path>(x)`` of a torch.nn layer produced."""
+
+    path: str
+    nodes: tuple[str, ...]
+    argument: str
+    result: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Everything about the captured target that does not change while it is rewritten."""
+
+    program: str
+    entry: str
+    module: torch.nn.Module | None
+    """The instance on fake tensors; None for a function target."""
+    calls: tuple[ModuleCall, ...] = ()
+    reads: tuple[tuple[str, Any], ...] = ()
+    """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
+    nodes: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
+    """Name -> (op, argument names, keyword argument names) as captured."""
+
+
+class Graph:
+    """See the top of the file."""
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        *,
+        inputs: Sequence[Input],
+        state: dict[fx.Node, str],
+        constants: dict[fx.Node, torch.Tensor],
+        training: bool,
+        device: str,
+        origin: Origin,
+        output_spec: Any = None,
+    ) -> None:
+        self.fx = graph
+        self.inputs = tuple(inputs)
+        self.state = state
+        """Placeholder -> dotted attribute, e.g. ``linear.weight``."""
+        self.constants = constants
+        """Placeholder -> tensor built from literals on each call."""
+        self.training = training
+        self.device = device
+        """``cuda`` or ``cpu``: where the target will run. Values are always fake and on the CPU."""
+        self.origin = origin
+        self.output_spec = output_spec
+        """pytree spec of the return value."""
+        self.requirements: dict[str, str] = {}
+        self.caveats: list[str] = []
+        self.notes: dict[str, list[str]] = {}
+        self._facts: dict[fx.Node, facts.Fact] = {}
+
+    # --- reading -------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[fx.Node]:
+        return [node for node in self.fx.nodes if node.op == "call_function"]
+
+    @property
+    def output(self) -> fx.Node:
+        return next(node for node in reversed(self.fx.nodes) if node.op == "output")
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """Leaves of the return value, in pytree order: nodes or plain values."""
+        return tuple(self.output.args[0])
+
+    def is_output(self, node: fx.Node) -> bool:
+        return self.output in node.users
+
+    def val(self, node: fx.Node) -> Any:
+        """Fake tensor (or tuple of them) that the node yields."""
+        return node.meta["val"]
+
+    def fact(self, node: fx.Node) -> facts.Fact:
+        if node not in self._facts:
+            for earlier in self.fx.nodes:
+                if earlier not in self._facts and earlier.op != "output":
+                    self._facts[earlier] = facts.of(self, earlier)
+                if earlier is node:
+                    break
+        return self._facts[node]
+
+    def users(self, node: fx.Node) -> list[fx.Node]:
+        """Every call that reads the node. The return statement is not one; ask `is_output`."""
+        return [user for user in self.nodes if user in node.users]
+
+    def only_user(self, node: fx.Node) -> fx.Node | None:
+        """The single reader, when there is exactly one and the node is not returned."""
+        users = self.users(node)
+        return users[0] if len(users) == 1 and not self.is_output(node) else None
+
+    def label(self, *nodes: fx.Node) -> str:
+        """A name for a place: the names of its nodes, which survive copies of the graph."""
+        return "+".join(node.name for node in nodes)
+
+    # --- writing -------------------------------------------------------------------------
+
+    def call(
+        self,
+        op: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        *,
+        before: fx.Node,
+        name: str | None = None,
+    ) -> fx.Node:
+        """Insert ``op(*args)``. Raises RewriteError when the op refuses these shapes."""
+        kwargs = kwargs or {}
+        with self.fx.inserting_before(before):
+            node = self.fx.create_node("call_function", op, tuple(args), kwargs, name)
+        try:
+            node.meta["val"] = self._propagate(op, node.args, node.kwargs)
+        except Exception as error:  # whatever the op says is the skill's mistake, in one place
+            self.fx.erase_node(node)
+            raise RewriteError(f"{op} cannot be inserted: {error}") from error
+        return node
+
+    def call_generated(
+        self, kernel: Generated, args: Sequence[Any], *, like: Any, before: fx.Node, name: str | None = None
+    ) -> fx.Node:
+        """Insert a launch of ``kernel``; ``like`` is the fake value (or tuple) that it returns."""
+        with self.fx.inserting_before(before):
+            node = self.fx.create_node("call_function", launch, tuple(args), {}, name or kernel.name)
+        node.meta["val"] = like
+        node.meta["generated"] = kernel
+        return node
+
+    def replace(self, old: fx.Node, new: fx.Node) -> None:
+        """Redirect every use of ``old``. Raises RewriteError when shape or dtype would change."""
+        was, now = self.val(old), self.val(new)
+        if isinstance(was, torch.Tensor) and (was.shape != now.shape or was.dtype != now.dtype):
+            raise RewriteError(
+                f"{new.name} is {now.dtype} of {tuple(now.shape)} where {old.name} was"
+                f" {was.dtype} of {tuple(was.shape)}"
+            )
+        old.replace_all_uses_with(new)
+        self.drop_unused()
+
+    def drop_unused(self) -> list[str]:
+        """Remove calls that nobody reads and that have no effect; returns their names."""
+        dropped = []
+        for node in reversed(self.nodes):
+            if not node.users and not has_effect(node):
+                dropped.append(node.name)
+                self._facts.pop(node, None)
+                self.fx.erase_node(node)
+        return dropped
+
+    def require(self, condition: str, because: str) -> None:
+        """``condition`` is Python over the target's own names, e.g. ``not self.training``."""
+        self.requirements[condition] = because
+
+    def note(self, node: fx.Node, text: str) -> None:
+        self.notes.setdefault(node.name, []).append(text)
+
+    def caveat(self, text: str) -> None:
+        if text not in self.caveats:
+            self.caveats.append(text)
+
+    def copy(self) -> Graph:
+        """An independent graph with the same node names."""
+        twin, mapping = fx.Graph(), {}
+        output = twin.graph_copy(self.fx, mapping)
+        twin.output(output)
+        at = {old: mapping[old] for old in self.fx.nodes if old.op == "placeholder"}
+        made = Graph(
+            twin,
+            inputs=[_moved(item, at) for item in self.inputs],
+            state={at[node]: path for node, path in self.state.items()},
+            constants={at[node]: tensor for node, tensor in self.constants.items()},
+            training=self.training,
+            device=self.device,
+            origin=self.origin,
+            output_spec=self.output_spec,
+        )
+        made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
+        made.notes = {name: list(texts) for name, texts in self.notes.items()}
+        return made
+
+    def _propagate(self, op: Any, args: Any, kwargs: Any) -> Any:
+        values = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
+        mode = next((v.fake_mode for v in _tensors(values)), None) or self._mode()
+        with mode, torch.no_grad():
+            return op(*values[0], **values[1])
+
+    def _mode(self) -> Any:
+        return next(v.fake_mode for n in self.fx.nodes for v in _tensors(n.meta.get("val")))
+
+
+def launch(*args: Any) -> Any:
+    """Target of every node that stands for generated source; never runs inside the engine."""
+    raise RewriteError("generated source runs in the worker only")
+
+
+def is_op(node: Any, *ops: Any) -> bool:
+    """``is_op(node, aten.relu)`` is true for every overload of relu."""
+    if not isinstance(node, fx.Node) or node.op != "call_function":
+        return False
+    packet = getattr(node.target, "overloadpacket", node.target)
+    return any(packet == getattr(op, "overloadpacket", op) for op in ops)
+
+
+def argument(node: fx.Node, name: str, default: Any = None) -> Any:
+    """An argument by its schema name, positional or keyword, with the schema's default."""
+    if name in node.kwargs:
+        return node.kwargs[name]
+    schema = getattr(node.target, "_schema", None)
+    for index, item in enumerate(schema.arguments if schema else ()):
+        if item.name == name:
+            if index < len(node.args):
+                return node.args[index]
+            return item.default_value if item.has_default_value() else default
+    return default
+
+
+def has_effect(node: fx.Node) -> bool:
+    """True when dropping the call changes more than its own result."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return False
+    if schema.is_mutable or is_op(node, aten._assert_tensor_metadata):
+        return bool(schema.is_mutable)
+    if is_op(node, aten.batch_norm, aten.instance_norm):
+        live = argument(node, "training") or argument(node, "use_input_stats")
+        return bool(live) and argument(node, "running_mean") is not None
+    return is_random(node)
+
+
+def is_random(node: fx.Node) -> bool:
+    """Draws from the generator: dropping or repeating it shifts every later draw."""
+    name = str(getattr(node.target, "_opname", ""))
+    if not name.startswith(RANDOM) and "dropout" not in name:
+        return False
+    return argument(node, "train", argument(node, "training", True)) is not False
+
+
+def _moved(item: Input, at: dict[fx.Node, fx.Node]) -> Input:
+    node = at[item.node] if item.node is not None else None
+    return Input(source=item.source, parameter=item.parameter, value=item.value, node=node)
+
+
+def _tensors(value: Any) -> list[FakeTensor]:
+    if isinstance(value, FakeTensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for item in value for t in _tensors(item)] if isinstance(value, (list, tuple)) else []
