@@ -21,7 +21,7 @@ class Hint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class Action:
     """One verified rewrite that can be applied to the document as it is now."""
 
     proposal: str

@@ -1,0 +1,218 @@
+"""One judged proposal as a person reads it: a title, one line, a table of evidence, a full report, a diff.
+
+A speedup is never written without its interval, its device and its baseline. What was not measured is
+left out or called unknown. Not covered: several proposals at once (reports) and LSP types (lsp.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from kernel_lsp.positions import split_lines
+from kernel_lsp.records import (
+    Card,
+    Check,
+    Evaluation,
+    Interval,
+    Numerics,
+    Proposal,
+    Timing,
+    Verdict,
+    Workload,
+)
+
+MAX_HOVER_LINES = 15
+
+
+def make_card(proposal: Proposal, before: str, after: str | None, path: str = "file.py") -> Card:
+    """``before`` and ``after`` are whole documents; ``after`` None means that the edit no longer fits."""
+    diff = unified_diff(before, after, path) if after is not None else ""
+    return Card(
+        title=title(proposal),
+        headline=headline(proposal),
+        evidence=evidence(proposal),
+        report=_report(proposal, diff),
+        diff=diff,
+    )
+
+
+def title(proposal: Proposal) -> str:
+    """For a code action, e.g. ``Rewrite Model: fuse … (1.83x verified on H100)``."""
+    summary = proposal.candidate.summary or ", ".join(s.skill for s in proposal.candidate.steps)
+    speedup = proposal.evaluation.speedup
+    if proposal.verdict is not Verdict.FASTER or speedup is None:
+        return f"Rewrite {proposal.qualname}: {summary}"
+    return f"Rewrite {proposal.qualname}: {summary} ({spread(speedup)} on {device(proposal.evaluation)})"
+
+
+def headline(proposal: Proposal) -> str:
+    """Verdict, speedup, interval, device: one line."""
+    evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
+    if proposal.verdict is Verdict.FASTER and speedup is not None:
+        sure = f"{speedup.confidence:.0%} CI"
+        return f"verified {spread(speedup)} vs {_baseline(evaluation)} on {device(evaluation)} ({sure})"
+    if proposal.verdict is Verdict.CORRECT:
+        if speedup is None:
+            return f"right; speed unknown (checked by {evaluation.device})"
+        return f"right, but not surely faster on {device(evaluation)}: {spread(speedup)}"
+    words = {Verdict.REJECTED: "rejected", Verdict.UNKNOWN: "could not be judged"}
+    return f"{words[proposal.verdict]}: {evaluation.detail or evaluation.status.value}"
+
+
+def evidence(proposal: Proposal) -> str:
+    """Markdown for a hover: at most 15 lines, the widest facts first."""
+    rows = [(name, value) for name, value in _rows(proposal) if value]
+    lines = [f"**{proposal.qualname}**: {headline(proposal)}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in rows]
+    return "\n".join(lines[:MAX_HOVER_LINES])
+
+
+def spread(speedup: Interval) -> str:
+    """``1.83x (1.79–1.87)``"""
+    return f"{speedup.mid:.2f}x ({speedup.low:.2f}–{speedup.high:.2f})"
+
+
+def device(evaluation: Evaluation) -> str:
+    return evaluation.device_name or evaluation.device
+
+
+def duration(milliseconds: float) -> str:
+    """With the unit that keeps three digits readable."""
+    if milliseconds < 1.0:
+        return f"{milliseconds * 1000:.3g} µs"
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
+
+
+def median_ms(evaluation: Evaluation, provider: str) -> float | None:
+    return next((t.median_ms for t in evaluation.timings if t.provider == provider), None)
+
+
+def describe_workload(workload: Workload) -> str:
+    """``x f32[128, 4096]``-like, or where the inputs come from."""
+    if workload.inputs is None:
+        return f"{workload.name} (from the file's get_inputs())"
+    parts = []
+    for spec in workload.inputs:
+        shape = "" if spec.shape is None else f"[{', '.join(map(str, spec.shape))}]"
+        value = f"{spec.dtype}{shape}" if spec.dtype is not None else repr(spec.value)
+        parts.append(f"{spec.name} {value}" if spec.name else value)
+    return ", ".join(parts)
+
+
+def unified_diff(before: str, after: str, path: str) -> str:
+    lines = difflib.unified_diff(split_lines(before), split_lines(after), f"a/{path}", f"b/{path}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _rows(proposal: Proposal) -> Iterable[tuple[str, str]]:
+    evaluation = proposal.evaluation
+    yield "workload", describe_workload(proposal.workload)
+    yield "before → after", _times(evaluation)
+    yield "speedup", "; ".join(f"{spread(i)} vs {name}" for name, i in evaluation.speedups.items())
+    yield "numerics", _numerics(evaluation.numerics)
+    yield "reps", _reps(evaluation.timings)
+    yield "device", _device_line(evaluation)
+    yield "kernels", _kernels(evaluation)
+    yield "versions", _versions(evaluation)
+    yield "skills", ", ".join(step.skill for step in proposal.candidate.steps)
+    yield "can differ", "; ".join(proposal.candidate.caveats)
+    yield "measured", f"{proposal.created} · fingerprint {proposal.fingerprint[:12]}"
+
+
+def _times(evaluation: Evaluation) -> str:
+    after = median_ms(evaluation, "candidate")
+    if after is None:
+        return ""
+    before = [
+        f"{t.provider} {duration(t.median_ms)}" for t in evaluation.timings if t.provider != "candidate"
+    ]
+    return f"{', '.join(before)} → {duration(after)} (medians)" if before else duration(after)
+
+
+def _numerics(numerics: Numerics | None) -> str:
+    if numerics is None:
+        return ""
+    return (
+        f"error {numerics.candidate_error:.1e}, original {numerics.reference_error:.1e}, "
+        f"allowed {numerics.tolerance:.1e}; {numerics.num_trials} trials"
+    )
+
+
+def _reps(timings: tuple[Timing, ...]) -> str:
+    if not timings:
+        return ""
+    cold = "cold" if all(t.cold_cache for t in timings) else "warm"
+    return f"{min(t.num_reps for t in timings)} per provider, {cold} cache"
+
+
+def _device_line(evaluation: Evaluation) -> str:
+    keys = ("sm_clock_mhz", "clock_mhz", "driver", "threads", "sandbox")
+    extra = [f"{key} {evaluation.environment[key]}" for key in keys if evaluation.environment.get(key)]
+    return " · ".join([device(evaluation), *extra])
+
+
+def _kernels(evaluation: Evaluation) -> str:
+    return "; ".join(
+        f"{k.name} ({k.arch}): {_known(k.registers)} registers, {_known(k.spill_bytes)} B spilled"
+        for k in evaluation.kernels[:2]
+    )
+
+
+def _versions(evaluation: Evaluation) -> str:
+    keys = ("python", "torch", "triton", "cuda")
+    return " · ".join(f"{k} {evaluation.environment[k]}" for k in keys if evaluation.environment.get(k))
+
+
+def _baseline(evaluation: Evaluation) -> str:
+    return min(evaluation.speedups, key=lambda name: evaluation.speedups[name].mid)
+
+
+def _report(proposal: Proposal, diff: str) -> str:
+    """Markdown with everything that is known."""
+    evaluation, candidate = proposal.evaluation, proposal.candidate
+    parts = [f"# {title(proposal)}", headline(proposal), "## Evidence"]
+    parts.append(
+        "\n".join(["| | |", "|---|---|", *(f"| {n} | {_cell(v)} |" for n, v in _rows(proposal) if v)])
+    )
+    if evaluation.timings:
+        parts += ["## Times", _timing_table(evaluation.timings)]
+    if evaluation.checks:
+        parts += ["## Checks", "\n".join(_check_line(check) for check in evaluation.checks)]
+    if candidate.proofs:
+        lines = [f"- {'✓' if p.holds else '✗'} {p.claim}: {p.because}" for p in candidate.proofs]
+        parts += ["## Why it may be rewritten", "\n".join(lines)]
+    if candidate.caveats:
+        parts += ["## What can differ", "\n".join(f"- {caveat}" for caveat in candidate.caveats)]
+    if evaluation.numerics is not None and evaluation.numerics.distributions:
+        parts += ["## Inputs", ", ".join(evaluation.numerics.distributions)]
+    if evaluation.peak_bytes:
+        lines = [f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()]
+        parts += ["## Peak memory", "\n".join(lines)]
+    parts += ["## Diff", f"```diff\n{diff}```" if diff else "The file has changed; the edit no longer fits."]
+    lines = [f"- {key}: {value}" for key, value in sorted(evaluation.environment.items())]
+    parts += ["## Environment", "\n".join(lines or ["unknown"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _timing_table(timings: tuple[Timing, ...]) -> str:
+    lines = ["| provider | p20 | median | p80 | reps | cache |", "|---|---|---|---|---|---|"]
+    for t in timings:
+        cells = (t.provider, duration(t.p20_ms), duration(t.median_ms), duration(t.p80_ms), str(t.num_reps))
+        lines.append(f"| {' | '.join(cells)} | {'cold' if t.cold_cache else 'warm'} |")
+    return "\n".join(lines)
+
+
+def _check_line(check: Check) -> str:
+    mark = {True: "✓", False: "✗", None: "–"}[check.passed]
+    return f"- {mark} {check.name}{': ' + check.detail if check.detail else ''}"
+
+
+def _known(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

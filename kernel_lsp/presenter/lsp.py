@@ -1,0 +1,117 @@
+"""What we show, as LSP types: the only module beside the server that knows lsprotocol.
+
+Pure conversion. What a client cannot take is decided by the server, from the client's capabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lsprotocol import types
+
+from kernel_lsp.positions import Positions
+from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
+from kernel_lsp.records import Json, Progress, Span
+
+SOURCE = "kernel-lsp"
+REWRITE = "refactor.rewrite.kernel"
+QUICKFIX = "quickfix.kernel"
+MEASURE = "source.kernel.benchmark"
+
+
+def range_of(span: Span, positions: Positions) -> types.Range:
+    (line, character), (end_line, end_character) = (
+        positions.position(span.start),
+        positions.position(span.end),
+    )
+    return types.Range(
+        start=types.Position(line=line, character=character),
+        end=types.Position(line=end_line, character=end_character),
+    )
+
+
+def span_of(chosen: types.Range, positions: Positions) -> Span:
+    return Span(
+        start=positions.offset(chosen.start.line, chosen.start.character),
+        end=positions.offset(chosen.end.line, chosen.end.character),
+    )
+
+
+def diagnostic(hint: Hint, positions: Positions, *, data: bool) -> types.Diagnostic:
+    """Never above Hint: it is advice. ``data`` only for clients that give it back."""
+    return types.Diagnostic(
+        range=range_of(hint.span, positions),
+        severity=types.DiagnosticSeverity.Hint,
+        source=SOURCE,
+        code=hint.code,
+        message=hint.message,
+        data={"proposal": hint.proposal, "qualname": hint.qualname} if data else None,
+    )
+
+
+def rewrite_action(
+    action: Action, *, kind: str, preferred: bool, diagnostics: Sequence[types.Diagnostic] = ()
+) -> types.CodeAction:
+    """Without edit: `codeAction/resolve` makes it on the text as it is then."""
+    return types.CodeAction(
+        title=action.title,
+        kind=kind,
+        is_preferred=preferred or None,
+        diagnostics=list(diagnostics) or None,
+    )
+
+
+def action_data(action: Action, uri: str) -> Json:
+    return {
+        "uri": uri,
+        "proposal": action.proposal,
+        "fingerprint": action.fingerprint,
+        "qualname": action.qualname,
+    }
+
+
+def command_action(title: str, command: str, arguments: Json, kind: str = REWRITE) -> types.CodeAction:
+    return types.CodeAction(title=title, kind=kind, command=command_of(title, command, arguments))
+
+
+def command_of(title: str, command: str, arguments: Json) -> types.Command:
+    return types.Command(title=title, command=command, arguments=[arguments])
+
+
+def workspace_edit(
+    uri: str, version: int | None, edits: Iterable[TextEdit], positions: Positions, *, versioned: bool
+) -> types.WorkspaceEdit:
+    """One document's edits; with the version where the client can refuse a stale one."""
+    changes = [
+        types.TextEdit(range=range_of(Span(start=e.start, end=e.end), positions), new_text=e.new)
+        for e in edits
+    ]
+    if not versioned:
+        return types.WorkspaceEdit(changes={uri: changes})
+    document = types.OptionalVersionedTextDocumentIdentifier(uri=uri, version=version)
+    return types.WorkspaceEdit(
+        document_changes=[types.TextDocumentEdit(text_document=document, edits=list(changes))]
+    )
+
+
+def lens(item: Lens, uri: str, positions: Positions, command: str) -> types.CodeLens:
+    line, _ = positions.position(item.span.start)
+    start = types.Position(line=line, character=0)
+    return types.CodeLens(
+        range=types.Range(start=start, end=start),
+        command=command_of(
+            item.title, command, {"uri": uri, "qualname": item.qualname, "proposal": item.proposal}
+        ),
+    )
+
+
+def hover(markdown: str, span: Span, positions: Positions, *, plain: bool) -> types.Hover:
+    kind = types.MarkupKind.PlainText if plain else types.MarkupKind.Markdown
+    value = markdown.replace("**", "").replace("| | |\n|---|---|\n", "") if plain else markdown
+    return types.Hover(contents=types.MarkupContent(kind=kind, value=value), range=range_of(span, positions))
+
+
+def percentage(progress: Progress) -> int | None:
+    if progress.done is None or not progress.total:
+        return None
+    return max(0, min(100, round(100 * progress.done / progress.total)))
