@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "bootstrap": set(),
     "files": set(),
     "cache": BASE,
+    "scores": set(),
     "process": {"wire", "errors"},
     "documents": BASE,
     "consent": BASE,

@@ -1,0 +1,5 @@
+"""``python -m kernel_lsp`` is ``kernel-lsp``."""
+
+from kernel_lsp.cli import main
+
+main()

@@ -1,0 +1,26 @@
+"""The command line: names and order of the commands. What each does is in ``kernel_lsp/commands``.
+
+``serve`` is imported first and alone when it is asked for, because an editor waits for it: the other
+commands load typer, rich and SQLAlchemy, which the server process must not carry.
+"""
+
+from __future__ import annotations
+
+import sys
+
+EDITOR_FLAGS = ("serve", "--stdio", "--tcp")
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    if arguments[:1] and arguments[0].startswith(EDITOR_FLAGS) and "--help" not in arguments:
+        from kernel_lsp.server import main as serve
+
+        raise SystemExit(serve(arguments[1:] if arguments[0] == "serve" else arguments))
+    from kernel_lsp.commands import app
+
+    app.app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What all commands share: results on standard output, progress and failures on standard error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from kernel_lsp import config, wire
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.records import SCHEMA_VERSION, Progress
+
+T = TypeVar("T")
+EXIT_OK, EXIT_NO, EXIT_CANNOT = 0, 1, 2
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(**content: Any) -> None:
+    """One object on standard output, with its schema version."""
+    sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **wire.to_json(content)}, indent=2) + "\n")
+
+
+def fail(error: KernelLspError) -> NoReturn:
+    """Cause and way out on standard error; exit 2."""
+    err.print(f"[bold red]error[/] {_escape(error.cause)}")
+    if error.remedy:
+        err.print(f"      {_escape(error.remedy)}")
+    raise typer.Exit(EXIT_CANNOT)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; Ctrl-C ends every child before it ends us."""
+    try:
+        return asyncio.run(work)
+    except KernelLspError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        err.print("cancelled")
+        raise typer.Exit(130) from None
+
+
+def settings(folder: Path, **flags: Any) -> Settings:
+    """The folder's settings; what cannot be used is said once and its default counts."""
+    loaded, problems = config.load(folder, flags=flags)
+    for problem in problems:
+        err.print(f"[yellow]setting[/] {_escape(str(problem))}")
+    return loaded
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar on standard error when it is a terminal, else one line per step."""
+    if not err.is_terminal:
+        yield lambda step: err.print(f"{title}: {_escape(step.message)}")
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def report(step: Progress) -> None:
+            bar.update(task, description=_escape(step.message), total=step.total, completed=step.done or 0)
+
+        yield report
+
+
+def workspace_of(path: Path) -> Path:
+    """The nearest folder upward with a project file, else the file's own folder."""
+    start = path.absolute().parent
+    marks = ("pyproject.toml", ".git", ".kernel-lsp")
+    return next((f for f in (start, *start.parents) if any((f / mark).exists() for mark in marks)), start)
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")

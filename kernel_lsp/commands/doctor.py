@@ -1,0 +1,122 @@
+"""``kernel-lsp doctor``: what was found, and what to do about what was not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.table import Table
+
+from kernel_lsp import __version__, interpreter, process, skillbook
+from kernel_lsp.commands import console, journaling
+from kernel_lsp.config import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    part: str
+    ok: bool
+    found: str
+    remedy: str | None = None
+
+
+def doctor(
+    folder: Path = typer.Argument(Path(), help="The project."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+) -> None:
+    """Say what kernel-lsp found here and how to get what is missing. Exit code 1 when something is."""
+    settings = console.settings(folder.absolute())
+    findings = [
+        *console.run(_interpreter(folder, settings)),
+        _sandbox(),
+        _compiler(),
+        *_library(settings),
+        _journal(settings),
+    ]
+    if as_json:
+        console.print_json(version=__version__, findings=findings)
+    else:
+        table = Table("", "part", "found", "what to do", title=f"kernel-lsp {__version__}")
+        for item in findings:
+            table.add_row(
+                "[green]ok[/]" if item.ok else "[yellow]--[/]", item.part, item.found, item.remedy or ""
+            )
+        console.out.print(table)
+    raise typer.Exit(int(not all(item.ok for item in findings)))
+
+
+async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
+    chosen = interpreter.find(folder, settings.python)
+    probe = await interpreter.probe(chosen.path)
+    return [
+        Finding(
+            part="interpreter",
+            ok=not probe.problem,
+            found=f"{chosen.path} ({chosen.origin})",
+            remedy=probe.remedy,
+        ),
+        Finding(
+            part="torch",
+            ok=bool(probe.torch),
+            found=probe.torch or probe.torch_problem or "not found",
+            remedy=probe.remedy,
+        ),
+        Finding(
+            part="triton",
+            ok=bool(probe.triton),
+            found=probe.triton or probe.triton_problem or "not found",
+            remedy=None
+            if probe.triton
+            else "install triton beside torch, or only plain PyTorch rewrites are offered",
+        ),
+        Finding(
+            part="GPU",
+            ok=bool(probe.cuda),
+            found=probe.device or "none",
+            remedy=None
+            if probe.cuda
+            else "without one, plain rewrites are measured on the CPU and kernels only checked",
+        ),
+    ]
+
+
+def _sandbox() -> Finding:
+    program = process.bubblewrap()
+    remedy = (
+        None
+        if program
+        else "install bubblewrap (apt install bubblewrap), or allow user namespaces in this container"
+    )
+    return Finding(part="sandbox", ok=program is not None, found=program or "rlimits only", remedy=remedy)
+
+
+def _compiler() -> Finding:
+    program = shutil.which("g++") or shutil.which("clang++")
+    remedy = None if program else "install g++, or torch.compile is missing among the CPU baselines"
+    return Finding(part="C++ compiler", ok=program is not None, found=program or "none", remedy=remedy)
+
+
+def _library(settings: Settings) -> list[Finding]:
+    library = skillbook.load(skillbook.folders(settings.skill_folders))
+    executable = sum(skill.executable for skill in library.skills)
+    summary = Finding(
+        part="skills", ok=executable > 0, found=f"{len(library.skills)}, {executable} executable"
+    )
+    broken = [
+        Finding(part="skill", ok=False, found=problem.cause, remedy=problem.remedy)
+        for problem in library.problems
+    ]
+    return [summary, *broken]
+
+
+def _journal(settings: Settings) -> Finding:
+    with journaling.journal(settings) as journal:
+        problems = [str(problem) for problem in journal.problems]
+    return Finding(
+        part="journal",
+        ok=not problems,
+        found=f"{settings.data_dir}/journal.db",
+        remedy="; ".join(problems) or None,
+    )

@@ -1,0 +1,171 @@
+"""``kernel-lsp optimize``: the main job in a terminal, a CI job or an agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.syntax import Syntax
+from rich.table import Table
+
+from kernel_lsp import analysis
+from kernel_lsp.commands import console, journaling
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.files import SourceFile, read_source, write_source
+from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.presenter import cards
+from kernel_lsp.records import Job, Outcome, Proposal, Snapshot, TargetKind, Verdict
+from kernel_lsp.rewrite import edit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    path: Path
+    source: SourceFile
+    qualname: str
+
+
+def optimize(
+    file: str = typer.Argument(
+        ..., metavar="FILE[::TARGET]", help="A Python file, or one class or function in it."
+    ),
+    device: str = typer.Option("auto", help="auto, cuda or cpu."),
+    budget: int = typer.Option(8, min=1, help="Candidates that may be evaluated per target."),
+    policy: str = typer.Option("plan", help="Who proposes: plan (no language model)."),
+    apply: bool = typer.Option(False, "--apply", help="Write the best verified rewrite into the file."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+) -> None:
+    """Find what can be faster in FILE, prove, check and measure rewrites, and show the evidence.
+
+    Runs code of FILE in a confined process. Exit code 0: a verified rewrite was found (and applied
+    with --apply), 1: none, 2: could not judge.
+    """
+    requests = _requests(file)
+    folder = console.workspace_of(requests[0].path)
+    settings = console.settings(folder, device=device, budget=budget, policy=policy)
+    results = console.run(_run_all(Pipeline(settings), requests, folder, settings.device, settings.budget))
+    with journaling.journal(settings) as journal:
+        for request, outcome in results:
+            journaling.save(
+                journal, outcome, folder=folder, path=request.path, keep_source=settings.keep_source
+            )
+        applied = _apply(requests[0].path, results) if apply else []
+        journaling.accepted(journal, applied, folder=folder, path=requests[0].path)
+    if as_json:
+        console.print_json(
+            path=str(requests[0].path), outcomes=[o for _, o in results], applied=[p.id for p in applied]
+        )
+    else:
+        _show(results, applied)
+    raise typer.Exit(_exit_code([outcome for _, outcome in results]))
+
+
+def _requests(argument: str) -> list[Request]:
+    name, _, target = argument.partition("::")
+    path = Path(name)
+    try:
+        source = read_source(path)
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        console.fail(KernelLspError(f"{name} cannot be read: {error}", "name a Python file"))
+    found = analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=source.text))
+    if found.problem:
+        console.fail(
+            KernelLspError(f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax")
+        )
+    names = (
+        [target] if target else [t.qualname for t in found.targets if t.kind is not TargetKind.TRITON_KERNEL]
+    )
+    if not names:
+        console.fail(KernelLspError(f"{name} holds no module and no tensor function", "name a file with one"))
+    return [Request(path=path, source=source, qualname=qualname) for qualname in names]
+
+
+async def _run_all(
+    pipeline: Pipeline, requests: list[Request], folder: Path, device: str, budget: int
+) -> list[tuple[Request, Outcome]]:
+    results = []
+    for request in requests:
+        job = Job(
+            text=request.source.text,
+            path=str(request.path),
+            qualname=request.qualname,
+            folder=str(folder),
+            device=device,
+            budget=budget,
+        )
+        with console.progress(request.qualname) as report:
+            try:
+                outcome = await pipeline.optimize(job, report)
+            except KernelLspError as error:
+                if len(requests) == 1:
+                    raise
+                outcome = Outcome(qualname=request.qualname, note=str(error))
+        results.append((request, outcome))
+    return results
+
+
+def _apply(path: Path, results: list[tuple[Request, Outcome]]) -> list[Proposal]:
+    """Write every winner; the file must still be what was judged."""
+    winners = [outcome.best for _, outcome in results if outcome.best]
+    source = read_source(path)
+    if source.text != results[0][0].source.text:
+        console.fail(KernelLspError(f"{path} changed while it was judged", "run the command again"))
+    text = source.text
+    for winner in winners:
+        snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
+        target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
+        if target and winner.candidate.edit and target.fingerprint == winner.fingerprint:
+            text = edit.apply_edit(text, target.span, winner.candidate.edit)
+    if winners:
+        write_source(path, text, source.encoding)
+    return winners
+
+
+def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> None:
+    for request, outcome in results:
+        console.out.print(f"[bold]{outcome.qualname}[/]" + ("  (from the cache)" if outcome.cached else ""))
+        if outcome.proposals:
+            console.out.print(_table(outcome.proposals))
+        if outcome.note:
+            console.out.print(f"  {outcome.note}", markup=False)
+        if outcome.best:
+            card = cards.card(outcome.best, request.source.text)
+            console.out.print(Syntax(card.diff, "diff", background_color="default"))
+            done = outcome.best in applied
+            console.out.print(
+                "applied." if done else "apply it with --apply, or as a code action in your editor."
+            )
+
+
+def _table(proposals: tuple[Proposal, ...]) -> Table:
+    table = Table(
+        "verdict", "rewrite", "best baseline", "candidate", "speedup (95 % interval)", "error / eager's"
+    )
+    for proposal in proposals:
+        evaluation = proposal.evaluation
+        times = {timing.provider: timing.median_ms for timing in evaluation.timings}
+        baselines = [times[name] for name in evaluation.speedups if name in times]
+        color = {"faster": "green", "correct": "yellow", "rejected": "red"}.get(
+            proposal.verdict.value, "white"
+        )
+        table.add_row(
+            f"[{color}]{proposal.verdict.value}[/]",
+            proposal.candidate.summary,
+            f"{min(baselines):.3f} ms" if baselines else "",
+            f"{times['candidate']:.3f} ms" if "candidate" in times else "",
+            cards.interval_text(evaluation.speedup) if evaluation.speedup else evaluation.detail[:60],
+            cards.error_text(evaluation.numerics) if evaluation.numerics else "",
+        )
+    return table
+
+
+def _exit_code(outcomes: list[Outcome]) -> int:
+    if any(outcome.best for outcome in outcomes):
+        return console.EXIT_OK
+    judged = any(p.verdict is not Verdict.UNKNOWN for outcome in outcomes for p in outcome.proposals)
+    return (
+        console.EXIT_NO
+        if judged or any(o.note and not o.proposals for o in outcomes)
+        else console.EXIT_CANNOT
+    )
