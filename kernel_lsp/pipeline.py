@@ -155,6 +155,8 @@ class Pipeline:
             message = f"candidate {number} of {len(candidates)}: {candidate.summary}"
             report(Progress(phase="evaluate", message=message, done=number - 1, total=len(candidates)))
             proposals.append(await self._judge(prepared, candidate, bench))
+            if proposals[-1].verdict is Verdict.FASTER:
+                report(Progress(phase="evaluate", message=f"verified: {candidate.summary}", done=number))
         return proposals
 
     async def _judge(self, prepared: Prepared, candidate: Candidate, bench: Bench) -> Proposal:

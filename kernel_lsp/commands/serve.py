@@ -1,4 +1,4 @@
-"""``kernel-lsp serve`` and ``kernel-lsp trust``: the help text of the first, and consent without an editor."""
+"""``kernel-lsp serve`` (its help text) and ``kernel-lsp trust`` (consent without an editor)."""
 
 from __future__ import annotations
 
