@@ -8,6 +8,7 @@
     ├── RewriteError          a skill failed while it rewrote a graph
     ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
     │   └── WorkerLost        a child process died or was killed; may be retried once
+    ├── StaleProposal         the code changed since it was measured, so its rewrite is not applied
     ├── ConsentRequired       workspace code would have to run and nobody allowed it
     └── JournalError          the journal could not be opened or written
 
@@ -55,6 +56,10 @@ class EvaluationError(KernelLspError):
 
 class WorkerLost(EvaluationError):
     """A child process died or was killed; the request may be retried once."""
+
+
+class StaleProposal(KernelLspError):
+    """The code changed since it was measured, so its rewrite is not applied."""
 
 
 class ConsentRequired(KernelLspError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = {"records", "errors", "config", "wire", "files"}
+BASE = {"records", "errors", "config", "wire", "files", "positions"}
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
