@@ -1,0 +1,9 @@
+"""The library of optimization skills: read, checked, and recalled for a target by the words they share.
+
+Loading imports neither numpy nor rank_bm25; the first `Skillbook.select` does.
+"""
+
+from kernel_lsp.skillbook.format import Problem, lint
+from kernel_lsp.skillbook.library import Skillbook, SkillFolder, built_in_folder, folders, load
+
+__all__ = ["Problem", "SkillFolder", "Skillbook", "built_in_folder", "folders", "lint", "load"]

@@ -1,0 +1,88 @@
+"""rewrite.py: whether an executable skill has the four parts the rewrite engine calls. Reads, never runs.
+
+    def match(graph): ...                        -> list[Match]
+    def preconditions(graph, match): ...         -> list[Proof]
+    parameters = {"BLOCK_SIZE": [1024, 512]}     name -> choices, default first; or a function
+    def apply(graph, match, parameters): ...     -> None
+
+Not covered: whether they are right. The engine reports what they raise; the evaluator judges what they make.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+FUNCTIONS = {"match": 1, "preconditions": 2, "apply": 3}
+"""Name -> number of positional arguments the engine passes."""
+
+Found = tuple[str, str, str]
+"""Field, cause, remedy."""
+
+
+def check(path: Path) -> list[Found]:
+    """What is wrong with a rewrite.py."""
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except OSError as error:
+        return [("file", f"cannot be read: {error.strerror}", "check the file's permissions")]
+    except SyntaxError as error:
+        return [(f"line {error.lineno}", f"does not compile: {error.msg}", "correct the syntax")]
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; absurd nesting
+        return [("file", f"does not compile: {error}", "save it as plain Python source")]
+    return [*_check_functions(tree), *_check_parameters(tree), *_check_imports(tree)]
+
+
+def _check_functions(tree: ast.Module) -> list[Found]:
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    found: list[Found] = []
+    for name, count in FUNCTIONS.items():
+        arguments = ("graph", "match", "parameters")[:count]
+        remedy = f"define `def {name}({', '.join(arguments)})` at the top level"
+        if name not in defined:
+            found.append((name, "not defined", remedy))
+        elif not _accepts(defined[name].args, count):
+            found.append((name, f"cannot be called with {count} positional arguments", remedy))
+    return found
+
+
+def _accepts(arguments: ast.arguments, count: int) -> bool:
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    required = positional - len(arguments.defaults)
+    named = sum(default is None for default in arguments.kw_defaults)
+    return required <= count and named == 0 and (positional >= count or arguments.vararg is not None)
+
+
+def _check_parameters(tree: ast.Module) -> list[Found]:
+    if "parameters" in _top_level_names(tree):
+        return []
+    return [("parameters", "not defined", "write `parameters = {}` when there is nothing to choose")]
+
+
+def _top_level_names(tree: ast.Module) -> set[str]:
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    targets: list[ast.expr] = []
+    for node in tree.body:
+        targets += node.targets if isinstance(node, ast.Assign) else []
+        targets += [node.target] if isinstance(node, ast.AnnAssign) and node.value else []
+    return functions | {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _check_imports(tree: ast.Module) -> list[Found]:
+    """Only the rewrite engine: it is the part of kernel-lsp that exists in the project's interpreter."""
+    found: list[Found] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = ["." * node.level + (node.module or "")]
+        else:
+            continue
+        remedy = "import from kernel_lsp.rewrite only"
+        found += [(f"line {node.lineno}", f"imports {name}", remedy) for name in names if _foreign(name)]
+    return found
+
+
+def _foreign(name: str) -> bool:
+    ours = name.startswith(".") or name.split(".")[0] == "kernel_lsp"
+    return ours and not f"{name}.".startswith("kernel_lsp.rewrite.")

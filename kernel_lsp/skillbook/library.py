@@ -1,0 +1,140 @@
+"""All skills of a user: found, loaded, and frozen into a `Skillbook` with a digest.
+
+A bad skill is reported and left out; it never stops the others. Of two skills with one name the first
+folder's wins, and the built-in folder comes first, so a workspace cannot replace a built-in skill unseen.
+
+The rewrite.py of a workspace's skill is workspace code: pass ``workspace`` to `folders` only when the user
+allowed that folder's code to run. Such skills carry ``source="workspace"``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_lsp.config import default_data_dir
+from kernel_lsp.records import Skill, SkillMatch
+from kernel_lsp.skillbook import format
+from kernel_lsp.skillbook.format import Problem
+
+if TYPE_CHECKING:
+    from kernel_lsp.skillbook.recall import Index
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillFolder:
+    """A folder of skill folders."""
+
+    path: Path
+    source: str
+    """built-in, user, workspace or configured; becomes `Skill.source`."""
+    required: bool = False
+    """Whether its absence is a problem."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skillbook:
+    """An unchangeable snapshot of the library."""
+
+    skills: tuple[Skill, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    digest: str = ""
+    """Hash of every loaded skill's files: two books with one digest behave alike."""
+
+    def get(self, name: str) -> Skill | None:
+        return next((skill for skill in self.skills if skill.name == name), None)
+
+    def select(self, query: str | Iterable[str], limit: int = 20) -> tuple[SkillMatch, ...]:
+        """Skills whose words occur in the query, best first (BM25, see recall.py)."""
+        return self._index.select(query, limit)
+
+    @cached_property
+    def _index(self) -> Index:
+        from kernel_lsp.skillbook.recall import Index  # numpy: 12 MB that listing skills does not need
+
+        return Index(self.skills)
+
+
+def built_in_folder() -> Path:
+    """Inside the installed package, or beside it in a source checkout."""
+    package = Path(__file__).parent.parent
+    installed = package / "skills"
+    return installed if installed.is_dir() else package.parent / "skills"
+
+
+def folders(
+    configured: Sequence[str] = (), *, workspace: Path | None = None, data_dir: Path | None = None
+) -> tuple[SkillFolder, ...]:
+    """Where skills live: built in, the user's own, the workspace's (see above), and configured ones."""
+    found = [
+        SkillFolder(path=built_in_folder(), source="built-in", required=True),
+        SkillFolder(path=(data_dir or Path(default_data_dir())) / "skills", source="user"),
+    ]
+    if workspace is not None:
+        found.append(SkillFolder(path=workspace / "skills", source="workspace"))
+    for entry in configured:
+        path = (workspace or Path()) / Path(entry).expanduser()
+        inside = workspace is not None and path.resolve().is_relative_to(workspace.resolve())
+        source = "workspace" if inside else "configured"
+        found.append(SkillFolder(path=path, source=source, required=True))
+    return tuple(found)
+
+
+def load(where: Iterable[SkillFolder | Path]) -> Skillbook:
+    """Read every skill folder. Never raises on what it finds there."""
+    skills: dict[str, Skill] = {}
+    problems: list[Problem] = []
+    for place in where:
+        folder = place if isinstance(place, SkillFolder) else SkillFolder(path=place, source="configured")
+        for candidate in _candidates(folder, problems):
+            skill, wrong = format.examine(candidate, folder.source)
+            problems += wrong
+            if skill is not None and skill.name in skills:
+                if skill.path != skills[skill.name].path:
+                    problems.append(_duplicate(skill, skills[skill.name]))
+            elif skill is not None:
+                skills[skill.name] = skill
+    ordered = tuple(skills[name] for name in sorted(skills))
+    return Skillbook(skills=ordered, problems=tuple(problems), digest=_digest(ordered))
+
+
+def _candidates(folder: SkillFolder, problems: list[Problem]) -> list[Path]:
+    """Every folder in it that is not hidden; a file (README.md) is no skill."""
+    remedy = "correct `skill_folders` in the settings"
+    if not folder.path.is_absolute():
+        cause = "relative, and no workspace is known"
+        problems.append(Problem(path=str(folder.path), field="skill_folders", cause=cause, remedy=remedy))
+        return []
+    try:
+        return sorted(p for p in folder.path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+    except OSError as error:
+        if folder.required or not isinstance(error, FileNotFoundError):
+            if folder.source == "built-in":
+                remedy = "reinstall kernel-lsp: its own skills are gone"
+            cause = f"cannot be read: {error.strerror}"
+            problems.append(Problem(path=str(folder.path), field="folder", cause=cause, remedy=remedy))
+        return []
+
+
+def _duplicate(skill: Skill, first: Skill) -> Problem:
+    return Problem(
+        path=skill.path,
+        field="name",
+        cause=f"{skill.name!r} is already the name of {first.path}, which is used",
+        remedy="rename one of the two",
+    )
+
+
+def _digest(skills: Sequence[Skill]) -> str:
+    total = hashlib.sha256()
+    for skill in skills:
+        with contextlib.suppress(OSError):  # gone since it was loaded: the watcher will load again
+            for path in sorted(p for p in Path(skill.path).iterdir() if p.suffix in (".md", ".py")):
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+                total.update(f"{skill.name}/{path.name} {content}\n".encode())
+    return total.hexdigest()[:20]
