@@ -39,6 +39,8 @@ class Lens:
     span: Span
     qualname: str
     title: str
+    act: str
+    """What a click does: benchmark, cancel or showEvidence."""
     proposal: str | None = None
 
 

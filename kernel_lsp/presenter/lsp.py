@@ -94,14 +94,23 @@ def workspace_edit(
     )
 
 
-def lens(item: Lens, uri: str, positions: Positions, command: str) -> types.CodeLens:
+def lens(item: Lens, uri: str, positions: Positions) -> types.CodeLens:
     line, _ = positions.position(item.span.start)
     start = types.Position(line=line, character=0)
     return types.CodeLens(
         range=types.Range(start=start, end=start),
         command=command_of(
-            item.title, command, {"uri": uri, "qualname": item.qualname, "proposal": item.proposal}
+            item.title,
+            f"kernel-lsp.{item.act}",
+            {"uri": uri, "qualname": item.qualname, "proposal": item.proposal},
         ),
+    )
+
+
+def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
+    line, character = positions.position(span.end)
+    return types.InlayHint(
+        position=types.Position(line=line, character=character), label=f" {text}", padding_left=True
     )
 
 

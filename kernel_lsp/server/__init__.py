@@ -1,0 +1,14 @@
+"""The language server: LSP in, LSP out, answers from memory. Nothing here runs user code or imports torch.
+
+app.py        what one server holds, and analysis -> hints
+abilities.py  what the client announced; nothing else is ever sent
+sync.py       documents, folders, settings and the disk changing
+reads.py      hover, code actions, lenses, inlay hints
+commands.py   kernel-lsp.*
+jobs.py       measurements: consent, queue, progress, cancellation
+lifecycle.py  start and end of the process
+"""
+
+from kernel_lsp.server.lifecycle import main, serve
+
+__all__ = ["main", "serve"]

@@ -1,0 +1,68 @@
+"""What a client announced, reduced to the questions we ask. Nothing is sent that was not announced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol import types
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Abilities:
+    resolve: bool = False
+    """Code actions may be given their edit later, and bring our data back."""
+    disabled: bool = False
+    preferred: bool = False
+    literals: bool = False
+    """Code actions may be more than bare commands."""
+    versioned: bool = False
+    """Edits may carry the version they were made for."""
+    apply_edit: bool = False
+    diagnostic_data: bool = False
+    diagnostic_version: bool = False
+    lens_refresh: bool = False
+    inlay_refresh: bool = False
+    progress: bool = False
+    show_document: bool = False
+    configuration: bool = False
+    watched_files: bool = False
+    status: bool = False
+    markdown: bool = False
+    name: str | None = None
+    """Editor and version, for the journal."""
+
+
+def of(params: types.InitializeParams) -> Abilities:
+    caps = params.capabilities
+    action = _get(caps, "text_document.code_action")
+    published = _get(caps, "text_document.publish_diagnostics")
+    resolvable = _get(action, "resolve_support.properties") or []
+    formats = _get(caps, "text_document.hover.content_format") or []
+    experimental = caps.experimental if isinstance(caps.experimental, dict) else {}
+    info = params.client_info
+    return Abilities(
+        resolve="edit" in resolvable and bool(_get(action, "data_support")),
+        disabled=bool(_get(action, "disabled_support")),
+        preferred=bool(_get(action, "is_preferred_support")),
+        literals=_get(action, "code_action_literal_support") is not None,
+        versioned=bool(_get(caps, "workspace.workspace_edit.document_changes")),
+        apply_edit=bool(_get(caps, "workspace.apply_edit")),
+        diagnostic_data=bool(_get(published, "data_support")),
+        diagnostic_version=bool(_get(published, "version_support")),
+        lens_refresh=bool(_get(caps, "workspace.code_lens.refresh_support")),
+        inlay_refresh=bool(_get(caps, "workspace.inlay_hint.refresh_support")),
+        progress=bool(_get(caps, "window.work_done_progress")),
+        show_document=bool(_get(caps, "window.show_document.support")),
+        configuration=bool(_get(caps, "workspace.configuration")),
+        watched_files=bool(_get(caps, "workspace.did_change_watched_files.dynamic_registration")),
+        status=bool(experimental.get("serverStatusNotification")),
+        markdown=types.MarkupKind.Markdown in formats,
+        name=f"{info.name} {info.version or ''}".strip() if info is not None else None,
+    )
+
+
+def _get(root: Any, path: str) -> Any:
+    for name in path.split("."):
+        root = getattr(root, name, None)
+    return root

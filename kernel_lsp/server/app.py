@@ -1,0 +1,339 @@
+"""What one server holds, and the way from a changed text to published hints.
+
+Analysis runs on a thread of its own, never in pygls's pool: the reader of stdin lives there, and with
+that pool full the server is deaf.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol, default_converter
+from pygls.workspace import text_document
+
+from kernel_lsp import __version__, analysis, config, documents, workloads
+from kernel_lsp.config import Settings
+from kernel_lsp.consent import Consents
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.hostclient import HostClient
+from kernel_lsp.journal.tracker import Dismissal, How
+from kernel_lsp.positions import Positions, split_lines
+from kernel_lsp.presenter import lsp
+from kernel_lsp.records import Analysis, Event, Job, Snapshot
+from kernel_lsp.server.abilities import Abilities
+from kernel_lsp.session import Session
+
+log = logging.getLogger("kernel_lsp")
+F = TypeVar("F", bound=Callable[..., Any])
+DEBOUNCE_S = 0.05
+BUCKETS_MS = (10, 50, 100, 200, 500)
+"""Of the latency counts in kernel-lsp.status; gopls counts in the same ones."""
+
+# pygls splits lines where LSP does not (form feed, NEL, U+2028, \x1c), which corrupts edits after one.
+text_document.TextDocument.lines = property(lambda self: split_lines(self.source))  # type: ignore[assignment,method-assign]
+
+
+class RequestFailed(JsonRpcException):
+    """A request that was understood and cannot be done; clients show the message.
+
+    Not ContentModified: VS Code swallows that one.
+    """
+
+    CODE = types.LSPErrorCodes.RequestFailed.value
+    MESSAGE = "Request failed"
+
+
+class Protocol(LanguageServerProtocol):
+    """pygls leaves a request with malformed parameters unanswered, and its client waiting."""
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if "id" in data and "method" in data:
+                self._send_response(data["id"], error=error.to_response_error())
+            raise
+
+
+class Server(LanguageServer):
+    """One client's server."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "kernel-lsp",
+            __version__,
+            protocol_cls=Protocol,
+            converter_factory=default_converter,
+            max_workers=2,
+        )
+        self.abilities = Abilities()
+        self.session = Session()
+        self.editor_settings: dict[str, Any] = {}
+        self.trusted = True
+        """False when the editor says that the user does not trust the workspace."""
+        self.consents = Consents(config.default_data_dir())
+        self.host = HostClient(config.default_data_dir())
+        self.watch = documents.DiskWatch(self._disk_changed)
+        self.on_disk: Callable[[frozenset[Path]], None] = lambda paths: None
+        self.on_analyzed: Callable[[str], None] = lambda uri: None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.latencies: Counter[str] = Counter()
+        self._cpu = ThreadPoolExecutor(1, "analysis")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pending: dict[str, asyncio.Task[Any]] = {}
+        self._how: dict[str, How] = {}
+        self._published: dict[str, list[types.Diagnostic]] = {}
+        self._positions: tuple[Snapshot, Positions] | None = None
+        self._asked: set[str] = set()
+        self._known_folders: set[str] = set()
+        self._status: tuple[str, str | None] | None = None
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """pygls's own version opens a pop-up for each."""
+        log.error("%s: %s", getattr(source, "__name__", source), error)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something that outlives the request that started it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task failed", exc_info=error)
+
+    async def off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._cpu, work, *arguments)
+
+    # --- folders and settings ----------------------------------------------------------------
+
+    def start(self, abilities: Abilities, editor_settings: dict[str, Any], *, trusted: bool) -> None:
+        """Once the client has introduced itself."""
+        self.abilities, self.editor_settings, self.trusted = abilities, editor_settings, trusted
+        self.session = Session(client=abilities.name, name=uuid.uuid4().hex)
+        data_dir = self.settings(self.root).data_dir
+        self.consents = Consents(data_dir)
+        self.host = HostClient(data_dir, module=os.environ.get("KERNEL_LSP_HOST", "kernel_lsp.host"))
+
+    @property
+    def root(self) -> str:
+        """The folder that counts where no document says otherwise."""
+        roots = self.roots()
+        return roots[0] if roots else str(Path.cwd())
+
+    def roots(self) -> list[str]:
+        uris = [*self.workspace.folders, *([self.workspace.root_uri] if self.workspace.root_uri else [])]
+        paths = [documents.path_of(uri) for uri in uris]
+        return list(dict.fromkeys(str(path) for path in paths if path is not None))
+
+    def place(self, uri: str) -> tuple[str, str]:
+        """(folder, path relative to it) of a document: the innermost workspace folder, or its own."""
+        path = documents.path_of(uri)
+        if path is None:
+            return self.root, f"{uri.rpartition('/')[2].rpartition(':')[2]}.py"
+        for root in sorted(self.roots(), key=len, reverse=True):
+            if path.is_relative_to(root):
+                return root, str(path.relative_to(root))
+        return str(path.parent), path.name
+
+    def settings(self, folder: str) -> Settings:
+        if folder not in self._known_folders:
+            self.reconfigure(folder)
+        return self.session.settings(folder)
+
+    def reconfigure(self, folder: str) -> None:
+        self._known_folders.add(folder)
+        settings, problems = config.load(folder, editor=self.editor_settings)
+        self.session.configure(folder, settings)
+        for problem in problems:
+            self.say(f"{folder}: {problem}", types.MessageType.Warning)
+
+    def reconfigure_all(self) -> None:
+        for folder in self._known_folders:
+            self.reconfigure(folder)
+        for uri in self.session.documents:
+            self.publish(uri)
+
+    # --- from text to hints ------------------------------------------------------------------
+
+    def schedule(self, uri: str, *, delay_s: float = DEBOUNCE_S, how: How = "change") -> None:
+        """Analyze soon; a burst of changes is analyzed once."""
+        if self._how.get(uri) != "save":  # a save says more than the changes around it
+            self._how[uri] = how
+        if (earlier := self._pending.pop(uri, None)) is not None:
+            earlier.cancel()
+        self._pending[uri] = self.spawn(self._analyze_later(uri, delay_s))
+
+    async def _analyze_later(self, uri: str, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        document = self.session.documents.get(uri)
+        if document is None:
+            return
+        snapshot = document.snapshot
+        found, unmeasurable = await self.off_loop(examine, snapshot, document.folder)
+        self._pending.pop(uri, None)
+        if self.session.analyzed(snapshot, found, unmeasurable):
+            self.record(self.session.observe(uri, self._how.pop(uri, "change")))
+            self.publish(uri)
+            self.spawn(self._recall(uri))
+            self.on_analyzed(uri)
+
+    def publish(self, uri: str) -> None:
+        """Send the hints of a document, unless they are what the client has already."""
+        document = self.session.documents.get(uri)
+        if document is None or not document.current:
+            return
+        positions = self.positions(document.snapshot)
+        with_data = self.abilities.diagnostic_data
+        hints = [lsp.diagnostic(hint, positions, data=with_data) for hint in self.session.hints(uri)]
+        if hints == self._published.get(uri, []):
+            return
+        self._published[uri] = hints
+        version = document.snapshot.version if self.abilities.diagnostic_version else None
+        self.text_document_publish_diagnostics(
+            types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=hints)
+        )
+
+    def withdraw(self, uri: str) -> None:
+        """The document was closed."""
+        if self._published.pop(uri, None):
+            self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+        if (pending := self._pending.pop(uri, None)) is not None:
+            pending.cancel()
+
+    def diagnostics_at(self, uri: str, span_code: str | None = None) -> list[types.Diagnostic]:
+        return [d for d in self._published.get(uri, []) if span_code is None or d.code == span_code]
+
+    def positions(self, snapshot: Snapshot) -> Positions:
+        if self._positions is None or self._positions[0] is not snapshot:
+            encoding = str(
+                getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding)
+            )
+            self._positions = (snapshot, Positions(snapshot.text, encoding))
+        return self._positions[1]
+
+    async def _recall(self, uri: str) -> None:
+        """Ask the host what it knows already about targets that we know nothing about."""
+        document = self.session.documents.get(uri)
+        if document is None:
+            return
+        await self._recall_dismissals(document.folder)
+        unknown = [
+            t
+            for t in document.analysis.targets
+            if t.qualname not in document.unmeasurable
+            and t.fingerprint not in self._asked
+            and self.session.outcome(t.fingerprint) is None
+        ]
+        if not unknown:
+            return
+        self._asked.update(target.fingerprint for target in unknown)
+        jobs = [self.job(uri, target.qualname) for target in unknown]
+        try:
+            outcomes = await self.host.cached(jobs, self.settings(document.folder))
+        except KernelLspError as error:
+            log.warning("what was measured before is not shown: %s", error)
+            return
+        for target, outcome in zip(unknown, outcomes, strict=True):
+            if outcome is not None:
+                self.session.learn(target.fingerprint, outcome)
+        if any(outcome is not None for outcome in outcomes):
+            self.record(self.session.observe(uri, "open"))
+            self.shown_changed(uri)
+
+    async def _recall_dismissals(self, folder: str) -> None:
+        if folder in self._asked:
+            return
+        self._asked.add(folder)
+        try:
+            rows = await self.host.ask("dismissals", folder=folder)
+        except KernelLspError as error:
+            log.warning("earlier dismissals are not known: %s", error)
+            return
+        known = [Dismissal(**{**row, "skills": tuple(row.get("skills", ()))}) for row in rows]
+        if known:
+            self.session.restore_dismissals(folder, known)
+            for uri in self.session.documents:
+                self.publish(uri)
+
+    def job(self, uri: str, qualname: str) -> Job:
+        document = self.session.documents[uri]
+        settings = self.settings(document.folder)
+        return Job(
+            text=document.snapshot.text,
+            path=str(Path(document.folder) / document.path),
+            qualname=qualname,
+            folder=document.folder,
+            device=settings.device,
+            budget=settings.budget,
+        )
+
+    # --- to the client -----------------------------------------------------------------------
+
+    def shown_changed(self, uri: str) -> None:
+        """A verdict arrived or went: hints again, and lenses where the client can be asked to."""
+        self.publish(uri)
+        if self.abilities.lens_refresh:
+            self.workspace_code_lens_refresh(None)
+        if self.abilities.inlay_refresh and self.settings(self.root).inlay_hints:
+            self.workspace_inlay_hint_refresh(None)
+
+    def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
+        """To the client's log; never a pop-up."""
+        self.window_log_message(types.LogMessageParams(type=kind, message=text))
+
+    def set_status(self, health: str, message: str | None) -> None:
+        if self.abilities.status and self._status != (health, message):
+            self._status = (health, message)
+            body = {"health": health, "quiescent": message is None, "message": message}
+            self.protocol.notify("experimental/serverStatus", body)
+
+    def record(self, events: list[Event]) -> None:
+        if events:
+            self.host.record(events)
+
+    def _disk_changed(self, paths: frozenset[Path]) -> None:
+        """Called by the watch's thread."""
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.on_disk, paths)
+
+
+def examine(snapshot: Snapshot, folder: str) -> tuple[Analysis, frozenset[str]]:
+    """The analysis, and the qualified names of targets that nobody gave a workload."""
+    found = analysis.analyze(snapshot)
+    missing = [t.qualname for t in found.targets if not workloads.workloads_for(snapshot, t, folder)[0]]
+    return found, frozenset(missing)
+
+
+def timed(name: str) -> Callable[[F], F]:
+    """Count how long a handler took, for kernel-lsp.status."""
+
+    def wrap(handler: F) -> F:
+        @functools.wraps(handler)
+        def run(ls: Server, *arguments: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return handler(ls, *arguments)
+            finally:
+                taken_ms = (time.perf_counter() - started) * 1000
+                bucket = next((f"<= {b} ms" for b in BUCKETS_MS if taken_ms <= b), f"> {BUCKETS_MS[-1]} ms")
+                ls.latencies[f"{name} {bucket}"] += 1
+
+        return run  # type: ignore[return-value]
+
+    return wrap

@@ -1,0 +1,103 @@
+"""Start and end of the server's process: who may write to stdout, exit codes, never staying behind."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lsprotocol import types
+
+from kernel_lsp.server import abilities, commands, reads, sync
+from kernel_lsp.server.app import Server, log
+from kernel_lsp.server.jobs import Jobs
+
+PARENT_POLL_S = 2.0
+
+
+def make_server() -> Server:
+    ls = Server()
+    jobs = Jobs(ls)
+
+    def on_initialize(params: types.InitializeParams) -> None:
+        settings, trusted = _options(params.initialization_options)
+        ls.start(abilities.of(params), settings, trusted=trusted)
+        reads.register(ls, ls.settings(ls.root))
+
+    async def on_shutdown(*arguments: Any) -> None:
+        jobs.cancel()
+        ls.watch.stop()
+        await ls.host.close()
+
+    async def on_initialized(params: types.InitializedParams) -> None:
+        ls.loop = asyncio.get_running_loop()
+        if ls.process_id:
+            ls.spawn(_die_with(ls.process_id))
+        await sync.on_initialized(ls, params)
+
+    sync.register(ls)
+    commands.register(ls, jobs)
+    ls.feature(types.INITIALIZE)(on_initialize)
+    ls.feature(types.INITIALIZED)(on_initialized)
+    ls.feature(types.SHUTDOWN)(on_shutdown)
+    return ls
+
+
+def serve(tcp: tuple[str, int] | None = None) -> None:
+    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("pygls").setLevel(logging.ERROR)  # it logs every cancelled request
+    log.setLevel(logging.INFO)
+    if tcp is not None:
+        make_server().start_tcp(*tcp)
+        _end(0)
+    out = os.dup(1)  # from here on a stray print() is a log line and never a broken message
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    ls = make_server()
+    ls.start_io(stdout=os.fdopen(out, "wb"))
+    _end(0 if ls.protocol._shutdown else 1)  # start_io swallows the exit code
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """``python -m kernel_lsp.server``; accepts the flags that the protocol recommends."""
+    parser = argparse.ArgumentParser(prog="kernel-lsp serve")
+    parser.add_argument("--stdio", action="store_true", help="the default")
+    parser.add_argument("--tcp", metavar="HOST:PORT")
+    parser.add_argument("--clientProcessId", type=int, help="ignored: initialize says it")
+    arguments = parser.parse_args(argv)
+    if arguments.tcp is None:
+        serve()
+    host, _, port = arguments.tcp.rpartition(":")
+    serve((host or "127.0.0.1", int(port)))
+
+
+def _end(code: int) -> None:
+    """At once: an analysis that still runs on a thread must not hold the editor's exit up."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _options(options: Any) -> tuple[dict[str, Any], bool]:
+    """(settings, trusted) from initializationOptions: flat, or under ``settings``."""
+    given = dict(options) if isinstance(options, dict) else {}
+    trusted = given.pop("isTrusted", True) is not False
+    nested = given.pop("settings", None)
+    return {**given, **(nested if isinstance(nested, dict) else {})}, trusted
+
+
+async def _die_with(process_id: int) -> None:
+    """Nobody else watches the editor's process id; without this a crashed editor leaves us behind."""
+    while True:
+        await asyncio.sleep(PARENT_POLL_S)
+        try:
+            os.kill(process_id, 0)
+        except ProcessLookupError:
+            os._exit(1)  # our children end with us
+        except PermissionError:
+            return  # it lives, as somebody else

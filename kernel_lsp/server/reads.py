@@ -1,0 +1,179 @@
+"""Requests that only read: hover, code actions and their edit, lenses, inlay hints.
+
+All answer from memory: pygls runs cancelled requests too, so slow ones would pile up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lsprotocol import types
+
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.positions import Positions
+from kernel_lsp.presenter import lsp
+from kernel_lsp.presenter.items import Action
+from kernel_lsp.records import Span
+from kernel_lsp.server.app import RequestFailed, Server, timed
+
+KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
+
+
+def register(ls: Server, settings: Settings) -> None:
+    """Only what the settings switch on is announced."""
+    options = types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
+    ls.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)(on_code_action)
+    ls.feature(types.CODE_ACTION_RESOLVE)(on_resolve)
+    if settings.hover:
+        ls.feature(types.TEXT_DOCUMENT_HOVER)(on_hover)
+    if settings.code_lens:
+        ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(on_code_lens)
+    if settings.inlay_hints:
+        ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(on_inlay_hint)
+
+
+@timed("hover")
+def on_hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
+    uri = params.text_document.uri
+    document = ls.session.documents.get(uri)
+    if document is None:
+        return None
+    positions = ls.positions(document.snapshot)
+    found = ls.session.hover(uri, positions.offset(params.position.line, params.position.character))
+    if found is None:
+        return None
+    return lsp.hover(found[1], found[0], positions, plain=not ls.abilities.markdown)
+
+
+@timed("codeAction")
+def on_code_action(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction | types.Command]:
+    uri = params.text_document.uri
+    document = ls.session.documents.get(uri)
+    if document is None:
+        return []
+    where = lsp.span_of(params.range, ls.positions(document.snapshot))
+    invoked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
+    offers = ls.session.actions(uri, where)
+    if invoked:
+        ls.record(ls.session.offered(uri, offers))
+    items = [_rewrite(ls, uri, action, params, single=len(offers) == 1) for action in offers]
+    items += _about(uri, offers)
+    if invoked and not offers:
+        items += _measure(ls, uri, where)
+    items += _silence(ls, uri, where, offers)
+    wanted = [item for item in items if _asked_for(item.kind, params.context.only)]
+    if ls.abilities.literals:
+        return list(wanted)
+    return [item.command for item in wanted if item.command is not None]
+
+
+@timed("codeAction/resolve")
+def on_resolve(ls: Server, action: types.CodeAction) -> types.CodeAction:
+    """The edit, made on the text as it is now, or a refusal that says why."""
+    data = action.data if isinstance(action.data, dict) else {}
+    if "proposal" not in data:
+        return action
+    action.edit = edit_for(ls, str(data.get("uri")), str(data["proposal"]))
+    return action
+
+
+@timed("codeLens")
+def on_code_lens(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens] | None:
+    uri = params.text_document.uri
+    document = ls.session.documents.get(uri)
+    if document is None:
+        return None
+    positions = ls.positions(document.snapshot)
+    return [lsp.lens(item, uri, positions) for item in ls.session.lenses(uri)]
+
+
+@timed("inlayHint")
+def on_inlay_hint(ls: Server, params: types.InlayHintParams) -> list[types.InlayHint] | None:
+    uri = params.text_document.uri
+    document = ls.session.documents.get(uri)
+    if document is None:
+        return None
+    positions = ls.positions(document.snapshot)
+    return [lsp.inlay(span, text, positions) for span, text in ls.session.inlays(uri)]
+
+
+def edit_for(ls: Server, uri: str, proposal: str) -> types.WorkspaceEdit:
+    """Raises RequestFailed when the code is not what was measured."""
+    try:
+        snapshot, edits = ls.session.resolve(uri, proposal)
+    except KernelLspError as error:
+        raise RequestFailed(str(error)) from error
+    positions: Positions = ls.positions(snapshot)
+    return lsp.workspace_edit(uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned)
+
+
+def _rewrite(
+    ls: Server, uri: str, action: Action, params: types.CodeActionParams, *, single: bool
+) -> types.CodeAction:
+    """With an edit to be resolved where the client can, else with a command that applies it."""
+    only = params.context.only or []
+    as_fix = bool(only) and all(_within(lsp.QUICKFIX, kind) for kind in only)
+    mine = [d for d in params.context.diagnostics if d.source == lsp.SOURCE and d.code == action.skill]
+    preferred = single and ls.abilities.preferred
+    item = lsp.rewrite_action(
+        action, kind=lsp.QUICKFIX if as_fix else lsp.REWRITE, preferred=preferred, diagnostics=mine
+    )
+    arguments = lsp.action_data(action, uri)
+    if ls.abilities.resolve:
+        item.data = arguments
+        item.command = lsp.command_of("Note the choice", "kernel-lsp.chosen", arguments)
+    else:
+        item.command = lsp.command_of(action.title, "kernel-lsp.apply", arguments)
+    return item
+
+
+def _about(uri: str, offers: list[Action]) -> list[types.CodeAction]:
+    return [
+        lsp.command_action(
+            f"Show evidence for {action.qualname}", "kernel-lsp.showEvidence", lsp.action_data(action, uri)
+        )
+        for action in offers[:1]
+    ]
+
+
+def _measure(ls: Server, uri: str, where: Span) -> list[types.CodeAction]:
+    """For the innermost target: measure it, or why there is nothing to offer."""
+    targets = ls.session.targets(uri, where)[:1]
+    items = []
+    for target in targets:
+        outcome = ls.session.outcome(target.fingerprint)
+        again = " again" if outcome is not None else ""
+        arguments = {"uri": uri, "qualname": target.qualname}
+        if outcome is not None and outcome.note and ls.abilities.disabled:
+            refused = types.CodeAction(title=f"Rewrite {target.qualname}", kind=lsp.REWRITE)
+            refused.disabled = types.CodeActionDisabled(reason=outcome.note)
+            items.append(refused)
+        title = f"Measure {target.qualname}{again}"
+        items.append(lsp.command_action(title, "kernel-lsp.benchmark", arguments))
+    return items
+
+
+def _silence(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
+    """Two ways to hear no more of the first thing that is shown here."""
+    found = [(action.qualname, action.skill) for action in offers]
+    found += [(finding.target, finding.rule) for finding in ls.session.findings(uri, where)]
+    if not found:
+        return []
+    qualname, code = found[0]
+    arguments: dict[str, Any] = {"uri": uri, "qualname": qualname, "code": code}
+    here, never = f"Dismiss {code} for {qualname}", f"Never suggest {code} in this folder"
+    dismiss = "kernel-lsp.dismiss"
+    return [
+        lsp.command_action(here, dismiss, {**arguments, "scope": "proposal"}, lsp.QUICKFIX),
+        lsp.command_action(never, dismiss, {**arguments, "scope": "skill"}, lsp.QUICKFIX),
+    ]
+
+
+def _asked_for(kind: str | None, only: Any) -> bool:
+    return not only or any(_within(kind or "", wanted) for wanted in only)
+
+
+def _within(kind: str, wanted: str) -> bool:
+    wanted = str(getattr(wanted, "value", wanted))
+    return not wanted or kind == wanted or kind.startswith(f"{wanted}.")

@@ -1,0 +1,187 @@
+"""What the client and the disk tell us: documents, folders, settings. Each handler is instant."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+
+from kernel_lsp import documents
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.journal.tracker import How
+from kernel_lsp.records import Snapshot
+from kernel_lsp.server.app import Server, log
+
+SECTION = "kernel-lsp"
+TICK_S = 1.0
+
+
+def register(ls: Server) -> None:
+    ls.on_disk = lambda paths: on_disk(ls, paths)
+    ls.feature(types.TEXT_DOCUMENT_DID_OPEN)(on_open)
+    ls.feature(types.TEXT_DOCUMENT_DID_CHANGE)(on_change)
+    ls.feature(types.TEXT_DOCUMENT_DID_SAVE, types.SaveOptions(include_text=False))(on_save)
+    ls.feature(types.TEXT_DOCUMENT_DID_CLOSE)(on_close)
+    ls.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(on_configuration)
+    ls.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(on_folders)
+    ls.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(on_watched)
+
+
+async def on_initialized(ls: Server, params: types.InitializedParams) -> None:
+    ls.spawn(_tick(ls))
+    if ls.abilities.watched_files:
+        ls.spawn(_register_watchers(ls))
+    if ls.abilities.configuration:
+        await _fetch_settings(ls)
+    ls.spawn(_watch(ls, [Path(root) for root in ls.roots()]))
+    ls.set_status("ok", None)
+
+
+def on_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+    item = params.text_document
+    python = item.language_id == "python" or item.uri.endswith(".py")
+    if not python or not documents.wanted(item.uri, item.text):
+        return
+    folder, path = ls.place(item.uri)
+    ls.settings(folder)
+    ls.session.open(Snapshot(uri=item.uri, text=item.text, version=item.version), folder, path)
+    ls.schedule(item.uri, delay_s=0.0, how="open")
+    ls.spawn(_watch(ls, [Path(folder), (Path(folder) / path).parent]))
+
+
+def on_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    if uri not in ls.session.documents:
+        return
+    document = ls.workspace.get_text_document(uri)
+    if not documents.wanted(uri, document.source):
+        ls.withdraw(uri)
+        ls.session.close(uri)
+        return
+    ls.session.change(Snapshot(uri=uri, text=document.source, version=params.text_document.version))
+    ls.schedule(uri)
+
+
+def on_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    document = ls.session.documents.get(uri)
+    if document is None:
+        return
+    if document.current:
+        ls.record(ls.session.observe(uri, "save"))
+    else:
+        ls.schedule(uri, how="save")
+
+
+def on_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+    """From here on the disk is the truth, so look there once."""
+    uri = params.text_document.uri
+    document = ls.session.documents.get(uri)
+    ls.withdraw(uri)
+    if document is not None:
+        ls.session.close(uri)
+        ls.spawn(look_at_disk(ls, document.folder, document.path, "close"))
+
+
+async def on_configuration(ls: Server, params: types.DidChangeConfigurationParams) -> None:
+    if ls.abilities.configuration:
+        await _fetch_settings(ls)
+    elif isinstance(params.settings, dict):
+        section = params.settings.get(SECTION, params.settings)
+        ls.editor_settings = section if isinstance(section, dict) else {}
+    ls.reconfigure_all()
+
+
+def on_folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    """Documents may belong to another root now."""
+    for uri, document in ls.session.documents.items():
+        document.folder, document.path = ls.place(uri)
+        ls.settings(document.folder)
+        ls.schedule(uri)
+    ls.spawn(_watch(ls, [Path(root) for root in ls.roots()]))
+
+
+def on_watched(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+    paths = [documents.path_of(change.uri) for change in params.changes]
+    on_disk(ls, frozenset(path for path in paths if path is not None))
+
+
+def on_disk(ls: Server, paths: frozenset[Path]) -> None:
+    """git checkout, a formatter, an edited skill: told by the client or seen by our own watch."""
+    if any(path.name == "pyproject.toml" for path in paths):
+        ls.reconfigure_all()
+    if any(path.name in ("SKILL.md", "rewrite.py") for path in paths):
+        ls.spawn(_reload_skills(ls))
+    if any(path.suffix == ".toml" and ".kernel-lsp" in path.parts for path in paths):
+        for uri in ls.session.documents:
+            ls.schedule(uri)  # another workload
+    for path in paths:
+        folder, relative = ls.place(path.as_uri())
+        if path.suffix == ".py":
+            ls.spawn(look_at_disk(ls, folder, relative, "disk"))
+
+
+async def look_at_disk(ls: Server, folder: str, path: str, how: How) -> None:
+    snapshot = await ls.off_loop(documents.read, (Path(folder) / path).as_uri())
+    text = None if snapshot is None else snapshot.text
+    ls.record(ls.session.observe_text(folder, path, text, how))
+
+
+async def _fetch_settings(ls: Server) -> None:
+    items = [types.ConfigurationItem(section=SECTION)]
+    try:
+        reply = await asyncio.wait_for(
+            ls.workspace_configuration_async(types.ConfigurationParams(items=items)), 5.0
+        )
+    except Exception as error:  # a client may refuse in any way; its other settings still hold
+        log.warning("the editor gave no settings: %s", error)
+        return
+    if reply and isinstance(reply[0], dict):
+        ls.editor_settings = {**ls.editor_settings, **reply[0]}
+        ls.reconfigure_all()
+
+
+async def _register_watchers(ls: Server) -> None:
+    watchers = [
+        types.FileSystemWatcher(glob_pattern=pattern)
+        for pattern in ("**/*.py", "**/pyproject.toml", "**/SKILL.md", "**/.kernel-lsp/*.toml")
+    ]
+    registration = types.Registration(
+        id="kernel-lsp.watch",
+        method=types.WORKSPACE_DID_CHANGE_WATCHED_FILES,
+        register_options=types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers),
+    )
+    try:
+        await ls.client_register_capability_async(types.RegistrationParams(registrations=[registration]))
+    except Exception as error:  # our own watch sees the same files
+        log.info("the client does not watch files for us: %s", error)
+
+
+async def _watch(ls: Server, folders: list[Path]) -> None:
+    """Off the loop: adding a watch reads folders, which may lie on a slow disk."""
+    skills: list[Path] = []
+    for folder in folders:
+        chosen = ls.settings(str(folder)).skill_folders if str(folder) in ls.roots() else ()
+        skills += [folder / name for name in chosen]
+    problems: list[Any] = await asyncio.to_thread(ls.watch.add, folders)
+    workload_folders = [folder / ".kernel-lsp" for folder in folders]
+    problems += await asyncio.to_thread(lambda: ls.watch.add([*skills, *workload_folders], recursive=True))
+    for problem in problems:
+        ls.say(problem, types.MessageType.Warning)
+
+
+async def _reload_skills(ls: Server) -> None:
+    try:
+        await ls.host.ask("reload")
+    except KernelLspError as error:
+        log.warning("changed skills are used from the next start on: %s", error)
+
+
+async def _tick(ls: Server) -> None:
+    """Choices whose proof never came become refusals."""
+    while True:
+        await asyncio.sleep(TICK_S)
+        if ls.session.tracker.waiting:
+            ls.record(ls.session.tick())
