@@ -172,6 +172,21 @@ class SkillMatch:
     """Query words that occur in the skill, strongest first: why it was recalled."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkillProblem:
+    """One thing that is wrong with a skill folder."""
+
+    path: str
+    """The file (or folder) to change."""
+    field: str
+    """The part of it: ``metadata.version``, ``section Example``, ``match`` …"""
+    cause: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.field}: {self.cause} ({self.remedy})"
+
+
 # --- propose -----------------------------------------------------------------------------
 
 
@@ -434,6 +449,24 @@ class Event:
     """Editor name and version."""
     data: Json = field(default_factory=dict)
     """What the client said beside what was seen, the reason of a dismissal, hashes …"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionSummary:
+    """One editor (or command line) at work in one folder, as the journal remembers it."""
+
+    id: str
+    client: str | None
+    folder: str | None
+    """Name of the workspace root and a hash of its path; the path itself is not kept."""
+    version: str
+    """Of kernel-lsp."""
+    started: str
+    """ISO 8601, UTC."""
+    ended: str | None
+    """None: still running, or it never said goodbye."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Event kind -> number of events."""
 
 
 # --- pipeline ----------------------------------------------------------------------------
