@@ -3,7 +3,7 @@
 Loading imports neither numpy nor rank_bm25; the first `Skillbook.select` does.
 """
 
-from kernel_lsp.skillbook.format import Problem, lint
+from kernel_lsp.skillbook.format import lint
 from kernel_lsp.skillbook.library import Skillbook, SkillFolder, built_in_folder, folders, load
 
-__all__ = ["Problem", "SkillFolder", "Skillbook", "built_in_folder", "folders", "lint", "load"]
+__all__ = ["SkillFolder", "Skillbook", "built_in_folder", "folders", "lint", "load"]

@@ -11,14 +11,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
 from kernel_lsp.errors import SkillError
-from kernel_lsp.records import Skill
+from kernel_lsp.records import Skill, SkillProblem
 from kernel_lsp.skillbook import executable
 
 SECTIONS = ("Motivation", "Key Idea", "Example", "Pitfalls")
@@ -37,25 +36,7 @@ _HEADING = re.compile(r"#{1,2}\s+(?P<title>.+?)\s*#*\s*")
 _FENCE = re.compile(r"\s*(```|~~~)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    """One thing that is wrong with a skill folder."""
-
-    path: str
-    """The file (or folder) to change."""
-    field: str
-    """The part of it: ``metadata.version``, ``section Example``, ``match`` …"""
-    cause: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.field}: {self.cause} ({self.remedy})"
-
-    def error(self) -> SkillError:
-        return SkillError(f"{self.path}: {self.field}: {self.cause}", self.remedy)
-
-
-def lint(folder: Path) -> tuple[Problem, ...]:
+def lint(folder: Path) -> tuple[SkillProblem, ...]:
     """Everything that is wrong with a skill folder; empty when it can be loaded."""
     return examine(folder)[1]
 
@@ -64,17 +45,18 @@ def read(folder: Path, source: str = "built-in") -> Skill:
     """One skill. Raises SkillError with the first problem when the folder breaks the format."""
     skill, problems = examine(folder, source)
     if skill is None:
-        raise problems[0].error()
+        first = problems[0]
+        raise SkillError(f"{first.path}: {first.field}: {first.cause}", first.remedy)
     return skill
 
 
-def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple[Problem, ...]]:
+def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple[SkillProblem, ...]]:
     """The skill, or None and why not."""
     path = folder / "SKILL.md"
-    problems: list[Problem] = []
+    problems: list[SkillProblem] = []
 
     def wrong(field: str, cause: str, remedy: str) -> None:
-        problems.append(Problem(path=str(path), field=field, cause=cause, remedy=remedy))
+        problems.append(SkillProblem(path=str(path), field=field, cause=cause, remedy=remedy))
 
     text = _text(path, wrong)
     parts = _FRONT_MATTER.match(text) if text is not None else None
@@ -87,7 +69,7 @@ def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple
     script = folder / "rewrite.py"
     if script.exists():
         found = executable.check(script)
-        problems += [Problem(path=str(script), field=f, cause=c, remedy=r) for f, c, r in found]
+        problems += [SkillProblem(path=str(script), field=f, cause=c, remedy=r) for f, c, r in found]
     if problems or front is None or parts is None:
         return None, tuple(problems)
     return _skill(front, parts["body"], folder, source, executable=script.exists()), ()

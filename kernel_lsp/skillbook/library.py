@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_lsp.config import default_data_dir
-from kernel_lsp.records import Skill, SkillMatch
+from kernel_lsp.records import Skill, SkillMatch, SkillProblem
 from kernel_lsp.skillbook import format
-from kernel_lsp.skillbook.format import Problem
 
 if TYPE_CHECKING:
     from kernel_lsp.skillbook.recall import Index
@@ -42,7 +41,7 @@ class Skillbook:
     """An unchangeable snapshot of the library."""
 
     skills: tuple[Skill, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SkillProblem, ...] = ()
     digest: str = ""
     """Hash of every loaded skill's files: two books with one digest behave alike."""
 
@@ -88,7 +87,7 @@ def folders(
 def load(where: Iterable[SkillFolder | Path]) -> Skillbook:
     """Read every skill folder. Never raises on what it finds there."""
     skills: dict[str, Skill] = {}
-    problems: list[Problem] = []
+    problems: list[SkillProblem] = []
     for place in where:
         folder = place if isinstance(place, SkillFolder) else SkillFolder(path=place, source="configured")
         for candidate in _candidates(folder, problems):
@@ -103,12 +102,14 @@ def load(where: Iterable[SkillFolder | Path]) -> Skillbook:
     return Skillbook(skills=ordered, problems=tuple(problems), digest=_digest(ordered))
 
 
-def _candidates(folder: SkillFolder, problems: list[Problem]) -> list[Path]:
+def _candidates(folder: SkillFolder, problems: list[SkillProblem]) -> list[Path]:
     """Every folder in it that is not hidden; a file (README.md) is no skill."""
     remedy = "correct `skill_folders` in the settings"
     if not folder.path.is_absolute():
         cause = "relative, and no workspace is known"
-        problems.append(Problem(path=str(folder.path), field="skill_folders", cause=cause, remedy=remedy))
+        problems.append(
+            SkillProblem(path=str(folder.path), field="skill_folders", cause=cause, remedy=remedy)
+        )
         return []
     try:
         return sorted(p for p in folder.path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
@@ -117,12 +118,12 @@ def _candidates(folder: SkillFolder, problems: list[Problem]) -> list[Path]:
             if folder.source == "built-in":
                 remedy = "reinstall kernel-lsp: its own skills are gone"
             cause = f"cannot be read: {error.strerror}"
-            problems.append(Problem(path=str(folder.path), field="folder", cause=cause, remedy=remedy))
+            problems.append(SkillProblem(path=str(folder.path), field="folder", cause=cause, remedy=remedy))
         return []
 
 
-def _duplicate(skill: Skill, first: Skill) -> Problem:
-    return Problem(
+def _duplicate(skill: Skill, first: Skill) -> SkillProblem:
+    return SkillProblem(
         path=skill.path,
         field="name",
         cause=f"{skill.name!r} is already the name of {first.path}, which is used",
