@@ -53,6 +53,8 @@ class Confinement:
     """Folders it may not even read (the judge's scratch folder, the user's keys)."""
     readable: tuple[Path, ...] = ()
     """Folders that stay visible although they lie under /tmp."""
+    writable: tuple[Path, ...] = ()
+    """Further folders it can write to (the judge's outbox)."""
     gpu: bool = False
 
     @property
@@ -72,10 +74,11 @@ class Confinement:
         shown = (BOOTSTRAP.parent, interpreter, *self.readable)
         visible = [part for folder in shown for part in ("--ro-bind", str(folder), str(folder))]
         scratch = str(self.scratch)
+        shared = [part for folder in self.writable for part in ("--bind", str(folder), str(folder))]
         return [
             program, "--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
             "--ro-bind", "/", "/", *device, "--proc", "/proc", "--tmpfs", "/dev/shm",
-            "--tmpfs", "/tmp", *hidden, *visible, "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
+            "--tmpfs", "/tmp", *hidden, *visible, *shared, "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
         ]  # fmt: skip
 
 

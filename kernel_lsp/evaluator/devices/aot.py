@@ -1,0 +1,117 @@
+"""Compile recorded Triton kernels for GPUs that are not here: registers, spills, shared memory.
+
+A child process of its own, because TRITON_INTERPRET must not be set and because it imports the
+candidate. Does not run anything, so it proves that a kernel compiles and says nothing about speed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp import wire
+from kernel_lsp.evaluator import programs
+
+CAPABILITIES = (80, 90)
+USED = re.compile(r"Used (\d+) registers")
+SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def compile_all(source: str, kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry per kernel and architecture; raises what Triton raises on a kernel that is wrong."""
+    module = programs.load(source)
+    return [
+        _compile(_find(module, kernel["name"]), kernel, capability)
+        for kernel in kernels
+        for capability in CAPABILITIES
+    ]
+
+
+def _find(module: Any, qualname: str) -> Any:
+    """The jit function itself, without autotuners and heuristics around it."""
+    found: Any = module
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    while not hasattr(found, "arg_names") or hasattr(found, "configs") or hasattr(found, "values"):
+        found = found.fn
+    return found
+
+
+def _compile(function: Any, kernel: dict[str, Any], capability: int) -> dict[str, Any]:
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    compiled = triton.compile(
+        _source(function, kernel["arguments"]),
+        target=GPUTarget("cuda", capability, 32),
+        options=kernel["options"],
+    )
+    registers, spills = _resources(compiled.asm["ptx"])
+    return {
+        "name": kernel["name"],
+        "arch": f"sm_{capability}",
+        "registers": registers,
+        "spill_bytes": spills,
+        "shared_bytes": getattr(compiled.metadata, "shared", None),
+    }
+
+
+def _source(function: Any, arguments: dict[str, dict[str, Any]]) -> Any:
+    """Triton's description of a specialization; its parameter names changed after 3.2."""
+    from triton.compiler import ASTSource
+
+    constants = {name: _constant(a) for name, a in arguments.items() if a["type"] == "constexpr"}
+    signature = {name: a["type"] for name, a in arguments.items()}
+    if "constexprs" not in inspect.signature(ASTSource.__init__).parameters:
+        signature = {name: kind for name, kind in signature.items() if kind != "constexpr"}
+        return ASTSource(function, signature, constants=constants)
+    order = list(arguments)
+    aligned = {
+        (order.index(name),): [["tt.divisibility", 16]] for name, a in arguments.items() if a.get("aligned")
+    }
+    return ASTSource(function, signature, constexprs=constants, attrs=aligned)
+
+
+def _constant(argument: dict[str, Any]) -> Any:
+    if "dtype" not in argument:
+        return argument["constant"]
+    import triton.language as tl
+
+    return getattr(tl, {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}[argument["dtype"]])
+
+
+def _resources(ptx: str) -> tuple[int | None, int | None]:
+    """(registers, spilled bytes) as ptxas reports them; None where it cannot be asked."""
+    import triton
+
+    ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    target = re.search(r"\.target (\w+)", ptx)
+    if target is None or not ptxas.exists():
+        return None, None
+    Path("kernel.ptx").write_text(ptx)
+    command = [str(ptxas), "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    used, spilled = USED.search(done.stderr), SPILLED.search(done.stderr)
+    return (int(used[1]) if used else None), (int(spilled[1]) if spilled else None)
+
+
+def main() -> None:
+    requests, replies = wire.claim_stdio()
+    warnings.simplefilter("ignore")
+    while (request := wire.read_frame(requests)) is not None:
+        message = request[0]
+        try:
+            reply: dict[str, Any] = {"kernels": compile_all(message["source"], message["kernels"])}
+        except Exception as error:  # Triton raises many kinds; each means: does not compile
+            reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+        with contextlib.suppress(BrokenPipeError):
+            wire.write_frame(replies, reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The CPU backend: perf_counter, a cache flush by writing past the last-level cache.
+
+Peak memory is not read: malloc's high-water mark belongs to the process, not to a call.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_lsp import __version__
+
+MAX_FLUSH_BYTES = 64 * 1024**2
+"""Writing 64 MiB costs about 10 ms; larger caches stay partly warm, equally for every provider."""
+
+_clock = time.perf_counter_ns  # bound before any candidate is loaded
+
+
+class Cpu:
+    name, place = "cpu", "cpu"
+    can_time, can_run_triton = True, False
+
+    def __init__(self) -> None:
+        self._buffer: torch.Tensor | None = None
+
+    def synchronize(self) -> None:
+        """A CPU call is finished when it returns."""
+
+    def flush(self) -> None:
+        if self._buffer is None:
+            size = min(2 * (last_level_cache_bytes() or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES)
+            self._buffer = torch.zeros(size // 4, dtype=torch.int32)
+        self._buffer += 1
+
+    def time_ms(self, call: Any) -> tuple[float, Any]:
+        start = _clock()
+        result = call()
+        return (_clock() - start) / 1e6, result
+
+    def reset_peak(self) -> None:
+        """See peak_bytes."""
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+    def environment(self) -> dict[str, Any]:
+        return {**versions(), "threads": torch.get_num_threads(), "device_name": cpu_name()}
+
+
+def versions() -> dict[str, Any]:
+    return {
+        "kernel_lsp": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+    }
+
+
+def cpu_name() -> str:
+    """The model as /proc/cpuinfo names it, else the architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def last_level_cache_bytes() -> int | None:
+    """Size of the largest cache that Linux reports for CPU 0."""
+    units = {"K": 1024, "M": 1024**2, "G": 1024**3}
+    sizes = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        if text[-1:] in units and text[:-1].isdigit():
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    return max(sizes, default=None)

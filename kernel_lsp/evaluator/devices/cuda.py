@@ -1,0 +1,69 @@
+"""The CUDA backend: events around a device-wide synchronization, an L2 flush, peak memory.
+
+The stop event is recorded only after the host has waited for the whole device, so work on a
+private stream is inside the measurement. Does not lock clocks (that needs root); it records them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import torch
+
+from kernel_lsp.evaluator.devices.cpu import versions
+
+
+class Cuda:
+    name, place = "cuda", "cuda"
+    can_time, can_run_triton = True, True
+
+    def __init__(self) -> None:
+        self._synchronize = torch.cuda.synchronize
+        self._event = torch.cuda.Event
+        self._buffer: torch.Tensor | None = None
+
+    def synchronize(self) -> None:
+        self._synchronize()
+
+    def flush(self) -> None:
+        if self._buffer is None:
+            size = 2 * (torch.cuda.get_device_properties(0).L2_cache_size or 64 * 1024**2)
+            self._buffer = torch.zeros(size // 4, dtype=torch.int32, device="cuda")
+        self._buffer += 1
+
+    def time_ms(self, call: Any) -> tuple[float, Any]:
+        start, stop = self._event(enable_timing=True), self._event(enable_timing=True)
+        self._synchronize()
+        start.record()
+        result = call()
+        self._synchronize()  # every stream of the device, so a private one hides nothing
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop), result
+
+    def reset_peak(self) -> None:
+        torch.cuda.reset_peak_memory_stats()
+
+    def peak_bytes(self) -> int | None:
+        return int(torch.cuda.max_memory_allocated())
+
+    def environment(self) -> dict[str, Any]:
+        return {
+            **versions(),
+            "device_name": torch.cuda.get_device_name(0),
+            "capability": ".".join(map(str, torch.cuda.get_device_capability(0))),
+            "cuda": torch.version.cuda,
+            **nvidia_smi(),
+        }
+
+
+def nvidia_smi() -> dict[str, Any]:
+    """Driver, clocks and temperature of device 0; empty where nvidia-smi is missing or silent."""
+    fields = "driver_version,clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", "0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(fields.split(","), (part.strip() for part in done.stdout.split(",")), strict=False))

@@ -1,0 +1,124 @@
+"""Value families for inputs and parameters: what tests with default values never see.
+
+A candidate that is right only for values in [0, 1), or only while gamma is 1 and beta is 0,
+fails here. Every family keeps shapes, dtypes and strides. Integers, booleans and indices stay in
+their range: they are only redrawn by the program itself. Does not cover other shapes or layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernel_lsp.evaluator.tensors import map_tensors
+
+Family = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+
+
+def as_given(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    return values
+
+
+def shifted(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """By three spreads, so that signs and means change."""
+    return values - 3 * _spread(values)
+
+
+def negated(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    return -values
+
+
+def scaled_up(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    return values * 32
+
+
+def scaled_down(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    return values / 1024
+
+
+def heavy_tailed(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """Centered, then stretched by a log-normal factor: a few entries dominate."""
+    stretch = torch.exp(_normal(values, draw))
+    return (values - _mean(values)) * stretch.to(values.dtype)
+
+
+def zeros_and_repeats(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """A third exact zeros, a third one repeated value (ties)."""
+    kind = torch.rand(values.shape, generator=draw)
+    tied = values.flatten()[:1] if values.numel() else values.new_zeros(1)
+    return torch.where(kind < 1 / 3, torch.zeros_like(values), torch.where(kind < 2 / 3, tied, values))
+
+
+FAMILIES: dict[str, Family] = {
+    "as_given": as_given,
+    "shifted": shifted,
+    "negated": negated,
+    "heavy_tailed": heavy_tailed,
+    "zeros_and_repeats": zeros_and_repeats,
+    "scaled_up": scaled_up,
+    "scaled_down": scaled_down,
+    "as_given_again": as_given,
+}
+IN_RANGE = ("as_given", "as_given_again", "as_given_once_more", "as_given_at_last")
+"""For programs whose floating inputs are probabilities or indices: leaving the range is an error there."""
+
+
+def vary(arguments: Any, family: str, draw: torch.Generator) -> Any:
+    """Nested arguments with every floating tensor mapped by the family."""
+    change = FAMILIES.get(family, as_given)
+    return map_tensors(lambda tensor: _vary_tensor(tensor, change, draw), arguments)
+
+
+def _vary_tensor(tensor: torch.Tensor, change: Family, draw: torch.Generator) -> torch.Tensor:
+    if not tensor.dtype.is_floating_point or change is as_given:
+        return tensor
+    changed = change(tensor.detach().cpu(), draw).to(tensor.dtype)
+    if 0 not in tensor.stride() and not tensor.is_contiguous():
+        changed = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(changed)
+    return changed.requires_grad_(tensor.requires_grad)
+
+
+def random_state(module: torch.nn.Module, draw: torch.Generator) -> dict[str, torch.Tensor]:
+    """A state_dict like the module's own, with no value left at its default.
+
+    Parameters keep their scale; constant ones (gamma 1, beta 0) get spread. Running means move and
+    running variances stay positive. Other buffers (masks, tables, counters) are structure: kept.
+    """
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    state = module.state_dict()
+    for name, old in state.items():
+        if not isinstance(old, torch.Tensor) or not old.dtype.is_floating_point or not old.numel():
+            continue
+        if name in parameters:
+            state[name] = _redraw(old, draw)
+        elif name.endswith("running_mean"):
+            state[name] = (0.3 * _normal(old, draw)).to(old)
+        elif name.endswith("running_var"):
+            state[name] = torch.exp(0.5 * _normal(old, draw)).to(old)
+    return state
+
+
+def _redraw(old: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    spread, center = float(_spread(old)), float(_mean(old))
+    noise = _normal(old, draw)
+    if old.numel() == 1 and center > 0:  # a temperature or an epsilon may have to stay positive
+        new = center * torch.exp(0.3 * noise)
+    elif spread > 1e-6 * abs(center):
+        new = center + spread * noise
+    else:  # gamma, beta, layer scale: constant by default
+        new = center + (0.5 * abs(center) or 0.2) * noise
+    return new.to(old)
+
+
+def _normal(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    return torch.randn(like.shape, generator=draw, dtype=torch.float32)
+
+
+def _spread(values: torch.Tensor) -> torch.Tensor:
+    return values.detach().double().std(unbiased=False).nan_to_num().to(values.dtype)
+
+
+def _mean(values: torch.Tensor) -> torch.Tensor:
+    return values.detach().double().mean().nan_to_num().to(values.dtype)

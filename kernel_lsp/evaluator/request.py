@@ -1,0 +1,55 @@
+"""What the gate is asked: one candidate, one reference, one workload, one device.
+
+Standard library only: the parent imports this, and the parent never imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kernel_lsp.records import Program, Workload
+
+
+class Precision(StrEnum):
+    """How much less accurate than eager a candidate may be (see numerics.py for the arithmetic)."""
+
+    FAITHFUL = "faithful"
+    TF32 = "tf32"
+    LOW = "low-precision"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """Wall time and memory of one evaluation."""
+
+    load_s: float = 60.0
+    """Importing torch and building the reference or the candidate."""
+    call_s: float = 60.0
+    """One correctness trial."""
+    compile_s: float = 45.0
+    """torch.compile of the reference; the baseline is skipped when it takes longer."""
+    timing_s: float = 8.0
+    """All timed rounds together."""
+    memory_bytes: int | None = None
+    """Address space of judge and worker each on a CPU; None: 80 % of this machine's memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationRequest:
+    reference: Program
+    candidate_source: str
+    candidate_entry: str
+    workload: Workload
+    device: str = "cpu"
+    """cuda, cpu or interpreter."""
+    python: str = sys.executable
+    """The project's interpreter: it has torch, ours need not."""
+    require_speed: bool = True
+    """False: correctness only, nothing is timed."""
+    uses_triton: bool = False
+    budget: Budget = Budget()
+    seed: int | None = None
+    """None: a secret one. A number only repeats an evaluation for its evidence."""
+    precision: Precision = Precision.FAITHFUL

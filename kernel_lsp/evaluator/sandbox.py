@@ -1,0 +1,151 @@
+"""Judge and workers as child processes: folders, limits, and what their deaths mean. No torch.
+
+Every party has a scratch folder of its own. The worker may read the judge's outbox (inputs only);
+nobody may read the judge's memory. All of it is gone when the `with` block ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kernel_lsp import process
+from kernel_lsp.errors import EvaluationError, WorkerLost
+from kernel_lsp.evaluator.request import EvaluationRequest
+
+MEMORY_SHARE = 0.8
+SPARE_PROCESSES = 512
+"""Threads and processes a child may add to what the user already runs: torch.compile needs about 60."""
+DISK_BYTES = 2 * 1024**3
+
+
+class Sandbox:
+    """The processes of one evaluation."""
+
+    def __init__(self, request: EvaluationRequest) -> None:
+        self.request = request
+        self.root = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
+        self.outbox = self.root / "outbox"
+        self.outbox.mkdir()
+        self.children: list[process.Child] = []
+
+    async def __aenter__(self) -> Sandbox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for child in self.children:
+                await child.kill()
+        finally:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    async def judge(self) -> Party:
+        """The process that knows what is right."""
+        scratch = self._folder("judge")
+        confinement = process.Confinement(scratch=scratch, gpu=self._gpu, writable=(self.outbox,))
+        return await self._start("kernel_lsp.evaluator.judge", str(self.outbox), confinement, {})
+
+    async def worker(self, name: str) -> Party:
+        """A process that may load the candidate."""
+        confinement = process.Confinement(
+            scratch=self._folder(name), gpu=self._gpu, readable=(self.outbox,), hidden=(self.root / "judge",)
+        )
+        extra = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        if self.request.device == "interpreter":
+            extra["TRITON_INTERPRET"] = "1"
+        return await self._start("kernel_lsp.evaluator.worker", self.request.device, confinement, extra)
+
+    async def compiler(self) -> Party:
+        """A process that compiles Triton kernels for GPUs that are not here."""
+        confinement = process.Confinement(scratch=self._folder("compiler"))
+        return await self._start(
+            "kernel_lsp.evaluator.devices.aot", "", confinement, {"TRITON_INTERPRET": "0"}
+        )
+
+    @property
+    def note(self) -> str:
+        return process.Confinement(scratch=self.root).note
+
+    @property
+    def _gpu(self) -> bool:
+        return self.request.device == "cuda"
+
+    def _folder(self, name: str) -> Path:
+        folder = self.root / name
+        folder.mkdir()
+        return folder
+
+    async def _start(
+        self, module: str, argument: str, confinement: process.Confinement, extra: dict[str, str]
+    ) -> Party:
+        try:
+            child = await process.start(
+                module,
+                argument,
+                python=self.request.python,
+                limits=self._limits(),
+                confinement=confinement,
+                environment=extra,
+            )
+        except OSError as error:
+            raise EvaluationError(
+                f"could not judge: {self.request.python} does not start: {error.strerror}",
+                "choose the project's interpreter",
+            ) from error
+        self.children.append(child)
+        return Party(child)
+
+    def _limits(self) -> process.Limits:
+        memory = self.request.budget.memory_bytes
+        if memory is None and not self._gpu:
+            memory = int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        processes = None if self._gpu else running_tasks() + SPARE_PROCESSES
+        return process.Limits(
+            memory_bytes=None if self._gpu else memory, file_bytes=DISK_BYTES, processes=processes
+        )
+
+
+class Party:
+    """One child, asked by name of request."""
+
+    def __init__(self, child: process.Child) -> None:
+        self.child = child
+
+    async def ask(
+        self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        return await self.child.ask({"do": do, **fields}, blobs or [], timeout_s=timeout_s)
+
+
+async def ask_judge(
+    judge: Party, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Like Party.ask; raises EvaluationError when the judge refuses or dies."""
+    try:
+        reply, answer = await judge.ask(do, timeout_s, blobs, **fields)
+    except WorkerLost as error:
+        raise EvaluationError(
+            f"could not judge: running the reference failed: {error.cause}",
+            error.remedy or "run the file by itself and see what it does",
+        ) from error
+    if "refused" in reply:
+        raise EvaluationError(reply["refused"], reply["remedy"])
+    return reply, answer
+
+
+def running_tasks() -> int:
+    """Threads of all processes that we can see: RLIMIT_NPROC counts threads of the user."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                total += sum(1 for _ in (entry / "task").iterdir())
+            except OSError:  # it has just ended, or is another user's
+                continue
+    return total

@@ -1,0 +1,155 @@
+"""Tensors and nested values as JSON plus raw bytes, and back. Never pickle, never numpy.
+
+A pickle from a worker would run the candidate's code in whoever reads it; numpy may be missing
+in the project's interpreter. Large blobs can travel as files (`Outbox`), which the reader may
+only read: pipes through the parent cost one more copy of every byte (see benchmarks/evaluator.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_lsp.errors import EvaluationError
+
+Spec = dict[str, Any]
+PLAIN = (int, float, str, bool, type(None))
+FILE_BYTES = 4 * 1024 * 1024
+"""Blobs above this go through a file when the writer has a folder for them."""
+
+
+@dataclass
+class Outbox:
+    """Where encoded bytes are collected; with a folder, big ones become files in it."""
+
+    folder: Path | None = None
+    blobs: list[bytes] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    def put(self, data: bytes) -> Spec:
+        if self.folder is None or len(data) <= FILE_BYTES:
+            self.blobs.append(data)
+            return {"blob": len(self.blobs) - 1}
+        path = self.folder / f"{id(self)}-{len(self.files)}.bin"
+        path.write_bytes(data)
+        self.files.append(path)
+        return {"file": str(path)}
+
+    def clear(self) -> None:
+        for path in self.files:
+            path.unlink(missing_ok=True)
+
+
+def raw_bytes(tensor: torch.Tensor) -> bytes:
+    """The values of a strided tensor, row-major."""
+    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b""
+
+
+def encode(value: Any, out: Outbox) -> Spec:
+    """A nested value as JSON; raises EvaluationError on a type that cannot travel."""
+    if isinstance(value, torch.Tensor):
+        return _encode_tensor(value, out)
+    if isinstance(value, PLAIN):
+        return {"kind": "plain", "value": value}
+    if isinstance(value, (list, tuple)):
+        name = "list" if isinstance(value, list) else "tuple"
+        return {"kind": name, "type": type(value).__name__, "items": [encode(item, out) for item in value]}
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise EvaluationError("could not judge: a dictionary has keys that are not strings")
+        return {"kind": "dict", "items": {key: encode(item, out) for key, item in value.items()}}
+    if isinstance(value, (torch.dtype, torch.device)):
+        return {"kind": type(value).__name__, "value": str(value)}
+    raise EvaluationError(
+        f"could not judge: a value of type {type(value).__name__} cannot be sent between processes",
+        "use tensors, numbers, strings, and lists, tuples or dictionaries of them",
+    )
+
+
+def _encode_tensor(tensor: torch.Tensor, out: Outbox) -> Spec:
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise EvaluationError(f"could not judge: tensors of layout {tensor.layout} are not supported")
+    return {
+        "kind": "tensor",
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+        "requires_grad": tensor.requires_grad,
+        **out.put(raw_bytes(tensor)),
+    }
+
+
+def decode(spec: Spec, blobs: list[bytes], device: str = "cpu") -> Any:
+    """The inverse of :func:`encode`, on ``device``, with the strides it had.
+
+    Raises ValueError on bytes that do not fit their description.
+    """
+    kind = spec["kind"]
+    if kind == "tensor":
+        return _decode_tensor(spec, blobs, device)
+    if kind == "plain":
+        return spec["value"]
+    if kind in ("list", "tuple"):
+        items = [decode(item, blobs, device) for item in spec["items"]]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict":
+        return {key: decode(item, blobs, device) for key, item in spec["items"].items()}
+    if kind == "dtype":
+        return getattr(torch, spec["value"].removeprefix("torch."))
+    if kind == "device":
+        return torch.device(device)
+    raise ValueError(f"unknown kind {kind!r}")
+
+
+def _decode_tensor(spec: Spec, blobs: list[bytes], device: str) -> torch.Tensor:
+    dtype, shape = getattr(torch, spec["dtype"]), spec["shape"]
+    data = bytearray(Path(spec["file"]).read_bytes() if "file" in spec else blobs[spec["blob"]])
+    if data:
+        flat = torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape)
+    else:
+        flat = torch.empty(shape, dtype=dtype)
+    tensor = _with_stride(flat, spec["stride"], device)
+    return tensor.requires_grad_() if spec.get("requires_grad") else tensor
+
+
+def _with_stride(flat: torch.Tensor, stride: list[int], device: str) -> torch.Tensor:
+    """A fresh tensor on ``device`` with the values of ``flat``; zero strides become an expand."""
+    if list(flat.stride()) == stride:
+        return flat.to(device, copy=True)
+    core = flat
+    for dim, step in enumerate(stride):
+        if step == 0:
+            core = core.narrow(dim, 0, min(1, core.shape[dim]))
+    steps = [step or 1 for step in stride]
+    made = torch.empty_strided(core.shape, steps, dtype=flat.dtype, device=device)
+    return made.copy_(core).expand(flat.shape)
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Every tensor and plain value of a nested output, with its path, e.g. ``[0]['loss']``."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, item in enumerate(value) for leaf in leaves(item, f"{path}[{i}]")]
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}[{key!r}]")]
+    return [(path, value)]
+
+
+def tensor_leaves(value: Any) -> list[torch.Tensor]:
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def map_tensors(function: Any, value: Any) -> Any:
+    """``value`` with every tensor replaced by ``function(tensor)``."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        items = [map_tensors(function, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: map_tensors(function, item) for key, item in value.items()}
+    return value

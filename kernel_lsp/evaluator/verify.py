@@ -1,0 +1,101 @@
+"""Two files in, one request out: the convention of `Model`/`ModelNew`, get_inputs, get_init_inputs.
+
+Standard library only; nothing is executed here. The candidate is constructed with the reference's
+constructor arguments and receives the reference's weights; its class may be called like the
+reference's or like it with `New` appended.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
+
+NAMES = ("Model", "ModelNew")
+
+
+def request_from_files(
+    reference_text: str,
+    candidate_text: str,
+    *,
+    base: EvaluationRequest | None = None,
+    entry: str | None = None,
+) -> EvaluationRequest:
+    """The request for two whole files. ``base`` supplies device, interpreter and budget.
+
+    ``entry`` names the class or function when it is not `Model`. Raises EvaluationError
+    (`could not judge: …`) when a file does not parse or defines nothing to judge.
+    """
+    reference = _parse(reference_text, "the reference")
+    candidate = _parse(candidate_text, "the candidate")
+    name = entry or _only_entry(reference)
+    if name not in _defined(reference):
+        raise EvaluationError(f"could not judge: the reference defines no {name}", "name the class to judge")
+    other = next((n for n in (f"{name}New", name, "ModelNew") if n in _defined(candidate)), None)
+    if other is None:
+        raise EvaluationError(
+            f"could not judge: the candidate defines neither {name} nor {name}New", "rename its class"
+        )
+    program = Program(source=reference_text, entry=name, kind=_defined(reference)[name])
+    workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
+    if "get_inputs" not in _defined(reference):
+        raise EvaluationError(
+            "could not judge: the reference has no get_inputs()", "add a function that returns its inputs"
+        )
+    request = EvaluationRequest(
+        reference=program, candidate_source=candidate_text, candidate_entry=other, workload=workload
+    )
+    uses_triton = "triton" in _imports(candidate)
+    if base is None:
+        return replace(request, uses_triton=uses_triton)
+    return replace(
+        base,
+        reference=program,
+        candidate_source=candidate_text,
+        candidate_entry=other,
+        workload=workload,
+        uses_triton=uses_triton,
+    )
+
+
+def _parse(text: str, which: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        raise EvaluationError(f"could not judge: {which} does not parse: {line}") from error
+
+
+def _defined(tree: ast.Module) -> dict[str, TargetKind]:
+    kinds = {ast.ClassDef: TargetKind.MODULE, ast.FunctionDef: TargetKind.FUNCTION}
+    return {
+        node.name: kinds[type(node)]
+        for node in tree.body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+    }
+
+
+def _only_entry(tree: ast.Module) -> str:
+    classes = [name for name, kind in _defined(tree).items() if kind is TargetKind.MODULE]
+    for name in NAMES:
+        if name in classes:
+            return name
+    if len(classes) != 1:
+        raise EvaluationError(
+            f"could not judge: the reference has {len(classes)} classes and none is called Model",
+            "name the one to judge",
+        )
+    return classes[0]
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
