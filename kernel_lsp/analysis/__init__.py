@@ -1,0 +1,134 @@
+"""Snapshot to targets and findings, without running anything. Standard library only, no disk.
+
+Never raises on user code: broken text becomes a ParseProblem. Knows nothing about LSP;
+positions are string offsets into the snapshot's text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from kernel_lsp.analysis.fingerprint import fingerprint
+from kernel_lsp.analysis.names import Names
+from kernel_lsp.analysis.rules import RULES, Rule
+from kernel_lsp.analysis.rules.base import Site
+from kernel_lsp.analysis.silence import Silence, silence
+from kernel_lsp.analysis.slicing import slice_target
+from kernel_lsp.analysis.source import SourceFile, definitions, parse
+from kernel_lsp.analysis.targets import Found, Structure, find, structure
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target
+
+__all__ = ["RULES", "Rule", "analyze", "find_target", "fingerprint_of", "slice_program"]
+
+# Without one of these in the text nothing in it can be a target. Scanning 1 MB takes 1 ms, parsing it 150 ms.
+_RELEVANT = re.compile(r"torch|triton|nn\.Module|kernel-lsp:")
+_TOO_DEEP = ParseProblem(line=1, column=1, message="nested too deeply to analyze")
+
+
+def analyze(snapshot: Snapshot) -> Analysis:
+    """Everything that can be known about the text without running it."""
+    if not _RELEVANT.search(snapshot.text):
+        return Analysis()
+    file = parse(snapshot.text)
+    if isinstance(file, ParseProblem):
+        return Analysis(problem=file)
+    try:
+        return _analyze(file)
+    except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
+        return Analysis(problem=_TOO_DEEP)
+    except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
+        return Analysis(problem=_problem(error))
+
+
+def slice_program(snapshot: Snapshot, target: Target) -> Program:
+    """The smallest program that defines the target.
+
+    Raises CaptureError when the text no longer parses or no longer has the target.
+    """
+    file = parse(snapshot.text)
+    if isinstance(file, ParseProblem):
+        raise CaptureError(
+            f"{snapshot.uri} does not parse: line {file.line}: {file.message}", "correct the syntax error"
+        )
+    try:
+        program = slice_target(Names(file), target)
+    except SyntaxError as error:
+        raise CaptureError(f"{snapshot.uri} does not compile: {error}", "correct the syntax error") from error
+    except RecursionError as error:
+        raise CaptureError(f"{snapshot.uri} is nested too deeply", "split its longest expression") from error
+    if program is None:
+        raise CaptureError(f"{target.qualname} is no longer in {snapshot.uri}", "analyze the file again")
+    return program
+
+
+def fingerprint_of(text: str, qualname: str) -> str | None:
+    """The fingerprint of a class or function by name, target or not; None when it is gone or broken."""
+    file = parse(text)
+    if isinstance(file, ParseProblem):
+        return None
+    try:
+        node = dict(definitions(file.tree.body)).get(qualname)
+        return None if node is None else fingerprint(Names(file), node)
+    except (SyntaxError, RecursionError):
+        return None
+
+
+def find_target(analysis: Analysis, qualname: str) -> Target | None:
+    return next((t for t in analysis.targets if t.qualname == qualname), None)
+
+
+def _analyze(file: SourceFile) -> Analysis:
+    quiet = silence(file)
+    known = structure(file)
+    found = [] if quiet.whole_file else find(file, known)
+    rules_off = {f.qualname: quiet.for_target(file, f.node) for f in found}
+    found = [f for f in found if "*" not in rules_off[f.qualname]]
+    if not found:
+        return Analysis()
+    names = Names(file)
+    findings: dict[tuple[str, int, int], Finding] = {}
+    for target in found:
+        for finding in _findings(file, known, target, quiet, rules_off[target.qualname]):
+            # Two kernels share a helper, two modules a method: one hint is enough.
+            findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
+    return Analysis(
+        targets=tuple(_target(file, names, f) for f in found),
+        findings=tuple(sorted(findings.values(), key=lambda f: (f.span.start, f.rule))),
+    )
+
+
+def _target(file: SourceFile, names: Names, found: Found) -> Target:
+    return Target(
+        qualname=found.qualname,
+        kind=found.kind,
+        name_span=file.name_span(found.node),
+        span=file.full_span(found.node),
+        fingerprint=fingerprint(names, found.node),
+        launchers=found.launchers,
+    )
+
+
+def _findings(
+    file: SourceFile, known: Structure, found: Found, quiet: Silence, off: frozenset[str]
+) -> list[Finding]:
+    site = Site(file, known, found)
+    findings: list[Finding] = []
+    for rule in RULES:
+        if found.kind not in rule.kinds or rule.id in off:
+            continue
+        try:
+            hits = list(rule.check(site))
+        except RecursionError:  # one expression of a thousand terms must not silence the other rules
+            continue
+        findings += [site.finding(rule, h) for h in hits if not quiet.on_line(_line(h.node), rule.id)]
+    return findings
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 1))
+
+
+def _problem(error: SyntaxError) -> ParseProblem:
+    return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)

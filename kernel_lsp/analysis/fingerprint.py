@@ -1,0 +1,83 @@
+"""The identity of a target's code: what comments, formatting and edits elsewhere do not change.
+
+Two texts have one fingerprint exactly when the syntax trees of the target and of every
+module-level definition it uses are equal, docstrings and positions left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from typing import Any
+
+from kernel_lsp.analysis.names import Names
+from kernel_lsp.analysis.source import DefinitionNode
+
+# `kind` is the u of u"text"; a type comment is a comment.
+_IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
+_fields: dict[type, tuple[str, ...]] = {}
+
+
+def fingerprint(names: Names, node: DefinitionNode) -> str:
+    """32 hex digits for the definition and all that it uses."""
+    closure = names.closure([node], own={})
+    body = names.file.tree.body
+    parts = [serialize(node)]
+    for index in closure.statements:
+        statement = body[index]
+        if statement is node:
+            continue
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            parts += _imports_used(statement, closure.names)
+        else:
+            parts.append(serialize(statement))
+    # Sorted, because the order of definitions is formatting; where one name is bound twice
+    # an exchange goes unnoticed, which no real edit does.
+    parts[1:] = sorted(parts[1:])
+    return hashlib.blake2b("\x1e".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def serialize(node: ast.AST) -> str:
+    """The tree as text. Iterative: an expression of thousands of terms overflows ast.dump."""
+    out: list[str] = []
+    stack: list[Any] = [node]
+    while stack:
+        item = stack.pop()
+        kind = item.__class__
+        if kind is str:
+            out.append(item)
+        elif kind is list:
+            items = [child for child in item if not _is_docstring(child)]
+            out.append(f"[{len(items)}")
+            stack.extend(items)
+        elif isinstance(item, ast.AST):
+            fields = _fields.get(kind)
+            if fields is None:
+                fields = _fields[kind] = tuple(name for name in kind._fields if name not in _IGNORED)
+            out.append(kind.__name__)
+            stack.extend([getattr(item, name, None) for name in fields])
+            if isinstance(item, ast.Constant):
+                out.append(type(item.value).__name__)
+        else:
+            out.append(repr(item))
+    return "\x1f".join(out)
+
+
+def _is_docstring(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _imports_used(statement: ast.Import | ast.ImportFrom, used: frozenset[str]) -> list[str]:
+    """One part per imported name that is used, so that a longer import list changes nothing."""
+    origin = ""
+    if isinstance(statement, ast.ImportFrom):
+        origin = "." * statement.level + (statement.module or "") + ":"
+    return [
+        f"import {origin}{alias.name} as {bound}"
+        for alias in statement.names
+        if (bound := alias.asname or alias.name.split(".")[0]) in used
+    ]

@@ -1,0 +1,157 @@
+"""What a rule is and what it is given: one target with the functions that run when it is called.
+
+A rule is silent when in doubt. It sees syntax only: no shapes, no dtypes, no other file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kernel_lsp.analysis.source import FunctionNode, SourceFile
+from kernel_lsp.analysis.targets import Found, Structure, own_forward
+from kernel_lsp.records import Finding, TargetKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    id: str
+    name: str
+    """Kebab-case; with the id it names the documentation page."""
+    summary: str
+    """One line for lists of rules."""
+    severity: str
+    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
+    kinds: frozenset[TargetKind]
+    check: Callable[[Site], Iterator[Hit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A rule's observation before it becomes a Finding."""
+
+    node: ast.expr | ast.stmt | ast.arg | ast.keyword
+    message: str
+    data: dict[str, Any]
+
+
+def hit(node: ast.expr | ast.stmt | ast.arg | ast.keyword, message: str, **data: Any) -> Hit:
+    return Hit(node, message, data)
+
+
+class Site:
+    """One target, as rules see it. Everything is found once and shared by all rules."""
+
+    def __init__(self, file: SourceFile, known: Structure, found: Found) -> None:
+        self.file = file
+        self.known = known
+        self.found = found
+
+    @cached_property
+    def functions(self) -> tuple[FunctionNode, ...]:
+        """Entry first: forward and the methods it calls, the function, or the kernel and its helpers."""
+        node = self.found.node
+        if isinstance(node, ast.ClassDef):
+            return _reachable(own_forward(node), _methods(node), _self_call)
+        jit: dict[str, FunctionNode] = {f.name: f for f in self.known.jit_functions.values()}
+        return _reachable(
+            node, jit if self.found.kind is TargetKind.TRITON_KERNEL else {}, lambda call: _name(call.func)
+        )
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of every function, bodies only."""
+        return tuple(n for f in self.functions for statement in f.body for n in ast.walk(statement))
+
+    @cached_property
+    def calls(self) -> tuple[tuple[ast.Call, str | None], ...]:
+        """Calls with the imported name that they resolve to."""
+        return tuple((n, self.file.dotted(n.func)) for n in self.nodes if isinstance(n, ast.Call))
+
+    @cached_property
+    def submodules(self) -> dict[str, tuple[ast.Call, str]]:
+        """``self.name`` -> (constructor call, resolved class) for plain assignments in __init__."""
+        node = self.found.node
+        init = _methods(node).get("__init__") if isinstance(node, ast.ClassDef) else None
+        found: dict[str, tuple[ast.Call, str]] = {}
+        for statement in ast.walk(init) if init else ():
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+                made = self.file.dotted(statement.value.func)
+                for target in statement.targets:
+                    if made and (name := self_attribute(target)):
+                        found[name] = (statement.value, made)
+        return found
+
+    def submodule_class(self, call: ast.Call) -> str | None:
+        """``torch.nn.Linear`` for ``self.proj(x)`` when __init__ made it so."""
+        name = self_attribute(call.func)
+        made = self.submodules.get(name) if name else None
+        return made[1] if made else None
+
+    def finding(self, rule: Rule, found: Hit) -> Finding:
+        return Finding(
+            rule=rule.id,
+            name=rule.name,
+            target=self.found.qualname,
+            span=self.file.span(found.node),
+            message=found.message,
+            severity=rule.severity,
+            data=found.data,
+        )
+
+
+def self_attribute(node: ast.expr) -> str | None:
+    """``name`` of ``self.name``."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return None
+
+
+def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """The argument at a position or of a name; None when absent or hidden behind a star."""
+    if any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+        return None
+    if position < len(call.args):
+        return call.args[position]
+    return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def integer(node: ast.expr | None) -> int | None:
+    """The value of an integer literal, negative ones included."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = integer(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
+
+
+def _methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
+    return {s.name: s for s in node.body if isinstance(s, FunctionNode)}
+
+
+def _self_call(call: ast.Call) -> str | None:
+    return self_attribute(call.func)
+
+
+def _name(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _reachable(
+    entry: FunctionNode | None, others: dict[str, FunctionNode], callee: Callable[[ast.Call], str | None]
+) -> tuple[FunctionNode, ...]:
+    order: list[FunctionNode] = []
+    queue = [entry] if entry is not None else []
+    while queue:
+        current = queue.pop()
+        if current in order:
+            continue
+        order.append(current)
+        for node in ast.walk(current) if others else ():
+            if isinstance(node, ast.Call) and (name := callee(node)) in others:
+                queue.append(others[name])  # noqa: PERF401 (two narrowings in one comprehension read worse)
+    return tuple(order)

@@ -1,0 +1,155 @@
+"""KL101: several pointwise operations in a row, each a pass over memory of its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.torchops import POINTWISE, POINTWISE_MODULES, REDUCTIONS, dimension, operation
+from kernel_lsp.analysis.source import FunctionNode, words
+from kernel_lsp.analysis.targets import is_tensor_operation, parameters
+from kernel_lsp.records import TargetKind
+
+# Two operations fused save a third of the traffic at best; below three a launch and a branch eat the gain.
+_MIN_LENGTH = 3
+_NOT_TENSORS = words("size dim ndimension numel item tolist stride data_ptr element_size get_device")
+_OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Pointwise operations between a tensor and the last one that had to be in memory anyway."""
+
+    nodes: tuple[ast.expr, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def then(self, other: _Chain | None, node: ast.expr, name: str) -> _Chain:
+        extra = (
+            [(n, m) for n, m in zip(other.nodes, other.names, strict=True) if n not in self.nodes]
+            if other
+            else []
+        )
+        return _Chain(
+            (*self.nodes, *(n for n, _ in extra), node), (*self.names, *(m for _, m in extra), name)
+        )
+
+
+class _Finder:
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.longest = _Chain()
+
+    def evaluate(self, node: ast.expr, env: dict[str, _Chain]) -> _Chain | None:
+        """The chain that ends in this expression; None when it may be no tensor."""
+        chain = self._evaluate(node, env)
+        has_function = chain is not None and any(isinstance(n, ast.Call) for n in chain.nodes)
+        if chain is not None and has_function and len(chain.nodes) > len(self.longest.nodes):
+            self.longest = chain
+        return chain
+
+    def _evaluate(self, node: ast.expr, env: dict[str, _Chain]) -> _Chain | None:
+        match node:
+            case ast.Name(id=name):
+                return env.get(name)
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._operator(node, op, self.evaluate(left, env), self.evaluate(right, env))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self.evaluate(operand, env)
+                return inner.then(None, node, "neg") if inner else None
+            case ast.Call():
+                return self._call(node, env)
+            case ast.Subscript(value=value) | ast.Attribute(value=value, attr="T" | "mT" | "values"):
+                return None if self.evaluate(value, env) is None else _Chain()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.evaluate(child, env)
+        return None
+
+    def _operator(
+        self, node: ast.expr, op: ast.operator, left: _Chain | None, right: _Chain | None
+    ) -> _Chain | None:
+        if left is None and right is None:
+            return None
+        name = _OPERATORS.get(type(op))
+        return (left or _Chain()).then(right, node, name) if name else _Chain()
+
+    def _call(self, node: ast.Call, env: dict[str, _Chain]) -> _Chain | None:
+        values = {id(a): self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))}
+        made = self.site.submodule_class(node)
+        if made is not None:
+            inner = values.get(id(node.args[0])) if node.args else None
+            name = made.rpartition(".")[2]
+            return (inner or _Chain()).then(None, node, name) if made in POINTWISE_MODULES else _Chain()
+        called = operation(self.site, node)
+        if called is None:
+            return _Chain() if is_tensor_operation(self.site.file.dotted(node.func)) else None
+        name, tensor, rest = called
+        is_method = id(tensor) not in values
+        inner = self.evaluate(tensor, env) if is_method else values[id(tensor)]
+        if is_method and inner is None:
+            return None
+        return self._operation(node, name, [inner, *(values[id(r)] for r in rest)], rest)
+
+    def _operation(
+        self, node: ast.Call, name: str, operands: list[_Chain | None], rest: list[ast.expr]
+    ) -> _Chain | None:
+        if name in POINTWISE:
+            chain = operands[0] or _Chain()
+            for other in operands[1:]:
+                chain = _merged(chain, other)
+            return chain.then(None, node, name)
+        # A reduction over everything leaves one number: what follows costs launches and no traffic.
+        is_scalar = name in REDUCTIONS and dimension(node, rest) is None and not rest and not node.keywords
+        return None if is_scalar or name in _NOT_TENSORS or name.startswith("is_") else _Chain()
+
+
+def _merged(chain: _Chain, other: _Chain | None) -> _Chain:
+    if other is None or not other.nodes:
+        return chain
+    shorter = _Chain(other.nodes[:-1], other.names[:-1])
+    return chain if other.nodes[-1] in chain.nodes else chain.then(shorter, other.nodes[-1], other.names[-1])
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    for function in site.functions:
+        finder = _Finder(site)
+        Facts(finder.evaluate).run(function, _tensors(site, function))
+        chain = finder.longest
+        if len(chain.nodes) >= _MIN_LENGTH:
+            yield hit(
+                chain.nodes[-1],
+                f"{len(chain.nodes)} pointwise operations in a row ({_listed(chain.names)}): "
+                "each is a kernel with its own pass over memory, fused they are one",
+                operations=list(chain.names),
+            )
+
+
+def _tensors(site: Site, function: FunctionNode) -> dict[str, _Chain]:
+    """Parameters that are tensors: by annotation, or forward's own without a default."""
+    is_forward = site.found.kind is TargetKind.MODULE and function.name == "forward"
+    plain = (
+        parameters(function)[1 : len(function.args.args) - len(function.args.defaults)] if is_forward else []
+    )
+    annotated = [
+        p
+        for p in parameters(function)
+        if p.annotation is not None and site.file.dotted(p.annotation) == "torch.Tensor"
+    ]
+    return {p.arg: _Chain() for p in (*annotated, *(p for p in plain if p.annotation is None))}
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 6 else ", ".join(names[:5]) + ", …"
+
+
+KL101 = Rule(
+    id="KL101",
+    name="unfused-pointwise-chain",
+    summary="three or more pointwise operations in a row, each with its own pass over memory",
+    severity="hint",
+    kinds=frozenset({TargetKind.MODULE, TargetKind.FUNCTION}),
+    check=_check,
+)

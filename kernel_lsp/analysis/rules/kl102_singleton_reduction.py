@@ -1,0 +1,119 @@
+"""KL102: a reduction or softmax over a dimension that has size 1."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, integer
+from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.torchops import (
+    POINTWISE,
+    POINTWISE_MODULES,
+    REDUCTIONS,
+    SHAPE_KEEPING,
+    dimension,
+    is_number,
+    keeps_dimension,
+    operation,
+)
+from kernel_lsp.records import TargetKind
+
+_Dims: TypeAlias = frozenset[int]
+"""Dimensions of size 1, numbered as the source numbers them: 1 and -1 are not compared."""
+
+_SAME_SHAPE_MODULES = POINTWISE_MODULES | {"torch.nn.Dropout", "torch.nn.Identity"}
+
+
+class _Finder:
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.hits: dict[ast.Call, int] = {}
+
+    def evaluate(self, node: ast.expr, env: dict[str, _Dims]) -> _Dims | None:
+        match node:
+            case ast.Name(id=name):
+                return env.get(name)
+            case ast.BinOp(left=left, op=op, right=right):
+                a, b = self.evaluate(left, env), self.evaluate(right, env)
+                return None if isinstance(op, ast.MatMult) else _broadcast(left, a, right, b)
+            case ast.UnaryOp(operand=operand):
+                return self.evaluate(operand, env)
+            case ast.Call():
+                return self._call(node, env)
+            case ast.Attribute(value=ast.Call() as call, attr="values" | "indices"):
+                return self.evaluate(call, env)
+            case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=0 | 1)):
+                dims = self.evaluate(call, env)
+                called = operation(self.site, call)
+                return dims if called and called[0] in ("max", "min") else None
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.evaluate(child, env)
+        return None
+
+    def _call(self, node: ast.Call, env: dict[str, _Dims]) -> _Dims | None:
+        called = None if self.site.submodule_class(node) else operation(self.site, node)
+        if called is None:
+            known = [self.evaluate(a, env) for a in (*node.args, *(k.value for k in node.keywords))]
+            return self._submodule(node, known[0] if known else None)
+        name, tensor, rest = called
+        dims = self.evaluate(tensor, env)
+        others = [self.evaluate(r, env) for r in rest]
+        if name in POINTWISE:
+            return dims if all(is_number(r) for r in rest) and len(others) == len(rest) else None
+        if name == "unsqueeze":
+            new = integer(rest[0]) if rest else None
+            return None if new is None else frozenset({new})
+        return self._reduction(node, dims, rest, name) if name in REDUCTIONS else None
+
+    def _reduction(self, node: ast.Call, dims: _Dims | None, rest: list[ast.expr], name: str) -> _Dims | None:
+        dim = dimension(node, rest)
+        if dim is None:
+            return None
+        if dims and dim in dims:
+            self.hits[node] = dim
+        if name in SHAPE_KEEPING:
+            return dims
+        return (dims or frozenset()) | {dim} if keeps_dimension(node, rest) else None
+
+    def _submodule(self, node: ast.Call, dims: _Dims | None) -> _Dims | None:
+        made = self.site.submodule_class(node)
+        if made == "torch.nn.Linear":
+            constructor = self.site.submodules[node.func.attr][0]  # type: ignore[attr-defined]
+            return frozenset({-1}) if integer(argument(constructor, 1, "out_features")) == 1 else None
+        return dims if made in _SAME_SHAPE_MODULES else None
+
+
+def _broadcast(left: ast.expr, a: _Dims | None, right: ast.expr, b: _Dims | None) -> _Dims | None:
+    """A tensor of unknown shape may widen the dimension; a number cannot."""
+    if is_number(right):
+        return a
+    if is_number(left):
+        return b
+    return a & b if a and b else None
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    for function in site.functions:
+        finder = _Finder(site)
+        Facts(finder.evaluate).run(function)
+        for call, dim in finder.hits.items():
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            yield hit(
+                call,
+                f"{name} over dimension {dim}, which has size 1 here: the result needs no reduction",
+                operation=name,
+                dim=dim,
+            )
+
+
+KL102 = Rule(
+    id="KL102",
+    name="singleton-reduction",
+    summary="a reduction or softmax over a dimension that an earlier step made 1",
+    severity="hint",
+    kinds=frozenset({TargetKind.MODULE, TargetKind.FUNCTION}),
+    check=_check,
+)

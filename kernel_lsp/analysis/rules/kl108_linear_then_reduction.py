@@ -1,0 +1,90 @@
+"""KL108: a matrix product whose result is summed at once: most of the product is not needed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit, self_attribute
+from kernel_lsp.analysis.rules.flow import Facts
+from kernel_lsp.analysis.rules.torchops import dimension, is_matmul, is_number, operation
+from kernel_lsp.records import TargetKind
+
+# Dimension 1 is the output of a 2-D product; of a 3-D one it is the sequence, and then
+# summing before the product is the same saving.
+_DIMENSIONS = (-1, 1)
+
+
+class _Finder:
+    """Facts are True for a product, possibly scaled by a number."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.hits: list[ast.Call] = []
+
+    def evaluate(self, node: ast.expr, env: dict[str, bool]) -> bool | None:
+        if isinstance(node, ast.Name):
+            return env.get(node.id)
+        known = {id(child): self.evaluate(child, env) for child in _operands(node)}
+        match node:
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                return (
+                    (known[id(left)] and _is_scale(right)) or (known[id(right)] and _is_scale(left)) or None
+                )
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return (known[id(left)] and _is_scale(right)) or None
+            case ast.Call() if self._reduces(node, known):
+                self.hits.append(node)
+                return None
+        return self._is_product(node) or None
+
+    def _reduces(self, node: ast.Call, known: dict[int, bool | None]) -> bool:
+        called = operation(self.site, node)
+        if called is None or called[0] not in ("sum", "mean") or not known.get(id(called[1])):
+            return False
+        over_all = not called[2] and not any(k.arg in ("dim", "axis") for k in node.keywords)
+        return over_all or dimension(node, called[2]) in _DIMENSIONS
+
+    def _is_product(self, node: ast.expr) -> bool:
+        if is_matmul(self.site, node) is not None:
+            return True
+        if not isinstance(node, ast.Call):
+            return False
+        dotted = self.site.file.dotted(node.func)
+        return dotted == "torch.nn.functional.linear" or self.site.submodule_class(node) == "torch.nn.Linear"
+
+
+def _operands(node: ast.expr) -> Iterator[ast.expr]:
+    """Sub-expressions, with the receiver of a method call in place of the method."""
+    for child in ast.iter_child_nodes(node):
+        is_method = isinstance(node, ast.Call) and child is node.func
+        if isinstance(child, ast.keyword) or (is_method and isinstance(child, ast.Attribute)):
+            yield child.value
+        elif isinstance(child, ast.expr):
+            yield child
+
+
+def _is_scale(node: ast.expr) -> bool:
+    return is_number(node) or (self_attribute(node) or "").startswith("scal")
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    for function in site.functions:
+        finder = _Finder(site)
+        Facts(finder.evaluate).run(function)
+        for call in finder.hits:
+            yield hit(
+                call,
+                "this matrix product is summed right away: with the weight summed first it is a "
+                "matrix-vector product",
+            )
+
+
+KL108 = Rule(
+    id="KL108",
+    name="linear-then-reduction",
+    summary="a matrix product followed by a sum or mean over its outputs",
+    severity="hint",
+    kinds=frozenset({TargetKind.MODULE, TargetKind.FUNCTION}),
+    check=_check,
+)

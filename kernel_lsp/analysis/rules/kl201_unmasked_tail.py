@@ -1,0 +1,163 @@
+"""KL201: a tile's load or store that reaches past the end of the tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.rules.tritonops import constexprs, language_name, runtime_parameters
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks
+from kernel_lsp.records import TargetKind
+
+# Position of the mask in a memory access.
+_ACCESSES = {"load": 1, "store": 2, "atomic_add": 2, "atomic_max": 2, "atomic_min": 2}
+# An index that went through one of these stays inside the tensor.
+_BOUNDING = frozenset({"where", "minimum", "clamp"})
+
+
+class _Kernel:
+    """Marks of each local: ``pid`` (a program index), ``lanes:B`` (arange of B), ``tile:B`` (pid × B)."""
+
+    def __init__(self, site: Site, function: FunctionNode) -> None:
+        self.file = site.file
+        self.constexprs = constexprs(site, function)
+        self.runtime = runtime_parameters(site, function)
+        self.compared = _compared_names(function)
+        self.marks: dict[str, frozenset[str]] = {}
+
+    def check(self, body: list[ast.stmt], *, in_loop: bool) -> Iterator[Hit]:
+        for statement in body:
+            if isinstance(statement, DefinitionNode) or self._chooses_at_compile_time(statement):
+                continue
+            for child in ast.iter_child_nodes(statement):
+                if isinstance(child, ast.expr):
+                    yield from self._accesses(child, in_loop=in_loop)
+            self._remember(statement)
+            inside = in_loop or isinstance(statement, ast.For | ast.While)
+            for block in blocks(statement):
+                yield from self.check(block, in_loop=inside)
+
+    def _chooses_at_compile_time(self, statement: ast.stmt) -> bool:
+        """``if EVEN_N:`` picks an unmasked fast path where the launcher proved that it is safe."""
+        return isinstance(statement, ast.If) and any(
+            isinstance(n, ast.Name) and n.id in self.constexprs for n in ast.walk(statement.test)
+        )
+
+    def _remember(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.marks[name] = self._marks(value)
+            case ast.AugAssign(target=ast.Name(id=name), value=value):
+                self.marks[name] = self.marks.get(name, frozenset()) | self._marks(value)
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(args=arguments)):
+                self.marks[name] = self._loop_marks(arguments)
+
+    def _loop_marks(self, arguments: list[ast.expr]) -> frozenset[str]:
+        match arguments:
+            # Up to a parameter: the last round may be partial. Any other bound may be rounded down already.
+            case [_, ast.Name(id=end), ast.Name(id=step)] if end in self.runtime:
+                return frozenset({f"tile:{step}"})
+        return frozenset()
+
+    def _marks(self, node: ast.AST) -> frozenset[str]:
+        match node:
+            case ast.Name(id=name):
+                return self.marks.get(name, frozenset())
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                a, b = self._marks(left), self._marks(right)
+                sizes = [n.id for n in (left, right) if isinstance(n, ast.Name) and n.id in self.constexprs]
+                return a | b | {f"tile:{size}" for size in sizes if "pid" in a | b}
+            case ast.BinOp(left=left, op=ast.Mod()):
+                return self._marks(left) & {"pid"}
+            case ast.Compare():
+                return frozenset()
+            case ast.Call(func=func):
+                return self._call_marks(node, language_name(self.file, func))
+        return frozenset().union(*(self._marks(child) for child in ast.iter_child_nodes(node)))
+
+    def _call_marks(self, node: ast.Call, name: str | None) -> frozenset[str]:
+        if name == "program_id":
+            return frozenset({"pid"})
+        if name == "arange":
+            return frozenset(f"lanes:{a.id}" for a in node.args[1:] if isinstance(a, ast.Name))
+        if name in _BOUNDING or name in _ACCESSES:
+            return frozenset()
+        return frozenset().union(*(self._marks(child) for child in ast.iter_child_nodes(node)))
+
+    def _accesses(self, root: ast.expr, *, in_loop: bool) -> Iterator[Hit]:
+        for node in ast.walk(root):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = language_name(self.file, node.func)
+            if name not in _ACCESSES or _is_guarded(node, _ACCESSES[name]):
+                continue
+            marks = self._marks(node.args[0])
+            tails = sorted(m[6:] for m in marks if m.startswith("lanes:") and f"tile:{m[6:]}" in marks)
+            if tails:
+                yield _found(node, name, f"the last block of {tails[0]} elements may reach past the end")
+            elif not in_loop and (lanes := self._compared_lanes(node.args[0])):
+                yield _found(
+                    node, name, f"{lanes} is compared with a bound elsewhere in this kernel but not here"
+                )
+
+    def _compared_lanes(self, pointer: ast.expr) -> str | None:
+        names = [n.id for n in ast.walk(pointer) if isinstance(n, ast.Name)]
+        is_lanes = (n for n in names if any(m.startswith("lanes:") for m in self.marks.get(n, ())))
+        return next((n for n in is_lanes if n in self.compared), None)
+
+
+def _is_guarded(call: ast.Call, position: int) -> bool:
+    if any(k.arg is None or k.arg == "boundary_check" for k in call.keywords):
+        return True
+    mask = argument(call, position, "mask")
+    has_star = any(isinstance(a, ast.Starred) for a in call.args)
+    return has_star or not (mask is None or (isinstance(mask, ast.Constant) and mask.value is None))
+
+
+def _compared_names(function: FunctionNode) -> set[str]:
+    """Names on the left of ``name < bound``, ``name[:, None] < bound``."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE):
+            left = node.left.value if isinstance(node.left, ast.Subscript) else node.left
+            if isinstance(left, ast.Name):
+                found.add(left.id)
+    return found
+
+
+def _found(node: ast.Call, name: str, reason: str) -> Hit:
+    return hit(node, f"tl.{name} without a mask: {reason}", access=name)
+
+
+def _checks_divisibility(site: Site) -> bool:
+    """An assert or raise with a remainder, in a launcher or as tl.static_assert: sizes are proved to fit."""
+    launchers = [node for name, node in site.known.definitions if name in site.found.launchers]
+    for root in (*launchers, *site.functions):
+        for node in ast.walk(root):
+            is_check = isinstance(node, ast.Assert | ast.If) or (
+                isinstance(node, ast.Call)
+                and language_name(site.file, node.func) in ("static_assert", "device_assert", "assume")
+            )
+            if is_check:
+                tested = node.args[0] if isinstance(node, ast.Call) else node.test  # type: ignore[attr-defined]
+                if any(isinstance(n, ast.Mod) for n in ast.walk(tested)):
+                    return True
+    return False
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    if _checks_divisibility(site):
+        return
+    for function in site.functions[:1]:
+        yield from _Kernel(site, function).check(function.body, in_loop=False)
+
+
+KL201 = Rule(
+    id="KL201",
+    name="unmasked-tail",
+    summary="a tile's load or store without a mask, where the last tile may be partial",
+    severity="warning",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

@@ -1,0 +1,43 @@
+"""KL202: tl.arange over a length that is no power of two does not compile."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.tritonops import known_values, language_name
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    for function in site.functions:
+        for node in (n for statement in function.body for n in ast.walk(statement)):
+            if not isinstance(node, ast.Call) or language_name(site.file, node.func) != "arange":
+                continue
+            if len(node.args) != 2:
+                continue
+            starts = known_values(site, function, node.args[0])
+            ends = known_values(site, function, node.args[1])
+            wrong = sorted({end - start for start in starts for end in ends if not _is_power(end - start)})
+            if wrong:
+                yield hit(
+                    node,
+                    f"tl.arange of {wrong[0]} elements does not compile: the length must be a power of two "
+                    "(use triton.next_power_of_2 and a mask)",
+                    lengths=wrong,
+                )
+
+
+def _is_power(length: int) -> bool:
+    return length > 0 and length & (length - 1) == 0
+
+
+KL202 = Rule(
+    id="KL202",
+    name="arange-not-power-of-two",
+    summary="tl.arange over a length that is no power of two",
+    severity="error",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

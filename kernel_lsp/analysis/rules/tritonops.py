@@ -1,0 +1,101 @@
+"""What the Triton rules share: constexpr parameters, launches, and values that are known in the file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Site, argument, integer
+from kernel_lsp.analysis.source import FunctionNode, SourceFile, module_level
+from kernel_lsp.analysis.targets import launches, parameters
+
+_LANGUAGE = "triton.language."
+
+
+def language_name(file: SourceFile, node: ast.expr) -> str | None:
+    """``load`` for ``tl.load``; None for anything outside triton.language."""
+    dotted = file.dotted(node)
+    return dotted[len(_LANGUAGE) :] if dotted and dotted.startswith(_LANGUAGE) else None
+
+
+def is_constexpr(file: SourceFile, parameter: ast.arg) -> bool:
+    annotation = parameter.annotation
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.endswith("constexpr")
+    if isinstance(annotation, ast.Subscript):
+        annotation = annotation.value
+    return annotation is not None and language_name(file, annotation) == "constexpr"
+
+
+def constexprs(site: Site, function: FunctionNode) -> set[str]:
+    return {p.arg for p in parameters(function) if is_constexpr(site.file, p)}
+
+
+def runtime_parameters(site: Site, function: FunctionNode) -> set[str]:
+    return {p.arg for p in parameters(function)} - constexprs(site, function)
+
+
+def launch_calls(site: Site) -> Iterator[ast.Call]:
+    """Launches of this target anywhere in the file's functions."""
+    names = set(site.found.launchers)
+    for qualname, node in site.known.definitions:
+        if qualname in names:
+            for call in launches(node):
+                if call.func.value.id == site.found.node.name:  # type: ignore[attr-defined]
+                    yield call
+
+
+def known_values(site: Site, function: FunctionNode, node: ast.expr) -> set[int]:
+    """Integers that the expression is seen to take in this file; empty when nothing is known."""
+    value = integer(node)
+    if value is not None:
+        return {value}
+    if not isinstance(node, ast.Name):
+        return set()
+    if node.id in {p.arg for p in parameters(function)}:
+        return _passed_values(site, function, node.id) if function is site.found.node else set()
+    return _assigned_values(site.file, [*function.body, *site.file.tree.body], node.id)
+
+
+def _passed_values(site: Site, kernel: FunctionNode, name: str) -> set[int]:
+    position = [p.arg for p in parameters(kernel)].index(name)
+    found: set[int] = set()
+    for call in launch_calls(site):
+        given = argument(call, position, name)
+        if isinstance(given, ast.Name):
+            found |= _assigned_values(site.file, site.file.tree.body, given.id)
+        elif (value := integer(given)) is not None:
+            found.add(value)
+    for decorator in kernel.decorator_list:
+        found |= _configured_values(decorator, name)
+    return found
+
+
+def _configured_values(decorator: ast.expr, name: str) -> set[int]:
+    """Values in ``triton.Config({name: value})`` of an autotune decorator."""
+    return {
+        value
+        for node in ast.walk(decorator)
+        if isinstance(node, ast.Dict)
+        for key, given in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == name and (value := integer(given)) is not None
+    }
+
+
+def _assigned_values(file: SourceFile, body: list[ast.stmt], name: str) -> set[int]:
+    """``N = 96``, ``N: tl.constexpr = 96`` or ``N = tl.constexpr(96)``; empty if one is unclear."""
+    found: set[int] = set()
+    for statement in module_level(body):
+        if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            continue
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        if not any(isinstance(t, ast.Name) and t.id == name for t in targets):
+            continue
+        value = statement.value
+        if isinstance(value, ast.Call) and language_name(file, value.func) == "constexpr" and value.args:
+            value = value.args[0]
+        number = integer(value)
+        if number is None or isinstance(statement, ast.AugAssign):
+            return set()
+        found.add(number)
+    return found

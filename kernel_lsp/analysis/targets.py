@@ -1,0 +1,236 @@
+"""Find what can be made faster: module classes, tensor functions, Triton kernels and their launchers.
+
+Recognized through imports and bases of the same file, never by the target's own name.
+Not targets: classes without a forward of their own, modules whose bases come from another file
+(unless the name says nn.Module), functions inside functions, device helpers of Triton kernels.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, SourceFile, definitions, words
+from kernel_lsp.records import TargetKind
+
+JIT = frozenset({"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"})
+# The input makers of the KernelBench convention take no tensors and are never targets.
+INPUT_MAKERS = ("get_inputs", "get_init_inputs")
+_WORKLOAD = re.compile(r"#\s*kernel-lsp:\s*workload\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A target before it has a fingerprint."""
+
+    qualname: str
+    kind: TargetKind
+    node: DefinitionNode
+    launchers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The file's definitions, sorted by what they are."""
+
+    definitions: tuple[tuple[str, DefinitionNode], ...]
+    module_classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    jit_functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    launchers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kernel name -> qualified names of the functions that launch it."""
+
+
+def structure(file: SourceFile) -> Structure:
+    every = tuple(definitions(file.tree.body))
+    jit = {
+        name: node
+        for name, node in every
+        if isinstance(node, ast.FunctionDef) and any(is_jit(file, d) for d in node.decorator_list)
+    }
+    return Structure(
+        definitions=every,
+        module_classes=_module_classes(file, every),
+        jit_functions=jit,
+        launchers=_launchers(every, jit) if jit else {},
+    )
+
+
+def find(file: SourceFile, known: Structure) -> list[Found]:
+    """Targets in source order; of two definitions with one name the last counts, as in Python."""
+    helpers = _helpers(known)
+    launching = {name for names in known.launchers.values() for name in names}
+    found: dict[str, Found] = {}
+    for qualname, node in known.definitions:
+        found.pop(qualname, None)
+        target = _target(file, known, qualname, node)
+        if target is None or (target.kind is TargetKind.TRITON_KERNEL and qualname in helpers):
+            continue
+        if qualname in launching and not _has_workload(file, node):
+            continue
+        found[qualname] = target
+    return list(found.values())
+
+
+def is_jit(file: SourceFile, decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return file.dotted(called) in JIT
+
+
+def own_forward(node: ast.ClassDef) -> FunctionNode | None:
+    return next((s for s in node.body if isinstance(s, FunctionNode) and s.name == "forward"), None)
+
+
+def parameters(node: FunctionNode) -> list[ast.arg]:
+    """All but *args and **kwargs."""
+    return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+
+
+def _target(file: SourceFile, known: Structure, qualname: str, node: DefinitionNode) -> Found | None:
+    if qualname in known.module_classes:
+        is_current = known.module_classes[qualname] is node and own_forward(known.module_classes[qualname])
+        return Found(qualname, TargetKind.MODULE, node) if is_current else None
+    if known.jit_functions.get(qualname) is node:
+        launchers = known.launchers.get(node.name, ())
+        return Found(qualname, TargetKind.TRITON_KERNEL, node, launchers)
+    if isinstance(node, ast.FunctionDef) and "." not in qualname and _takes_tensors(file, node):
+        return Found(qualname, TargetKind.FUNCTION, node)
+    return None
+
+
+def _module_classes(
+    file: SourceFile, every: tuple[tuple[str, DefinitionNode], ...]
+) -> dict[str, ast.ClassDef]:
+    found: dict[str, ast.ClassDef] = {}
+    names: set[str] = set()
+    for qualname, node in every:
+        if isinstance(node, ast.ClassDef) and any(_is_module_base(file, b, names) for b in node.bases):
+            found[qualname] = node
+            names.add(node.name)
+    return found
+
+
+def _is_module_base(file: SourceFile, base: ast.expr, names: set[str]) -> bool:
+    if isinstance(base, ast.Subscript):  # Generic-like bases: Block[T]
+        base = base.value
+    if isinstance(base, ast.Name) and base.id in names:
+        return True
+    dotted = file.dotted(base)
+    if dotted is not None:
+        return dotted.endswith("nn.Module") or dotted.startswith("torch.nn.")
+    # An nn that nobody imported here is still torch.nn to its reader.
+    return isinstance(base, ast.Attribute) and ast.unparse(base).endswith("nn.Module")
+
+
+def _takes_tensors(file: SourceFile, node: ast.FunctionDef) -> bool:
+    if node.name in INPUT_MAKERS or node.name.startswith("test_") or _is_stub(node):
+        return False
+    if any(_is_tensor_annotation(file, p.annotation) for p in parameters(node)):
+        return True
+    return _calls_torch_on_parameters(file, node) or _has_workload(file, node)
+
+
+def _is_stub(node: ast.FunctionDef) -> bool:
+    """Overloads, protocols and abstract functions have no code to make faster."""
+    return all(
+        isinstance(s, ast.Pass | ast.Raise) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in node.body
+    )
+
+
+def _is_tensor_annotation(file: SourceFile, annotation: ast.expr | None) -> bool:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.removeprefix("torch.") == "Tensor"
+    if isinstance(annotation, ast.BinOp):
+        return _is_tensor_annotation(file, annotation.left) or _is_tensor_annotation(file, annotation.right)
+    if isinstance(annotation, ast.Subscript) and file.dotted(annotation.value) == "typing.Optional":
+        return _is_tensor_annotation(file, annotation.slice)
+    return annotation is not None and file.dotted(annotation) in ("torch.Tensor", "torch.FloatTensor")
+
+
+def _calls_torch_on_parameters(file: SourceFile, node: ast.FunctionDef) -> bool:
+    if not parameters(node):
+        return False
+    names = {p.arg for p in parameters(node)}
+    for statement in node.body:
+        for call in ast.walk(statement):
+            if (
+                isinstance(call, ast.Call)
+                and call.args
+                and isinstance(call.args[0], ast.Name)
+                and call.args[0].id in names
+                and is_tensor_operation(file.dotted(call.func))
+            ):
+                return True
+    return False
+
+
+# Lower-case functions of torch that take something other than tensors.
+_NOT_OPERATIONS = words(
+    """
+    tensor as_tensor zeros ones empty full rand randn randint arange eye linspace manual_seed save
+    load device compile is_tensor from_numpy get_default_dtype set_default_dtype set_num_threads
+    finfo iinfo dtype no_grad is_storage typename randperm Generator set_grad_enabled inference_mode
+    autocast asarray Size
+    """
+)
+_SPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.special", "torch.fft")
+
+
+def is_tensor_operation(dotted: str | None) -> bool:
+    """``torch.relu``, ``torch.nn.functional.linear`` …: functions whose first argument is a tensor."""
+    if dotted is None:
+        return False
+    space, _, name = dotted.rpartition(".")
+    return space in _SPACES and name[:1].islower() and name not in _NOT_OPERATIONS
+
+
+def _has_workload(file: SourceFile, node: DefinitionNode) -> bool:
+    if "kernel-lsp:" not in file.text:
+        return False
+    line = file.first_line(node) - 1
+    while line >= 1 and (text := file.line_text(line).lstrip()).startswith("#"):
+        if _WORKLOAD.match(text):
+            return True
+        line -= 1
+    return False
+
+
+def _launchers(
+    every: tuple[tuple[str, DefinitionNode], ...], jit: dict[str, ast.FunctionDef]
+) -> dict[str, tuple[str, ...]]:
+    kernels = {node.name for node in jit.values()}
+    found: dict[str, list[str]] = {}
+    for qualname, node in every:
+        if isinstance(node, FunctionNode) and qualname not in jit:
+            for kernel in {call.func.value.id for call in launches(node)} & kernels:  # type: ignore[attr-defined]
+                found.setdefault(kernel, []).append(qualname)
+    return {kernel: tuple(names) for kernel, names in found.items()}
+
+
+def launches(node: ast.AST) -> Iterator[ast.Call]:
+    """Calls of the form ``name[grid](...)``."""
+    for call in ast.walk(node):
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Subscript)
+            and isinstance(call.func.value, ast.Name)
+        ):
+            yield call
+
+
+def _helpers(known: Structure) -> set[str]:
+    """Jit functions that other kernels call and nobody launches: part of those kernels."""
+    called: set[str] = set()
+    for node in known.jit_functions.values():
+        called |= {
+            n.func.id
+            for n in ast.walk(node)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id != node.name
+        }
+    return {
+        qualname
+        for qualname, node in known.jit_functions.items()
+        if node.name in called and node.name not in known.launchers
+    }
