@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from kernel_lsp.errors import CaptureError, boundary
+from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, ModuleCall, Origin
@@ -63,12 +63,11 @@ def _export(
         module.train(workload.training)
     reads: dict[str, Any] = {}
     called: list[tuple[str, bool]] = []
-    with boundary(CaptureError, f"{program.entry} could not be traced"), torch.no_grad():
-        with _observed(module, reads, called):
-            try:
-                exported = torch.export.export(callee, (), bound, strict=False)
-            except Exception as error:  # every tracer failure becomes one message with a remedy
-                raise _explain(program.entry, error) from error
+    with torch.no_grad(), _observed(module, reads, called):
+        try:
+            exported = torch.export.export(callee, (), bound, strict=False)
+        except Exception as error:  # every tracer failure becomes one message with a remedy
+            raise _explain(program.entry, error) from error
     return _graph(program, module, exported, bound, device, (reads, called))
 
 
@@ -83,9 +82,7 @@ def _graph(
         kind, node = spec.kind.name, by_name.get(spec.arg.name)
         if kind == "USER_INPUT":
             user.append(node)
-        elif kind in ("PARAMETER", "BUFFER"):
-            state[node] = spec.target
-        elif module is not None and _attribute(module, spec.target) is not None:
+        elif kind in ("PARAMETER", "BUFFER") or _attribute(module, spec.target) is not None:
             state[node] = spec.target
         else:
             constants[node] = exported.constants[spec.target]
@@ -112,6 +109,7 @@ def _graph(
         calls=_module_calls(graph, module, called),
         reads=tuple(sorted(reads.items())),
         nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
+        pristine=graph.copy(),
     )
     return graph
 
@@ -313,9 +311,10 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
 
 def _recording(kind: type, path: str, reads: dict[str, Any]) -> type:
     prefix = f"{path}." if path else ""
+    original: Any = kind.__getattribute__
 
-    def __getattribute__(self: Any, name: str) -> Any:  # noqa: N807 - it is that method
-        value = super(recording, self).__getattribute__(name)  # type: ignore[misc]
+    def __getattribute__(self: Any, name: str) -> Any:
+        value = original(self, name)
         if not name.startswith("_") and _is_plain(value) and name != "call_super_init":
             reads.setdefault(prefix + name, value)
         return value

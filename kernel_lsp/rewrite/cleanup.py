@@ -77,7 +77,7 @@ def _keeps_shape(node: fx.Node, overload: Any) -> bool:
     base = node.args[0].meta["val"] if isinstance(node.args[0], fx.Node) else None
     if not isinstance(base, torch.Tensor):
         return False
-    with base.fake_mode, torch.no_grad():  # type: ignore[attr-defined]
+    with base.fake_mode, torch.no_grad():
         made = overload(*values[0], **values[1])
     return bool(made.dtype == base.dtype and made.shape == base.shape)
 

@@ -72,6 +72,8 @@ class Origin:
     """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
     nodes: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
     """Name -> (op, argument names, keyword argument names) as captured."""
+    pristine: Graph | None = None
+    """The graph as captured. Never rewritten: rewrites work on copies."""
 
 
 class Graph:
@@ -161,7 +163,10 @@ class Graph:
         before: fx.Node,
         name: str | None = None,
     ) -> fx.Node:
-        """Insert ``op(*args)``. Raises RewriteError when the op refuses these shapes."""
+        """Insert ``op(*args)``; ``name`` is its variable (without one, a short call is written inline).
+
+        Raises RewriteError when the op refuses these shapes.
+        """
         kwargs = kwargs or {}
         with self.fx.inserting_before(before):
             node = self.fx.create_node("call_function", op, tuple(args), kwargs, name)
@@ -170,6 +175,8 @@ class Graph:
         except Exception as error:  # whatever the op says is the skill's mistake, in one place
             self.fx.erase_node(node)
             raise RewriteError(f"{op} cannot be inserted: {error}") from error
+        if name is not None:
+            node.meta["name"] = name
         return node
 
     def call_generated(
@@ -180,6 +187,8 @@ class Graph:
             node = self.fx.create_node("call_function", launch, tuple(args), {}, name or kernel.name)
         node.meta["val"] = like
         node.meta["generated"] = kernel
+        if name is not None:
+            node.meta["name"] = name
         return node
 
     def replace(self, old: fx.Node, new: fx.Node) -> None:
@@ -216,7 +225,7 @@ class Graph:
 
     def copy(self) -> Graph:
         """An independent graph with the same node names."""
-        twin, mapping = fx.Graph(), {}
+        twin, mapping = fx.Graph(), dict[fx.Node, fx.Node]()
         output = twin.graph_copy(self.fx, mapping)
         twin.output(output)
         at = {old: mapping[old] for old in self.fx.nodes if old.op == "placeholder"}

@@ -1,0 +1,94 @@
+"""The parent's face of the engine process. Standard library only; asyncio; no torch.
+
+    engine = Engine(python=interpreter, confinement=…)
+    capture = await engine.open(program, workload, device, skills)
+    candidate, left = await engine.propose([Step(skill=…, site=…)])
+    await engine.close()
+
+One engine holds one program. `open` may be called again; a dead engine is started afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp import errors, process, wire
+from kernel_lsp.records import ArgSpec, Candidate, Program, Site, Skill, Step, Workload
+
+OPEN_SECONDS = 120.0  # importing torch took 4 s and exporting a 200-layer model 20 s on two busy cores
+PROPOSE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capture:
+    """What the engine saw in a program."""
+
+    words: tuple[str, ...]
+    """Operations and facts, for the query that recalls skills."""
+    sites: tuple[Site, ...]
+    """Places where a skill applies and all its preconditions are proved."""
+    inputs: tuple[ArgSpec, ...]
+    """What the target was really called with."""
+    notes: tuple[str, ...] = ()
+    """What a person may want to know, e.g. a skill that failed to load."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposed:
+    candidate: Candidate
+    sites_left: tuple[Site, ...]
+    """Places where another step could follow."""
+
+
+class Engine:
+    """A confined child that captures and rewrites; start it lazily, always `close` it."""
+
+    def __init__(
+        self, *, python: str, limits: process.Limits, confinement: process.Confinement | None
+    ) -> None:
+        self._python, self._limits, self._confinement = python, limits, confinement
+        self._child: process.Child | None = None
+
+    async def open(
+        self, program: Program, workload: Workload, device: str, skills: Sequence[Skill]
+    ) -> Capture:
+        """Capture a program. Raises CaptureError, or WorkerLost when the engine dies or hangs."""
+        request = {
+            "op": "open",
+            "program": program,
+            "workload": workload,
+            "device": device,
+            "skills": list(skills),
+        }
+        return wire.from_json(Capture, await self._ask(request, OPEN_SECONDS))
+
+    async def propose(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
+        """Apply steps in order to a fresh copy of the graph; also returns the sites that remain.
+
+        A step may name a site that an earlier step made. Raises RewriteError when a site is gone,
+        a precondition does not hold or the result would not compile.
+        """
+        answer = await self._ask({"op": "propose", "steps": list(steps)}, PROPOSE_SECONDS)
+        proposed = wire.from_json(Proposed, answer)
+        return proposed.candidate, proposed.sites_left
+
+    async def close(self) -> None:
+        """End the engine. Safe to call twice."""
+        if self._child is not None:
+            await self._child.kill()
+            self._child = None
+
+    async def _ask(self, request: dict[str, object], seconds: float) -> object:
+        if self._child is None or not self._child.alive:
+            await self.close()
+            self._child = await process.start(
+                "kernel_lsp.rewrite.engine",
+                python=self._python,
+                limits=self._limits,
+                confinement=self._confinement,
+            )
+        answer, _ = await self._child.ask(wire.to_json(request), timeout_s=seconds)
+        if (failure := answer.get("error")) is not None:
+            raise getattr(errors, failure["kind"])(failure["cause"], failure["remedy"])
+        return answer["result"]

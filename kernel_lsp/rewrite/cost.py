@@ -1,0 +1,89 @@
+"""Rough cost of each call, from bytes and operations: to rank sites and to refuse bad ones.
+
+Not a prediction of time: no cache, no launch overhead beyond a constant. Rates are one H200's
+(4.3 TB/s, 50 TFLOP/s in fp32) for ``cuda`` and a laptop-class two-core CPU's for ``cpu``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.graph import Graph, argument, is_op
+
+aten = torch.ops.aten
+VIEWS = (
+    aten.view, aten.t, aten.transpose, aten.permute, aten.unsqueeze, aten.squeeze, aten.expand,
+    aten.numpy_T, aten.mT, aten.slice, aten.select, aten.detach, aten.flatten, aten.unflatten,
+    aten.narrow,
+)  # fmt: skip
+CONVOLUTIONS = (aten.conv1d, aten.conv2d, aten.conv3d)
+TRANSPOSED = (aten.conv_transpose1d, aten.conv_transpose2d, aten.conv_transpose3d)
+TRANSCENDENTAL = (
+    aten.exp, aten.log, aten.tanh, aten.sigmoid, aten.gelu, aten.softmax, aten.log_softmax,
+    aten.erf, aten.silu, aten.mish, aten.softplus, aten.logsumexp, aten.elu, aten.selu, aten.pow,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    bytes_per_s: float
+    flops_per_s: float
+    overhead_s: float
+
+
+RATES = {
+    "cuda": Rates(bytes_per_s=4.3e12, flops_per_s=50e12, overhead_s=6e-6),
+    "cpu": Rates(bytes_per_s=20e9, flops_per_s=100e9, overhead_s=4e-6),
+}
+
+
+def seconds(graph: Graph, node: fx.Node) -> float:
+    """Roofline time of one call on the graph's device."""
+    if is_op(node, *VIEWS) or getattr(node.target, "__name__", "") == "getitem":
+        return 0.0
+    rates = RATES.get(graph.device, RATES["cpu"])
+    return max(moved_bytes(node) / rates.bytes_per_s, flops(node) / rates.flops_per_s) + rates.overhead_s
+
+
+def total(graph: Graph) -> float:
+    return sum(seconds(graph, node) for node in graph.nodes) or 1e-9
+
+
+def share(graph: Graph, saved_seconds: float) -> float:
+    """``benefit`` of a Match: the part of the target's time that is saved, 0..1."""
+    return max(0.0, min(1.0, saved_seconds / total(graph)))
+
+
+def moved_bytes(node: fx.Node) -> int:
+    """Bytes read and written, each tensor once."""
+    return sum(_bytes(arg.meta.get("val")) for arg in node.all_input_nodes) + _bytes(node.meta.get("val"))
+
+
+def flops(node: fx.Node) -> float:
+    out = node.meta.get("val")
+    size = out.numel() if isinstance(out, torch.Tensor) else 0
+    if is_op(node, aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm):
+        first = node.args[1] if is_op(node, aten.addmm) else node.args[0]
+        return 2.0 * size * first.meta["val"].shape[-1]  # type: ignore[union-attr]
+    if is_op(node, *CONVOLUTIONS):
+        return 2.0 * size * math.prod(_shape(argument(node, "weight"))[1:])
+    if is_op(node, *TRANSPOSED):
+        return 2.0 * math.prod(_shape(node.args[0])) * math.prod(_shape(argument(node, "weight"))[1:])
+    reads = max((math.prod(_shape(arg)) for arg in node.all_input_nodes), default=0)
+    return float(max(size, reads)) * (10.0 if is_op(node, *TRANSCENDENTAL) else 1.0)
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    return sum(_bytes(item) for item in value) if isinstance(value, (list, tuple)) else 0

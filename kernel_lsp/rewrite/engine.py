@@ -1,0 +1,242 @@
+"""The engine process: capture a program once, then rewrite copies of its graph on request.
+
+    python bootstrap.py LIMITS kernel_lsp.rewrite.engine        (see client.py)
+
+Requests are frames: ``open`` (program, workload, device, skills) and ``propose`` (steps). A failure that a
+user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so that one bad
+skill never ends the engine. Never runs the target on real data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import torch
+
+from kernel_lsp import wire
+from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
+from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
+from kernel_lsp.rewrite.capture import capture
+from kernel_lsp.rewrite.client import Capture, Proposed
+from kernel_lsp.rewrite.edit import apply_edit
+from kernel_lsp.rewrite.emit import Emission, emit
+from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.graph import Graph
+
+LEAST_BENEFIT = 0.01  # below one percent no measurement could tell
+Rewrites: TypeAlias = dict[str, ModuleType]
+
+
+class Session:
+    """One open program: its graph, its skills, and copies of the graph at other batch sizes."""
+
+    def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
+        self.program, self.workload, self.device = program, workload, device
+        self.notes: list[str] = []
+        self.rewrites = self._load(skills)
+        self.graph = capture(program, workload, device)
+        self._other_batches: list[Graph] | None = None
+
+    def capture(self) -> Capture:
+        return Capture(
+            words=tuple(words(self.graph)),
+            sites=self.sites(self.graph),
+            inputs=tuple(_spec(item.source, item.value) for item in self.graph.inputs),
+            notes=tuple(self.notes),
+        )
+
+    def sites(self, graph: Graph) -> tuple[Site, ...]:
+        """Every place where a skill applies with all preconditions proved, most saving first."""
+        found = [site for name in self.rewrites for site in self._sites_of(name, graph)]
+        return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
+
+    def propose(self, steps: list[Step]) -> Proposed:
+        graph, proofs, summaries = self._replay(self.graph, steps)
+        made = self._emit(graph, steps)
+        edit = SourceEdit(
+            qualname=self.program.entry,
+            imports=made.imports,
+            definitions=made.definitions,
+            target=made.target,
+        )
+        source = apply_edit(self.program.source, made.span, edit)
+        candidate = Candidate(
+            id=hashlib.sha256(f"{self.program.entry}\0{source}".encode()).hexdigest()[:16],
+            edit=edit,
+            program=source,
+            entry=self.program.entry,
+            steps=tuple(steps),
+            proofs=tuple(proofs),
+            summary="; ".join(dict.fromkeys(summaries)),
+            caveats=tuple(graph.caveats),
+            uses_triton=any("generated" in node.meta for node in graph.nodes),
+        )
+        return Proposed(candidate=candidate, sites_left=self.sites(graph))
+
+    # --- steps ---------------------------------------------------------------------------
+
+    def _replay(self, origin: Graph, steps: list[Step]) -> tuple[Graph, list[Proof], list[str]]:
+        graph, proofs, summaries = origin.copy(), list[Proof](), list[str]()
+        for step in steps:
+            module = self._rewrite(step.skill)
+            with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
+                match = next((m for m in module.match(graph) if m.label == step.site), None)
+                if match is None:
+                    raise RewriteError(
+                        f"{step.skill} does not apply at {step.site}", "choose one of the sites"
+                    )
+                proved = list(module.preconditions(graph, match))
+                if broken := [proof for proof in proved if not proof.holds]:
+                    raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
+                defaults = {name: choices[0] for name, choices in _parameters(module, graph, match).items()}
+                module.apply(graph, match, {**defaults, **step.parameters})
+                graph.drop_unused()
+                graph.fx.lint()
+            proofs += proved
+            summaries.append(match.summary)
+        return graph, proofs, summaries
+
+    def _emit(self, graph: Graph, steps: list[Step]) -> Emission:
+        """Dimension 0 stays free only if the same steps give the same source at other sizes."""
+        free = emit(graph, generic_batch=True)
+        for other in self._others():
+            try:
+                body = emit(self._replay(other, steps)[0], generic_batch=True).body
+            except KernelLspError:
+                return emit(graph, generic_batch=False)
+            if body != free.body:
+                return emit(graph, generic_batch=False)
+        return free if self._others() else emit(graph, generic_batch=False)
+
+    def _others(self) -> list[Graph]:
+        """The program captured with a batch of 1 and with one more than twice as large."""
+        if self._other_batches is None:
+            first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())
+            sizes = sorted({1, 2 * first[0] + 1} - {first[0]}) if first and first[0] > 1 else []
+            try:
+                made = [capture(self.program, self.workload, self.device, batch=size) for size in sizes]
+            except CaptureError:  # the program fixes its batch: then so does the guard
+                made = []
+            self._other_batches = made
+        return self._other_batches
+
+    def _sites_of(self, name: str, graph: Graph) -> Iterable[Site]:
+        module = self.rewrites[name]
+        try:
+            for match in module.match(graph):
+                proofs = tuple(module.preconditions(graph, match))
+                worth = match.benefit is None or match.benefit >= LEAST_BENEFIT
+                if worth and all(proof.holds for proof in proofs):
+                    yield _site(name, match, proofs, _parameters(module, graph, match))
+        except Exception as error:  # a broken skill must not hide the others; the note names it
+            self.notes.append(f"skill {name} failed: {type(error).__name__}: {error}")
+
+    # --- skills --------------------------------------------------------------------------
+
+    def _rewrite(self, name: str) -> ModuleType:
+        if name not in self.rewrites:
+            raise RewriteError(f"{name} has no rewrite", "choose one of the open skills")
+        return self.rewrites[name]
+
+    def _load(self, skills: list[Skill]) -> Rewrites:
+        found = {}
+        for skill in skills:
+            if skill.executable and skill.scope == "graph":
+                try:
+                    found[skill.name] = load_rewrite(Path(skill.path))
+                except Exception as error:  # a skill is somebody's code; the note names it
+                    self.notes.append(f"skill {skill.name} cannot be loaded: {type(error).__name__}: {error}")
+        return found
+
+
+def load_rewrite(folder: Path) -> ModuleType:
+    """Import ``folder/rewrite.py`` under a name of its own."""
+    name = f"kernel_lsp_skill_{folder.name.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(name, folder / "rewrite.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def words(graph: Graph) -> list[str]:
+    """What the target does, in words a skill's description would use."""
+    found: dict[str, None] = {}
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        found.update(dict.fromkeys(schema.name.split("::")[1].strip("_").split("_") if schema else ()))
+        if graph.fact(node).singleton_dims:
+            found["singleton"] = None
+    for path, part in graph.origin.module.named_modules() if graph.origin.module is not None else ():
+        if path and type(part).__module__.startswith("torch.nn"):
+            found[type(part).__name__.lower()] = None
+    found["training" if graph.training else "eval"] = None
+    return list(found)
+
+
+def _parameters(module: ModuleType, graph: Graph, match: Match) -> dict[str, list[Any]]:
+    parameters = getattr(module, "parameters", {})
+    return dict(parameters(graph, match) if callable(parameters) else parameters)
+
+
+def _site(skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]) -> Site:
+    return Site(
+        skill=skill,
+        site=match.label,
+        summary=match.summary,
+        proofs=proofs,
+        parameters=parameters,
+        benefit=match.benefit,
+        plain=match.plain,
+    )
+
+
+def _spec(source: str, value: Any) -> ArgSpec:
+    if not isinstance(value, torch.Tensor):
+        plain = value if isinstance(value, (bool, int, float, str, type(None))) else repr(value)
+        return ArgSpec(name=source, value=plain)
+    stride = None if value.is_contiguous() else tuple(value.stride())
+    dtype = str(value.dtype).removeprefix("torch.")
+    return ArgSpec(name=source, dtype=dtype, shape=tuple(value.shape), stride=stride)
+
+
+def serve() -> None:
+    """Answer requests until the parent goes."""
+    requests, replies = wire.claim_stdio()
+    session: Session | None = None
+    while (frame := wire.read_frame(requests)) is not None:
+        request = frame[0]
+        try:
+            with boundary(RewriteError, "the engine failed"):
+                if request["op"] == "open":
+                    session = _open(request)
+                    result: Any = session.capture()
+                elif session is None:
+                    raise RewriteError("no program is open", "open one first")
+                else:
+                    result = session.propose(wire.from_json(list[Step], request["steps"]))
+            answer = {"result": wire.to_json(result)}
+        except KernelLspError as error:
+            failure = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
+            answer = {"error": failure}
+        wire.write_frame(replies, answer)
+
+
+def _open(request: dict[str, Any]) -> Session:
+    return Session(
+        wire.from_json(Program, request["program"]),
+        wire.from_json(Workload, request["workload"]),
+        str(request["device"]),
+        wire.from_json(list[Skill], request["skills"]),
+    )
+
+
+if __name__ == "__main__":
+    serve()

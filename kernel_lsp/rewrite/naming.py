@@ -1,0 +1,67 @@
+"""Variable names a person would choose: those of their own assignments, else a word for the op."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Iterable
+
+from torch import fx
+
+FRAME = re.compile(r'File "<kernel-lsp [0-9a-f]+>", line (\d+), in (\w+)')
+
+WORDS = {
+    "linear": "hidden", "matmul": "product", "mm": "product", "bmm": "product", "sum": "total",
+    "mean": "mean", "amax": "peak", "amin": "least", "softmax": "weights", "numpy_T": "transposed",
+    "t": "transposed", "addmm": "product", "add": "shifted", "mul": "scaled", "sub": "difference",
+    "div": "ratio", "to": "converted", "max": "peak", "min": "least", "abs": "magnitude", "pow":
+    "power", "round": "rounded", "all": "every",
+}  # fmt: skip
+
+
+class Statements:
+    """Where each node's code stands in the program, and what the result was called there."""
+
+    def __init__(self, program: str, function: str) -> None:
+        self.spans: list[tuple[int, int, str | None]] = []
+        self.function = function
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)):
+                self.spans.append((node.lineno, node.end_lineno or node.lineno, _assigned(node)))
+
+    def key(self, node: fx.Node) -> tuple[int, int, str | None] | None:
+        """The innermost statement of the person's own code that made the node."""
+        frames = FRAME.findall(node.meta.get("stack_trace") or "")
+        if not frames:
+            return None
+        line = int(frames[-1][0])
+        around = [span for span in self.spans if span[0] <= line <= span[1]]
+        return min(around, key=lambda span: span[1] - span[0], default=None)
+
+    def is_last(self, node: fx.Node, nodes: Iterable[fx.Node]) -> bool:
+        key = self.key(node)
+        same = [other for other in nodes if self.key(other) == key]
+        return bool(same) and same[-1].name == node.name
+
+    def wish(self, node: fx.Node, nodes: Iterable[fx.Node]) -> str:
+        """The name the node should have, before collisions are settled."""
+        if (given := node.meta.get("name")) is not None:
+            return str(given)
+        key = self.key(node)
+        if key is not None and key[2] is not None and self.is_last(node, nodes):
+            return key[2]
+        op = getattr(node.target, "_schema", None)
+        stem = op.name.split("::")[1] if op is not None else re.sub(r"_\d+$", "", node.name)
+        name = WORDS.get(stem, stem.strip("_"))
+        return f"{name}_" if keyword.iskeyword(name) or not name.isidentifier() else name
+
+
+def _assigned(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target: ast.expr = node.targets[0]
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        target = node.target
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None

@@ -1,0 +1,61 @@
+"""What a skill's rewrite.py works with, in one import, and the shapes of reasoning skills share.
+
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, aten, argument, is_op
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.records import Proof
+from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.facts import Fact
+from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
+
+__all__ = [
+    "EXACT_DTYPES", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument", "aten", "cost", "dims_of",
+    "has_effect", "is_number", "is_op", "is_random", "proof", "scale_of", "tensor",
+]  # fmt: skip
+
+aten = torch.ops.aten
+Node = fx.Node
+EXACT_DTYPES = (torch.float32, torch.float64)
+"""Where reassociating sums keeps the error class; in 16 bits a folded weight would lose digits."""
+
+
+def proof(claim: str, holds: bool, because: str) -> Proof:
+    return Proof(claim=claim, holds=bool(holds), because=because)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def tensor(value: Any) -> bool:
+    """A node that yields one tensor."""
+    return isinstance(value, fx.Node) and isinstance(value.meta.get("val"), torch.Tensor)
+
+
+def dims_of(node: fx.Node, name: str = "dim") -> tuple[int, ...] | None:
+    """Normalized dimensions of a reduction over ``args[0]``; None when it reduces all of them."""
+    dims = argument(node, name)
+    if dims is None or dims == []:
+        return None
+    rank = max(node.args[0].meta["val"].dim(), 1)  # type: ignore[union-attr]
+    return tuple(sorted(d % rank for d in ([dims] if isinstance(dims, int) else dims)))
+
+
+def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
+    """(tensor, ``mul`` or ``div``, number) when the node multiplies or divides a tensor by a number."""
+    if not is_op(node, aten.mul, aten.div) or node.kwargs or len(node.args) != 2:
+        return None
+    left, right = node.args
+    if tensor(left) and is_number(right):
+        return left, "mul" if is_op(node, aten.mul) else "div", right  # type: ignore[return-value]
+    if tensor(right) and is_number(left) and is_op(node, aten.mul):
+        return right, "mul", left  # type: ignore[return-value]
+    return None
