@@ -78,7 +78,8 @@ class Confinement:
         return [
             program, "--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
             "--ro-bind", "/", "/", *device, "--proc", "/proc", "--tmpfs", "/dev/shm",
-            "--tmpfs", "/tmp", *hidden, *visible, *shared, "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
+            "--tmpfs", "/tmp", *hidden, *visible, *shared,
+            "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
         ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ The parent holds the verdict and a clock of its own. No torch here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -81,11 +82,14 @@ async def evaluate(request: EvaluationRequest, report: Report | None = None) -> 
     try:
         _refuse(request)
         _scan(request, found)
-        async with Sandbox(request) as sandbox:
+        async with Sandbox(request) as sandbox, asyncio.timeout(request.timeout_s):
             found.environment["sandbox"] = sandbox.note
             await _judge_candidate(request, sandbox, found, report or (lambda progress: None))
     except Rejected as rejection:
         status, detail = rejection.status, rejection.detail
+    except TimeoutError:
+        status = EvalStatus.TIMED_OUT
+        detail = f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller workload)"
     return _evaluation(request, found, status, detail, time.monotonic() - start)
 
 
@@ -140,7 +144,8 @@ def _refuse(request: EvaluationRequest) -> None:
     if request.device == "cpu" and request.uses_triton:
         raise Rejected(
             EvalStatus.NOT_RUN,
-            "could not judge: Triton kernels do not run on a CPU; use the interpreter (correctness only) or a GPU",
+            "could not judge: Triton kernels do not run on a CPU "
+            "(use the interpreter, for correctness only, or a GPU)",
         )
 
 

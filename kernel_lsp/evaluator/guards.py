@@ -20,8 +20,8 @@ FORBIDDEN_IMPORTS = {
     "http": "uses the network", "requests": "uses the network", "signal": "changes signal handlers",
     "faulthandler": "changes signal handlers", "mmap": "shares memory", "shutil": "touches files",
     "pathlib": "touches files", "tempfile": "touches files", "pickle": "runs code from data",
-    "marshal": "runs code from data", "importlib": "loads code", "runpy": "loads code", "kernel_lsp": "reaches into the judge",
-    "linecache": "reads source", "traceback": "walks the call stack", "unittest": "replaces functions",
+    "marshal": "runs code from data", "importlib": "loads code", "runpy": "loads code",
+    "kernel_lsp": "reaches into the judge", "linecache": "reads source", "traceback": "walks the call stack", "unittest": "replaces functions",
 }  # fmt: skip
 FORBIDDEN_CALLS = {
     "eval": "runs code from data", "exec": "runs code from data", "compile": "runs code from data",

@@ -49,6 +49,8 @@ class EvaluationRequest:
     require_speed: bool = True
     """False: correctness only, nothing is timed."""
     uses_triton: bool = False
+    timeout_s: float = 300.0
+    """Wall time of the whole evaluation; the budget limits its parts."""
     budget: Budget = Budget()
     seed: int | None = None
     """None: a secret one. A number only repeats an evaluation for its evidence."""

@@ -8,7 +8,7 @@ reference's or like it with `New` appended.
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+import sys
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.request import EvaluationRequest
@@ -21,12 +21,16 @@ def request_from_files(
     reference_text: str,
     candidate_text: str,
     *,
-    base: EvaluationRequest | None = None,
+    device: str = "auto",
+    has_cuda: bool = False,
+    python: str = sys.executable,
+    require_speed: bool = True,
+    timeout_s: float = 300.0,
     entry: str | None = None,
 ) -> EvaluationRequest:
-    """The request for two whole files. ``base`` supplies device, interpreter and budget.
+    """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
-    ``entry`` names the class or function when it is not `Model`. Raises EvaluationError
+    Triton candidates on a machine without a GPU go to the interpreter. ``entry`` names the class or function when it is not `Model`. Raises EvaluationError
     (`could not judge: …`) when a file does not parse or defines nothing to judge.
     """
     reference = _parse(reference_text, "the reference")
@@ -45,20 +49,26 @@ def request_from_files(
         raise EvaluationError(
             "could not judge: the reference has no get_inputs()", "add a function that returns its inputs"
         )
-    request = EvaluationRequest(
-        reference=program, candidate_source=candidate_text, candidate_entry=other, workload=workload
-    )
     uses_triton = "triton" in _imports(candidate)
-    if base is None:
-        return replace(request, uses_triton=uses_triton)
-    return replace(
-        base,
+    return EvaluationRequest(
         reference=program,
         candidate_source=candidate_text,
         candidate_entry=other,
         workload=workload,
+        device=_device(device, has_cuda, uses_triton),
+        python=python,
+        require_speed=require_speed,
         uses_triton=uses_triton,
+        timeout_s=timeout_s,
     )
+
+
+def _device(asked: str, has_cuda: bool, uses_triton: bool) -> str:
+    if asked == "cuda" and not has_cuda:
+        raise EvaluationError("could not judge: torch sees no CUDA device here", "use cpu or auto")
+    if asked == "cuda" or (asked == "auto" and has_cuda):
+        return "cuda"
+    return "interpreter" if uses_triton or asked == "interpreter" else "cpu"
 
 
 def _parse(text: str, which: str) -> ast.Module:

@@ -124,7 +124,7 @@ SKIPPED = {"last_traceback", "last_value", "last_type", "last_exc", "stdin", "st
 
 
 def _label(space: Any) -> str:
-    return getattr(space, "__qualname__", None) or getattr(space, "__name__", str(space))
+    return str(getattr(space, "__qualname__", None) or getattr(space, "__name__", space))
 
 
 def _spaces() -> Iterator[tuple[str, Any]]:
