@@ -1,0 +1,68 @@
+"""What a fused kernel saves, from bytes and launches, on top of :mod:`kernel_lsp.rewrite.cost`.
+
+Only ranks sites and keeps hopeless ones silent; the judge measures before anything is offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
+from kernel_lsp.rewrite.codegen.pointwise import op_name
+from kernel_lsp.rewrite.codegen.space import LOSSES
+from kernel_lsp.rewrite.graph import Graph
+
+TRITON_OVERHEAD_S = 12e-6
+"""Triton's launcher is Python and costs about twice an eager launch; both overlap with other work."""
+
+# Composite operations run as several kernels in eager: (times the input is moved, launches).
+COMPOSITE = {
+    "rms_norm": (6.0, 5),
+    "instance_norm": (3.0, 3),
+    "logsumexp": (5.0, 4),
+    "smooth_l1_loss": (1.5, 2),
+    "cross_entropy_loss": (3.0, 2),
+    **dict.fromkeys([name for name in LOSSES if name != "smooth_l1_loss"], (2.5, 3)),
+}
+
+
+def eager_seconds(graph: Graph, node: fx.Node) -> float:
+    """One node in eager mode."""
+    if is_identity(node):
+        return 0.0
+    base = cost.seconds(graph, node)
+    passes, launches = COMPOSITE.get(op_name(node), (1.0, 1))
+    rates = _rates(graph)
+    moved = sum(_bytes(arg) for arg in node.all_input_nodes)
+    return base + (passes - 1.0) * moved / rates.bytes_per_s + (launches - 1) * rates.overhead_s
+
+
+def fused_seconds(graph: Graph, lowered: Lowered, launches: int, passes: float) -> float:
+    """The generated kernel: operands read ``passes`` times, outputs written once."""
+    moved = sum(_bytes(node) for node in lowered.inputs) * passes + sum(
+        _bytes(node) for node in lowered.outputs
+    )
+    return moved / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+
+
+def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float) -> float:
+    """Share of the target's time saved; 0 when less than ``least`` of the nodes' own time is."""
+    eager_s = sum(eager_seconds(graph, node) for node in nodes)
+    if fused_s > eager_s * (1.0 - least):
+        return 0.0
+    total = max(sum(eager_seconds(graph, node) for node in graph.nodes), cost.total(graph))
+    return round((eager_s - fused_s) / total, 4)
+
+
+def _rates(graph: Graph) -> cost.Rates:
+    return cost.RATES.get(graph.device, cost.RATES["cpu"])
+
+
+def _bytes(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    items = value if isinstance(value, (tuple, list)) else [value]
+    return sum(t.numel() * t.element_size() for t in items if isinstance(t, torch.Tensor))

@@ -1,0 +1,100 @@
+"""Pointwise regions: one pass over all elements, each read and written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.index import Space, offset, product, sizes_in
+from kernel_lsp.rewrite.codegen.ir import Operand, Region
+from kernel_lsp.rewrite.generated import Generated
+
+# 1024 elements and 4 warps are 8 elements a thread: one or two 16-byte accesses.
+PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 2048, 512], "num_warps": [4, 8]}
+
+
+def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
+    """Kernel and launcher for a region without reductions."""
+    kernel, sizes = _kernel(region)
+    return source.generated(region, [kernel], _launcher(region, choice, sizes, summary), summary)
+
+
+def _kernel(region: Region) -> tuple[str, list[str]]:
+    lines = [
+        "    start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31",
+        "    offs = start + tl.arange(0, BLOCK_SIZE)",
+        "    mask = offs < n_elements  # the last block reaches past the end",
+    ]
+    if narrow(region):
+        lines += [f"    {line}" for line in index_lines(region)]
+    names = Names([dim.name for dim in region.dims])
+    body = Body(names, lambda operand: flat_load(operand, region, "offs"))
+    body.need(*(output.value for output in region.outputs))
+    for output in region.outputs:
+        body.add(f"tl.store({output.name}_ptr + offs, {body.text(output.value)}, mask=mask)")
+    lines += body.lines
+    sizes = sizes_in("\n".join(lines), region.dims)
+    header = [
+        *source.pointers(region),
+        "n_elements",
+        *(f"{name}: tl.constexpr" for name in sizes),
+        "BLOCK_SIZE: tl.constexpr",
+    ]
+    doc = "Each program handles BLOCK_SIZE consecutive elements."
+    return source.kernel_text(f"_{region.name}_kernel", header, doc, lines), sizes
+
+
+def index_lines(region: Region) -> list[str]:
+    """Position inside one slice of the first dimension, in 32 bits, from ``start``."""
+    period = product(tuple(range(1, len(region.dims))), region.dims)
+    period = f"({period})" if " " in period else period
+    lines = [
+        "# Broadcasts are resolved in 32 bits: 64-bit division is many times slower.",
+        f"index = (start % {period}).to(tl.int32) + tl.arange(0, BLOCK_SIZE)",
+    ]
+    if any(operand.axes[:1] == (0,) for operand in narrow(region)):
+        lines.append(f"lead = start // {period}")
+    return lines
+
+
+def narrow(region: Region) -> list[Operand]:
+    """Operands that are broadcast along some dimensions and not along others."""
+    return [operand for operand in region.operands if 0 < len(operand.axes) < len(region.dims)]
+
+
+def flat_load(operand: Operand, region: Region, offs: str) -> str:
+    """Load when one index enumerates all dimensions; see :func:`index_lines`."""
+    if not operand.axes:
+        return f"tl.load({operand.name}_ptr)"
+    if operand not in narrow(region):
+        return f"tl.load({operand.name}_ptr + {offs}, mask=mask)"
+    space = Space(variable="index", axes=tuple(range(len(region.dims))), lead="lead")
+    return f"tl.load({operand.name}_ptr + {offset(operand, region.dims, [space])}, mask=mask)"
+
+
+def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summary: str) -> str:
+    first = region.outputs[0]
+    device = f"{region.operands[0].name}.device"
+    arguments = [
+        *(item.name for item in (*region.operands, *region.outputs)),
+        "n_elements",
+        *sizes,
+        f"BLOCK_SIZE={choice['BLOCK_SIZE']}",
+        f"num_warps={choice['num_warps']}",
+    ]
+    lines = [
+        f"def {region.name}({source.signature(region)}):",
+        f'    """{summary}"""',
+        *source.make_contiguous(region.operands),
+        *(source.allocate(output, device) for output in region.outputs),
+        *source.size_lines(region, sizes),
+        f"    n_elements = {first.name}.numel()",
+        "    if n_elements > 0:  # a grid of zero programs cannot be launched",
+        f"        grid = (triton.cdiv(n_elements, {choice['BLOCK_SIZE']}),)",
+        source.wrapped(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
+        f"    return {source.result(region)}",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,343 @@
+"""From nodes of the graph to a region: operands, collapsed dimensions, values, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen import reductions
+from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, load
+from kernel_lsp.rewrite.codegen.pointwise import IDENTITY, TABLE, Unsupported, dtype_name, op_name
+from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
+from kernel_lsp.rewrite.graph import Graph, argument
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lowered:
+    """A region and the nodes that its launcher takes and yields, in the launcher's order."""
+
+    region: Region
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wide:
+    """An operand before its dimensions are collapsed."""
+
+    node: fx.Node
+    sizes: tuple[int, ...]
+    """Sizes aligned with the expanded space: 1 where it is broadcast."""
+    index: tuple[int | None, ...]
+    """For each dimension of the space, the tensor's own dimension; None when it has none there."""
+
+
+def lower(graph: Graph, nodes: Sequence[fx.Node], space: Shape, name: str) -> Lowered:
+    """Raises Unsupported when the nodes do not fit the space."""
+    return _Lowering(graph, nodes, space).run(name)
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: Shape) -> None:
+        self.graph, self.nodes, self.space = graph, list(nodes), space
+        self.inside = set(nodes)
+        self.squeezed = squeezed_nodes(nodes, space)
+        self.wide: dict[tuple[fx.Node, tuple[int, ...]], Wide] = {}
+        for node in self.nodes:
+            for key, found in self._outside(node):
+                self.wide.setdefault(key, found)
+        self.groups = self._collapse()
+        self.names = Names(["out", "partial", "n_rows", "n_cols", "n_chunks", "n_elements"])
+        self.dims = self._dims()
+        self.operands = self._operands()
+        self.values: dict[fx.Node, Any] = {}
+
+    def run(self, name: str) -> Lowered:
+        outputs = output_nodes(self.graph, self.nodes)
+        made, used = [], Names(["x"])
+        for node in outputs:
+            value = self.value(node)
+            rowwise = self._is_row(node)
+            hint = "out" if len(outputs) == 1 else f"{node.name}_out"
+            made.append(
+                Output(
+                    name="out" if len(outputs) == 1 else used.fresh(hint),
+                    value=value,
+                    dtype=dtype_name(node.meta["val"].dtype),
+                    shape=self._shape_source(node),
+                    rowwise=rowwise,
+                )
+            )
+        order = tuple(self.operands.values())
+        region = Region(name=name, dims=self.dims, outputs=tuple(made), reduced=self._reduced(), order=order)
+        by_operand = {operand: key[0] for key, operand in self.operands.items()}
+        inputs = tuple(by_operand[operand] for operand in region.operands)
+        return Lowered(region=region, inputs=inputs, outputs=tuple(outputs))
+
+    # --- values --------------------------------------------------------------------------
+
+    def value(self, node: fx.Node) -> Any:
+        if node not in self.values:
+            self.values[node] = self._build(node)
+        return self.values[node]
+
+    def _build(self, node: fx.Node) -> Any:
+        def get(name: str) -> Any:
+            arg = argument(node, name)
+            if not isinstance(arg, fx.Node):
+                return arg
+            return self.value(arg) if arg in self.inside else self._load(node, name, arg)
+
+        if _is_unsqueeze(node):
+            return self.value(node.args[0])  # type: ignore[arg-type]
+        if space_of(node) is not None:
+            return reductions.build(node, get)
+        return TABLE[op_name(node)](node, get)
+
+    def _load(self, user: fx.Node, name: str, node: fx.Node) -> Value:
+        key = (node, self._aligned(user, name, node).sizes)
+        operand = self.operands[key]
+        row = set(operand.axes) <= set(range(len(self.dims))) - set(self._reduced())
+        return self._cached(key, lambda: load(operand, rowwise=row and bool(self.space.reduced)))
+
+    def _cached(self, key: Any, make: Callable[[], Value]) -> Value:
+        if key not in self.values:
+            self.values[key] = make()
+        return self.values[key]
+
+    # --- operands ------------------------------------------------------------------------
+
+    def _outside(self, node: fx.Node) -> list[tuple[tuple[fx.Node, tuple[int, ...]], Wide]]:
+        found = []
+        for item in getattr(node.target, "_schema").arguments:  # noqa: B009
+            arg = argument(node, item.name)
+            if isinstance(arg, fx.Node) and arg not in self.inside:
+                wide = self._aligned(node, item.name, arg)
+                found.append(((arg, wide.sizes), wide))
+        return found
+
+    def _aligned(self, user: fx.Node, name: str, node: fx.Node) -> Wide:
+        """Where the operand's dimensions lie in the expanded space."""
+        sizes, space = shape_of(node), self.space
+        index: list[int | None] = list(range(len(sizes)))
+        if op_name(user) in NORMS and name in ("weight", "bias") and space.groups is not None:
+            trailing = len(space.sizes) - 2  # one value for each channel
+            sizes, index = (*sizes, *(1,) * trailing), [*index, *(None,) * trailing]
+        elif user in self.squeezed:
+            full = list(space.reduced)
+            kept = len(space.sizes) - len(full)
+            sizes, index = (1,) * (kept - len(sizes)) + sizes, [None] * (kept - len(index)) + index
+            at = full[0] if full else 0
+            sizes = (*sizes[:at], *(1,) * len(full), *sizes[at:])
+            index = [*index[:at], *(None,) * len(full), *index[at:]]
+        missing = len(space.sizes) - len(sizes)
+        if missing < 0:
+            raise Unsupported(f"{node.name} has more dimensions than the region")
+        sizes, index = (1,) * missing + sizes, [None] * missing + index
+        if space.groups is not None:
+            many = sizes[1] != 1
+            per_group = space.expanded[2]
+            split = (space.groups, per_group) if many else (1, 1)
+            sizes, index = (sizes[0], *split, *sizes[2:]), [index[0], index[1], index[1], *index[2:]]
+        if any(n not in (1, whole) for n, whole in zip(sizes, space.expanded, strict=True)):
+            raise Unsupported(f"{node.name} does not broadcast to the region")
+        return Wide(node=node, sizes=sizes, index=tuple(index))
+
+    def _collapse(self) -> list[list[int]]:
+        """Adjacent dimensions that every operand treats alike become one; size 1 vanishes."""
+        sizes = self.space.expanded
+        groups: list[list[int]] = []
+        for axis, size in enumerate(sizes):
+            if size == 1:
+                continue
+            if groups and self._alike(groups[-1][-1], axis):
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        if self.space.reduced and not any(axis in self.space.reduced for group in groups for axis in group):
+            raise Unsupported("a reduction over one element")
+        return groups or [[0]]
+
+    def _alike(self, left: int, right: int) -> bool:
+        reduced = self.space.reduced
+        if (left in reduced) != (right in reduced):
+            return False
+        return all((wide.sizes[left] != 1) == (wide.sizes[right] != 1) for wide in self.wide.values())
+
+    def _reduced(self) -> tuple[int, ...]:
+        return tuple(i for i, group in enumerate(self.groups) if group[0] in self.space.reduced)
+
+    def _operands(self) -> dict[tuple[fx.Node, tuple[int, ...]], Operand]:
+        found = {}
+        named: dict[fx.Node, str] = {}
+        for key, wide in self.wide.items():
+            node = wide.node
+            if node in named:
+                raise Unsupported(f"{node.name} is read in two different ways")
+            named[node] = self.operand_name(node)
+            axes = tuple(i for i, group in enumerate(self.groups) if wide.sizes[group[0]] != 1)
+            found[key] = Operand(name=named[node], dtype=dtype_name(node.meta["val"].dtype), axes=axes)
+        return found
+
+    def operand_name(self, node: fx.Node) -> str:
+        return self._operand_names[node]
+
+    # --- dimensions ----------------------------------------------------------------------
+
+    def _dims(self) -> tuple[Dim, ...]:
+        self._operand_names = self._choose_names()
+        names = self._dim_names()
+        return tuple(
+            Dim(
+                name=name,
+                size=_product(self.space.expanded[axis] for axis in group),
+                source=self._size_source(group),
+            )
+            for name, group in zip(names, self.groups, strict=True)
+        )
+
+    def _choose_names(self) -> dict[fx.Node, str]:
+        chosen = {}
+        for node in dict.fromkeys(wide.node for wide in self.wide.values()):
+            path = self.graph.state.get(node)
+            hint = path.split(".")[-1] if path else _short(node.name)
+            chosen[node] = self.names.fresh(hint)
+        return chosen
+
+    def _dim_names(self) -> list[str]:
+        reduced, count = set(self._reduced()), len(self.groups)
+        rows = [i for i in range(count) if i not in reduced]
+        if not reduced:
+            return {1: ["n_cols"], 2: ["n_rows", "n_cols"], 3: ["n_outer", "n_channels", "n_inner"]}.get(
+                count, [f"size_{i}" for i in range(count)]
+            )
+        names = [""] * count
+        for kind, axes in (("rows", rows), ("cols", sorted(reduced))):
+            for position, axis in enumerate(axes):
+                names[axis] = f"n_{kind}" if len(axes) == 1 else f"{kind}_{position}"
+        if len(rows) == 2:
+            inner = rows[1] > max(reduced)
+            names[rows[0]], names[rows[1]] = (
+                ("n_outer", "n_inner") if inner else ("n_batch", "rows_per_batch")
+            )
+        if self.space.groups is not None and len(reduced) == 2:
+            names[min(reduced)], names[max(reduced)] = "group_channels", "n_inner"
+        if self.space.groups is not None and len(rows) == 2:
+            names[rows[0]], names[rows[1]] = "n_batch", "n_groups"
+        return names
+
+    def _size_source(self, group: list[int]) -> str:
+        full = [
+            w
+            for w in self.wide.values()
+            if all(n == m for n, m in zip(w.sizes, self.space.expanded, strict=True))
+        ]
+        varying = [
+            w for w in self.wide.values() if all(w.sizes[axis] == self.space.expanded[axis] for axis in group)
+        ]
+        if full and group == [axis for axis, size in enumerate(self.space.expanded) if size != 1]:
+            return f"{self._operand_names[full[0].node]}.numel()"
+        parts: dict[str, None] = {}
+        for axis in group:
+            wide = next(iter([*full, *varying, *(w for w in self.wide.values() if w.sizes[axis] != 1)]))
+            parts[self._axis_source(wide, axis)] = None
+        split = [axis for axis in group if axis in (1, 2)]
+        if self.space.groups is not None and len(split) == 2:  # groups * (channels // groups)
+            parts = {p: None for p in parts if "groups" not in p and "//" not in p and not p.isdigit()}
+            wide = next(iter([*full, *varying]))
+            parts = {f"{self._operand_names[wide.node]}.shape[{wide.index[1]}]": None, **parts}
+            if group[0] == 0:
+                parts = {f"{self._operand_names[wide.node]}.shape[0]": None, **parts}
+        return " * ".join(parts)
+
+    def _axis_source(self, wide: Wide, axis: int) -> str:
+        text = f"{self._operand_names[wide.node]}.shape[{wide.index[axis]}]"
+        if self.space.groups is not None and axis == 1:
+            return str(self.space.groups) if self.space.expanded[2] != 1 else text
+        if self.space.groups is not None and axis == 2:
+            return f"{text} // {self.space.groups}" if self.space.groups != 1 else text
+        return text
+
+    def _shape_source(self, node: fx.Node) -> str:
+        """The output's shape in terms of operands: an operand of that shape, or sizes."""
+        shape = shape_of(node)
+        if not shape:
+            return "()"
+        for wide in self.wide.values():
+            if shape_of(wide.node) == shape and wide.node.meta["val"].is_contiguous():
+                return f"{self._operand_names[wide.node]}.shape"
+        for wide in self.wide.values():
+            if (
+                all(n == m for n, m in zip(wide.sizes, self.space.expanded, strict=True))
+                and self.space.groups is None
+            ):
+                return self._sizes_of(shape, wide, squeezed=node in self.squeezed)
+        parts = []
+        for axis, size in enumerate(shape):
+            dim = axis + len(self.space.sizes) - len(shape)
+            wide_or = next(
+                (w for w in self.wide.values() if self.space.groups is None and w.sizes[dim] == size), None
+            )
+            parts.append(self._axis_source(wide_or, dim) if wide_or and size != 1 else str(size))
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def _sizes_of(self, shape: tuple[int, ...], wide: Wide, *, squeezed: bool) -> str:
+        name = self._operand_names[wide.node]
+        axes = list(range(len(self.space.sizes)))
+        if squeezed:
+            axes = [axis for axis in axes if axis not in self.space.reduced]
+        axes = axes[len(axes) - len(shape) :]
+        reads = [
+            f"{name}.shape[{wide.index[axis]}]" if size != 1 and wide.index[axis] is not None else str(size)
+            for axis, size in zip(axes, shape, strict=True)
+        ]
+        return f"({', '.join(reads)}{',' if len(reads) == 1 else ''})"
+
+    def _is_row(self, node: fx.Node) -> bool:
+        if not self.space.reduced:
+            return False
+        return node in self.squeezed or shape_of(node) != self.space.sizes
+
+
+def squeezed_nodes(nodes: Sequence[fx.Node], space: Shape) -> set[fx.Node]:
+    """Nodes whose shape lacks the reduced dimensions (reductions with keepdim=False and their users)."""
+    found: set[fx.Node] = set()
+    inside = set(nodes)
+    for node in nodes:
+        if _is_unsqueeze(node):
+            continue
+        own = space_of(node)
+        if own is not None and op_name(node) not in (*NORMS, *SOFTMAX) and own.reduced:
+            keep = argument(node, "keepdim", False) if op_name(node) not in LOSSES else False
+            if not keep:
+                found.add(node)
+        elif own is None and any(arg in found for arg in node.all_input_nodes if arg in inside):
+            found.add(node)
+    return found
+
+
+def _is_unsqueeze(node: fx.Node) -> bool:
+    return op_name(node) == "unsqueeze"
+
+
+def output_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """Nodes of the group that something outside of it reads."""
+    inside = set(nodes)
+    return [n for n in nodes if graph.is_output(n) or any(user not in inside for user in n.users)]
+
+
+def is_identity(node: fx.Node) -> bool:
+    return op_name(node) in IDENTITY or _is_unsqueeze(node)
+
+
+def _short(name: str) -> str:
+    return name
+
+
+def _product(sizes: Any) -> int:
+    return int(torch.Size(sizes).numel())

@@ -1,0 +1,178 @@
+"""Pointwise operations as Triton source, with torch's results for NaN and infinity.
+
+Only `triton.language` itself is used: libdevice moved between releases and does not exist in
+the interpreter. What it would give (tanh, log1p, expm1) is written out in HELPERS, each good
+to a few units in the last place of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Render: TypeAlias = Callable[..., str]
+
+HELPERS = {
+    "_tanh": '''\
+@triton.jit
+def _tanh(x):
+    """tanh, accurate near zero too: (1 - e) / (1 + e) alone cancels there."""
+    e = tl.exp(-2.0 * tl.abs(x))  # never overflows, unlike exp(2x)
+    large = (1.0 - e) / (1.0 + e)
+    s = x * x
+    series = 1.0 + s * (-0.3333333333 + s * (0.1333333333 + s * (-0.0539682540 + s * 0.0218694885)))
+    return tl.where(tl.abs(x) < 0.25, x * series, tl.where(x < 0.0, -large, large))
+''',
+    "_log1p": '''\
+@triton.jit
+def _log1p(x):
+    """log(1 + x) without losing small x: the rounding error of 1 + x cancels in the quotient."""
+    u = 1.0 + x
+    quotient = tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0))
+    return tl.where(u == 1.0, x, tl.where(u == float("inf"), u, quotient))
+''',
+    "_expm1": '''\
+@triton.jit
+def _expm1(x):
+    """exp(x) - 1 without losing small x: a series near zero, the difference elsewhere."""
+    series = 1.0 + x * (0.5 + x * (0.1666666667 + x * (0.0416666667 + x * (0.0083333333 + x * 0.0013888889))))
+    return tl.where(tl.abs(x) < 0.25, x * series, tl.exp(x) - 1.0)
+''',
+    "_softplus": '''\
+@triton.jit
+def _softplus(x):
+    """log(1 + exp(x)); the exponential's argument is never positive, so it cannot overflow."""
+    return tl.where(x > 0.0, x, 0.0) + _log1p(tl.exp(-tl.abs(x)))
+''',
+    "_nan_max": """\
+@triton.jit
+def _nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)  # as torch.amax does
+""",
+    "_nan_min": """\
+@triton.jit
+def _nan_min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)  # as torch.amin does
+""",
+    "_product": """\
+@triton.jit
+def _product(a, b):
+    return a * b
+""",
+}
+_NEEDS = {"_softplus": ("_log1p",)}
+
+
+def helpers_for(text: str) -> list[str]:
+    """Definitions of the helper functions that the source text calls, dependencies first."""
+    wanted: dict[str, None] = {}
+    for name in HELPERS:
+        if f"{name}(" in text or f", {name}" in text:
+            wanted.update(dict.fromkeys((*_NEEDS.get(name, ()), name)))
+    return [HELPERS[name] for name in wanted]
+
+
+def atom(text: str) -> str:
+    """The text, in parentheses unless it is a name, a number or a call."""
+    simple = all(char.isalnum() or char in "_." for char in text.replace("e-", "e"))
+    return text if simple else f"({text})"
+
+
+def _binary(symbol: str) -> Render:
+    return lambda a, b: f"{atom(a)} {symbol} {atom(b)}"
+
+
+def _call(name: str) -> Render:
+    return lambda *args: f"{name}({', '.join(args)})"
+
+
+def _clamp(x: str, low: str | None, high: str | None) -> str:
+    # NaN compares false and passes through, as in torch; tl.clamp would drop it.
+    text = x if low is None else f"tl.where({x} < {low}, {low}, {x})"
+    return text if high is None else f"tl.where({text} > {high}, {high}, {text})"
+
+
+def _power(x: str, exponent: str) -> str:
+    special = {
+        "0.5": f"tl.sqrt({x})",
+        "-0.5": f"1.0 / tl.sqrt({x})",
+        "1.0": x,
+        "2.0": f"{x} * {x}",
+        "3.0": f"{x} * {x} * {x}",
+        "4.0": f"({x} * {x}) * ({x} * {x})",
+        "-1.0": f"1.0 / {x}",
+        "-2.0": f"1.0 / ({x} * {x})",
+    }
+    return special[exponent]
+
+
+POWERS = (0.5, -0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0)
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+LOGICAL = {"and": "&", "or": "|", "xor": "^"}
+
+# Every argument arrives as a name or a number; the result is one expression.
+RENDER: dict[str, Render] = {
+    "add": _binary("+"),
+    "sub": _binary("-"),
+    "mul": _binary("*"),
+    "div": _binary("/"),
+    **{name: _binary(symbol) for name, symbol in COMPARISONS.items()},
+    **{name: _binary(symbol) for name, symbol in LOGICAL.items()},
+    "not": lambda x: f"{x} == 0",
+    "neg": lambda x: f"-{x}",
+    "reciprocal": lambda x: f"1.0 / {x}",
+    "square": lambda x: f"{x} * {x}",
+    "abs": _call("tl.abs"),
+    "exp": _call("tl.exp"),
+    "exp2": _call("tl.exp2"),
+    "log": _call("tl.log"),
+    "log2": _call("tl.log2"),
+    "log1p": _call("_log1p"),
+    "expm1": _call("_expm1"),
+    "sqrt": _call("tl.sqrt"),
+    "rsqrt": lambda x: f"1.0 / tl.sqrt({x})",
+    "sin": _call("tl.sin"),
+    "cos": _call("tl.cos"),
+    "erf": _call("tl.erf"),
+    "floor": _call("tl.floor"),
+    "ceil": _call("tl.ceil"),
+    "tanh": _call("_tanh"),
+    "sigmoid": _call("tl.sigmoid"),
+    "pow": _power,
+    "where": _call("tl.where"),
+    "maximum": lambda a, b: f"tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": lambda a, b: f"tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
+    "clamp": _clamp,
+    "relu": lambda x: f"tl.where({x} < 0.0, 0.0, {x})",
+    "leaky_relu": lambda x, slope: f"tl.where({x} > 0.0, {x}, {x} * {slope})",
+    "threshold": lambda x, limit, value: f"tl.where({x} <= {limit}, {value}, {x})",
+    "gelu": lambda x: f"0.5 * {x} * (1.0 + tl.erf({x} * 0.7071067811865476))",
+    "gelu_tanh": lambda x: (
+        f"0.5 * {x} * (1.0 + _tanh(0.7978845608028654 * ({x} + 0.044715 * {x} * {x} * {x})))"
+    ),
+    "silu": lambda x: f"{x} * tl.sigmoid({x})",
+    "softplus": lambda x, beta, threshold: (
+        f"tl.where({x} * {beta} > {threshold}, {x}, _softplus({x} * {beta}) / {beta})"
+        if beta != "1.0"
+        else f"tl.where({x} > {threshold}, {x}, _softplus({x}))"
+    ),
+    "log_sigmoid": lambda x: f"-_softplus(-{x})",
+    # tanh(softplus(x)) = n / (n + 2) with n = e * (e + 2), e = exp(x); from x = 20 on it is 1.
+    "mish_exp": lambda x: f"tl.exp(tl.minimum({x}, 20.0))",
+    "mish": lambda x, e: f"{x} * ({e} * ({e} + 2.0)) / ({e} * ({e} + 2.0) + 2.0)",
+    "elu": lambda x, alpha, scale, input_scale: (
+        f"tl.where({x} > 0.0, {_times(x, scale)}, {_times(_times('_expm1(' + _times(x, input_scale) + ')', alpha), scale)})"
+    ),
+    "hardsigmoid": lambda x: _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
+    "hardswish": lambda x: f"{x} * " + _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
+    "softsign": lambda x: f"{x} / (1.0 + tl.abs({x}))",
+    "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, {x} * 0.0))",
+    "isnan": lambda x: f"{x} != {x}",
+    "to_float": lambda x: f"{x}.to(tl.float32)",
+    "round_to": lambda x, dtype: f"{x}.to({dtype}).to(tl.float32)",
+    "to_bool": lambda x: f"{x} != 0",
+}
+
+
+def _times(text: str, factor: str) -> str:
+    return text if factor == "1.0" else f"{text} * {factor}"

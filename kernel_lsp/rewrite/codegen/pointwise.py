@@ -1,0 +1,293 @@
+"""aten operations that act element by element, as values of the expression IR.
+
+``TABLE`` maps an operation's name to a builder that gets the node and a function from an argument's
+schema name to its value. A builder raises Unsupported for a variant that it does not cover.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.ir import Scalar, Value, apply
+from kernel_lsp.rewrite.codegen.ops import COMPARISONS, POWERS
+from kernel_lsp.rewrite.graph import argument
+
+aten = torch.ops.aten
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+WHOLE = (torch.int64, torch.int32)
+TRITON_DTYPE = {torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16"}
+
+
+class Unsupported(Exception):
+    """This variant of an operation is not generated."""
+
+
+Argument: TypeAlias = Value | Scalar | None
+Get: TypeAlias = Callable[[str], Argument]
+Builder: TypeAlias = Callable[[fx.Node, Get], Argument]
+
+
+def op_name(node: Any) -> str:
+    """``add`` for aten.add.Tensor; empty for what is no aten call."""
+    schema = getattr(getattr(node, "target", None), "_schema", None)
+    namespace, _, name = str(schema.name).partition("::") if schema is not None else ("", "", "")
+    return name if namespace == "aten" else ""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def as_float(arg: Argument) -> Argument:
+    """Whole numbers and booleans take part in float arithmetic as float32."""
+    if isinstance(arg, Value) and arg.dtype in ("bool", "int64", "int32"):
+        return apply("to_float", arg)
+    return arg
+
+
+def _unary(name: str) -> Builder:
+    return lambda node, get: apply(name, as_float(get("self")))
+
+
+def _scaled(get: Get, name: str) -> Argument:
+    """``alpha * other`` of add and sub."""
+    alpha = get("alpha")
+    value = as_float(get(name))
+    if alpha in (None, 1):
+        return value
+    return value * alpha if not isinstance(value, Value) else apply("mul", value, alpha)  # type: ignore[operator]
+
+
+def _add(node: fx.Node, get: Get) -> Argument:
+    return apply("add", as_float(get("self")), _scaled(get, "other"))
+
+
+def _sub(node: fx.Node, get: Get) -> Argument:
+    return apply("sub", as_float(get("self")), _scaled(get, "other"))
+
+
+def _rsub(node: fx.Node, get: Get) -> Argument:
+    if get("alpha") not in (None, 1):
+        raise Unsupported("rsub with alpha")
+    return apply("sub", as_float(get("other")), as_float(get("self")))
+
+
+def _mul(node: fx.Node, get: Get) -> Argument:
+    left, right = get("self"), get("other")
+    if _dtype(node) == torch.bool:
+        return apply("and", left, right, dtype="bool")
+    return apply("mul", as_float(left), as_float(right))
+
+
+def _div(node: fx.Node, get: Get) -> Argument:
+    if argument(node, "rounding_mode") is not None:
+        raise Unsupported("division with rounding")
+    left, right = as_float(get("self")), as_float(get("other"))
+    if isinstance(right, (int, float)) and right and math.frexp(right)[0] in (0.5, -0.5):
+        return apply("mul", left, 1.0 / right)  # a power of two: exact
+    return apply("div", left, right)
+
+
+def _pow(node: fx.Node, get: Get) -> Argument:
+    exponent = get("exponent")
+    if isinstance(exponent, Value) or exponent is None or float(exponent) not in POWERS:
+        raise Unsupported("pow with this exponent")
+    return apply("pow", as_float(get("self")), float(exponent))
+
+
+def _compare(name: str) -> Builder:
+    return lambda node, get: apply(name, get("self"), get("other"), dtype="bool")
+
+
+def _logical(name: str) -> Builder:
+    def build(node: fx.Node, get: Get) -> Argument:
+        args = [get("self"), get("other")]
+        return apply(name, *[_truth(arg) for arg in args], dtype="bool")
+
+    return build
+
+
+def _truth(arg: Argument) -> Argument:
+    if isinstance(arg, Value) and arg.dtype != "bool":
+        return apply("to_bool", arg, dtype="bool")
+    return arg
+
+
+def _not(node: fx.Node, get: Get) -> Argument:
+    return apply("not", get("self"), dtype="bool")
+
+
+def _where(node: fx.Node, get: Get) -> Argument:
+    return apply("where", _truth(get("condition")), as_float(get("self")), as_float(get("other")))
+
+
+def _masked_fill(node: fx.Node, get: Get) -> Argument:
+    return apply("where", _truth(get("mask")), as_float(get("value")), as_float(get("self")), hint="masked")
+
+
+def _clamp(node: fx.Node, get: Get) -> Argument:
+    low, high, x = get("min"), get("max"), as_float(get("self"))
+    if isinstance(low, Value) or isinstance(high, Value):
+        if low is not None:
+            x = apply("maximum", x, as_float(low))
+        return x if high is None else apply("minimum", x, as_float(high))
+    return apply("clamp", x, low, high)
+
+
+def _clamp_min(node: fx.Node, get: Get) -> Argument:
+    return apply("clamp", as_float(get("self")), get("min"), None)
+
+
+def _clamp_max(node: fx.Node, get: Get) -> Argument:
+    return apply("clamp", as_float(get("self")), None, get("max"))
+
+
+def _hardtanh(node: fx.Node, get: Get) -> Argument:
+    return apply("clamp", as_float(get("self")), get("min_val"), get("max_val"))
+
+
+def _gelu(node: fx.Node, get: Get) -> Argument:
+    return apply(
+        "gelu_tanh" if argument(node, "approximate") == "tanh" else "gelu", as_float(get("self")), hint="gelu"
+    )
+
+
+def _mish(node: fx.Node, get: Get) -> Argument:
+    x = as_float(get("self"))
+    return apply("mish", x, apply("mish_exp", x, hint="exp"))
+
+
+def _softplus(node: fx.Node, get: Get) -> Argument:
+    return apply(
+        "softplus", as_float(get("self")), float(_number(get("beta"))), float(_number(get("threshold")))
+    )
+
+
+def _elu(node: fx.Node, get: Get) -> Argument:
+    factors = [float(_number(get(name))) for name in ("alpha", "scale", "input_scale")]
+    return apply("elu", as_float(get("self")), *factors)
+
+
+def _selu(node: fx.Node, get: Get) -> Argument:
+    return apply("elu", as_float(get("self")), 1.6732632423543772, 1.0507009873554805, 1.0, hint="selu")
+
+
+def _celu(node: fx.Node, get: Get) -> Argument:
+    alpha = float(_number(get("alpha")))
+    return apply("elu", as_float(get("self")), alpha, 1.0, 1.0 / alpha, hint="celu")
+
+
+def _leaky_relu(node: fx.Node, get: Get) -> Argument:
+    return apply("leaky_relu", as_float(get("self")), float(_number(get("negative_slope"))))
+
+
+def _threshold(node: fx.Node, get: Get) -> Argument:
+    return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
+
+
+def _binary_float(name: str) -> Builder:
+    return lambda node, get: apply(name, as_float(get("self")), as_float(get("other")))
+
+
+def _prelu(node: fx.Node, get: Get) -> Argument:
+    raise Unsupported("prelu: its weight follows the channel dimension")
+
+
+def _cast(node: fx.Node, get: Get) -> Argument:
+    value, dtype = get("self"), _dtype(node)
+    if not isinstance(value, Value):
+        raise Unsupported("cast of a number")
+    if dtype in TRITON_DTYPE and value.dtype == "float32":
+        return apply("round_to", value, TRITON_DTYPE[dtype], hint="rounded")  # type: ignore[arg-type]
+    if dtype in FLOATS:
+        return as_float(value)
+    if dtype == torch.bool:
+        return _truth(value)
+    raise Unsupported(f"cast to {dtype}")
+
+
+def _same(node: fx.Node, get: Get) -> Argument:
+    return get("self")
+
+
+def _dropout(node: fx.Node, get: Get) -> Argument:
+    return get("input")
+
+
+def _number(arg: Argument) -> float:
+    if isinstance(arg, Value) or arg is None:
+        raise Unsupported("a tensor where a number is expected")
+    return float(arg)
+
+
+def _dtype(node: fx.Node) -> torch.dtype:
+    return node.meta["val"].dtype
+
+
+IDENTITY = ("dropout", "contiguous", "clone", "alias", "detach", "expand", "expand_as")
+"""Operations that return their first argument, perhaps broadcast; never worth a kernel themselves."""
+
+TABLE: dict[str, Builder] = {
+    **{
+        name: _unary(name)
+        for name in (
+            "neg", "reciprocal", "square", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt",
+            "sin", "cos", "erf", "floor", "ceil", "tanh", "sigmoid", "relu", "silu", "log_sigmoid", "hardsigmoid",
+            "hardswish", "sign",
+        )
+    },
+    **{name: _compare(name) for name in COMPARISONS},
+    **{f"logical_{name}": _logical(name) for name in ("and", "or", "xor")},
+    **{f"bitwise_{name}": _logical(name) for name in ("and", "or", "xor")},
+    **{name: _same for name in IDENTITY if name != "dropout"},
+    "dropout": _dropout,
+    "add": _add, "sub": _sub, "rsub": _rsub, "mul": _mul, "div": _div, "pow": _pow,
+    "logical_not": _not, "bitwise_not": _not, "isnan": lambda node, get: apply("isnan", get("self"), dtype="bool"),
+    "where": _where, "masked_fill": _masked_fill,
+    "maximum": _binary_float("maximum"), "minimum": _binary_float("minimum"),
+    "clamp": _clamp, "clamp_min": _clamp_min, "clamp_max": _clamp_max, "hardtanh": _hardtanh,
+    "relu6": lambda node, get: apply("clamp", as_float(get("self")), 0.0, 6.0, hint="relu6"),
+    "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
+    "leaky_relu": _leaky_relu, "threshold": _threshold,
+    "to": _cast, "_to_copy": _cast, "type_as": _cast,
+}  # fmt: skip
+
+
+def is_pointwise(node: Any) -> bool:
+    """True when the node acts element by element in a way that can be generated."""
+    name, value = op_name(node), getattr(node, "meta", {}).get("val")
+    if name not in TABLE or not isinstance(value, torch.Tensor) or value.dtype not in (*FLOATS, torch.bool):
+        return False
+    if name == "dropout" and argument(node, "train") is not False:
+        return False
+    tensors = [arg.meta["val"] for arg in node.all_input_nodes]
+    if not tensors or any(not isinstance(t, torch.Tensor) or not _readable(t) for t in tensors):
+        return False
+    if name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not") and tensors[0].dtype != torch.bool:
+        return False
+    return _buildable(node)
+
+
+def _readable(value: torch.Tensor) -> bool:
+    return value.dtype in (*FLOATS, *WHOLE, torch.bool)
+
+
+def _buildable(node: fx.Node) -> bool:
+    """Try the builder on stand-ins for the arguments."""
+
+    def get(name: str) -> Argument:
+        arg = argument(node, name)
+        if isinstance(arg, fx.Node):
+            return Value(op="stand-in", dtype=dtype_name(arg.meta["val"].dtype))
+        return arg if isinstance(arg, (int, float, bool)) or arg is None else 0
+
+    try:
+        return TABLE[op_name(node)](node, get) is not None
+    except (Unsupported, KeyError):
+        return False

@@ -1,0 +1,87 @@
+"""The parts that every generated module shares: kernel and launcher text around a body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernel_lsp.rewrite.codegen.index import sizes_in
+from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region
+from kernel_lsp.rewrite.codegen.ops import helpers_for
+from kernel_lsp.rewrite.generated import Generated
+
+IMPORTS = ("import torch", "import triton", "import triton.language as tl")
+MAX_LINE = 110
+
+
+def kernel_text(name: str, parameters: Sequence[str], doc: str, lines: Sequence[str]) -> str:
+    head = wrapped(f"def {name}(", parameters, "):")
+    return "\n".join(["@triton.jit", head, f'    """{doc}"""', *lines, ""])
+
+
+def wrapped(head: str, items: Sequence[str], tail: str, indent: str = "") -> str:
+    """A call or signature on one line when it fits, else one indented block of items."""
+    flat = f"{indent}{head}{', '.join(items)}{tail}"
+    if len(flat) <= MAX_LINE:
+        return flat
+    lines, current = [], ""
+    for item in items:
+        if current and len(indent) + 4 + len(current) + len(item) + 2 > MAX_LINE:
+            lines.append(current.rstrip())
+            current = ""
+        current += f"{item}, "
+    lines.append(current.rstrip())
+    return "\n".join([f"{indent}{head}", *(f"{indent}    {line}" for line in lines), f"{indent}{tail}"])
+
+
+def parameters(region: Region, text: str, *, runtime: Sequence[str]) -> list[str]:
+    """Sizes of dimensions that the kernel's text uses, as constexpr, after the runtime ones.
+
+    Sizes are constexpr because dividing by a constant is a multiplication and a shift.
+    """
+    names = [name for name in sizes_in(text, region.dims) if name not in runtime]
+    return [*(name for name in runtime), *(f"{name}: tl.constexpr" for name in names)]
+
+
+def pointers(region: Region) -> list[str]:
+    return [f"{item.name}_ptr" for item in (*region.operands, *region.outputs)]
+
+
+def signature(region: Region) -> str:
+    return ", ".join(operand.name for operand in region.operands)
+
+
+def make_contiguous(operands: Sequence[Operand]) -> list[str]:
+    """Kernels walk memory linearly; contiguous() returns the tensor itself when it already is."""
+    wide = [operand for operand in operands if operand.axes]
+    if not wide:
+        return []
+    left = ", ".join(operand.name for operand in wide)
+    right = ", ".join(f"{operand.name}.contiguous()" for operand in wide)
+    if len(left) + len(right) < MAX_LINE - 10:
+        return [f"    {left} = {right}"]
+    return [f"    {operand.name} = {operand.name}.contiguous()" for operand in wide]
+
+
+def size_lines(region: Region, names: Sequence[str]) -> list[str]:
+    return [f"    {dim.name} = {dim.source}" for dim in region.dims if dim.name in names]
+
+
+def allocate(output: Output, device: str) -> str:
+    if output.shape.endswith(".shape"):
+        like = output.shape.removesuffix(".shape")
+        return f"    {output.name} = torch.empty_like({like}, dtype=torch.{output.dtype})"
+    return f"    {output.name} = torch.empty({output.shape}, dtype=torch.{output.dtype}, device={device})"
+
+
+def result(region: Region) -> str:
+    return ", ".join(output.name for output in region.outputs)
+
+
+def generated(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> Generated:
+    text = "\n\n".join([*kernels, launcher])
+    definitions = "\n\n".join([*helpers_for(text), text])
+    return Generated(name=region.name, imports=IMPORTS, definitions=definitions, summary=summary)
+
+
+def next_power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()

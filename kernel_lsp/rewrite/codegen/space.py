@@ -1,0 +1,138 @@
+"""Iteration spaces: which dimensions a group of nodes runs over and which of them are reduced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, Unsupported, op_name
+from kernel_lsp.rewrite.graph import argument
+
+NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
+SOFTMAX = ("softmax", "log_softmax", "_softmax", "_log_softmax")
+REDUCE = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "prod",
+    "logsumexp",
+    "var",
+    "std",
+    "norm",
+    "linalg_vector_norm",
+)
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits",
+          "hinge_embedding_loss", "soft_margin_loss")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """The points that a region visits."""
+
+    sizes: tuple[int, ...]
+    reduced: tuple[int, ...] = ()
+    """Consecutive dimensions, ascending."""
+    groups: int | None = None
+    """Dimension 1 of the tensors is split into (groups, channels of a group): group norm."""
+
+    @property
+    def expanded(self) -> tuple[int, ...]:
+        """Sizes after the split; ``reduced`` refers to these."""
+        if self.groups is None:
+            return self.sizes
+        batch, channels, *rest = self.sizes
+        return (batch, self.groups, channels // self.groups, *rest)
+
+    @property
+    def row_sizes(self) -> tuple[int, ...]:
+        return tuple(n for axis, n in enumerate(self.expanded) if axis not in self.reduced)
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    return tuple(int(n) for n in node.meta["val"].shape)
+
+
+def space_of(node: fx.Node) -> Shape | None:
+    """The space of a reduction, softmax, norm or loss; None when the node is none that is generated."""
+    name = op_name(node)
+    try:
+        if name in SOFTMAX:
+            return _along(node, [int(argument(node, "dim"))])
+        if name in NORMS:
+            return _norm(node, name)
+        if name in REDUCE:
+            return _reduction(node)
+        if name in LOSSES:
+            return _loss(node)
+    except Unsupported:
+        return None
+    return None
+
+
+def source(node: fx.Node) -> fx.Node:
+    """The tensor that is reduced."""
+    return node.args[0]  # type: ignore[return-value]
+
+
+def _along(node: fx.Node, dims: Sequence[int]) -> Shape:
+    sizes = shape_of(source(node))
+    if source(node).meta["val"].dtype not in FLOATS or math.prod(sizes) == 0 or not sizes:
+        raise Unsupported("not a float tensor with elements")
+    axes = tuple(sorted({dim % len(sizes) for dim in dims})) or tuple(range(len(sizes)))
+    if axes != tuple(range(axes[0], axes[-1] + 1)):
+        raise Unsupported("reduced dimensions are not adjacent")
+    return Shape(sizes=sizes, reduced=axes)
+
+
+def _norm(node: fx.Node, name: str) -> Shape:
+    sizes = shape_of(source(node))
+    if name in ("layer_norm", "rms_norm"):
+        count = len(argument(node, "normalized_shape"))
+        return _along(node, range(len(sizes) - count, len(sizes)))
+    if name == "instance_norm":
+        if not argument(node, "use_input_stats") or argument(node, "running_mean") is not None:
+            raise Unsupported("running statistics are an effect")
+        groups = sizes[1]
+    else:
+        groups = int(argument(node, "num_groups"))
+    _along(node, [-1])
+    rank = len(sizes) + 1
+    return Shape(sizes=sizes, reduced=tuple(range(2, rank)), groups=groups)
+
+
+def _reduction(node: fx.Node) -> Shape:
+    value: Any = node.meta["val"]
+    if not isinstance(value, torch.Tensor) or value.dtype not in FLOATS:
+        raise Unsupported("not a float result")
+    if argument(node, "dtype") not in (None, source(node).meta["val"].dtype):
+        raise Unsupported("reduction into another dtype")
+    if op_name(node) in ("norm", "linalg_vector_norm"):
+        order = argument(node, "p", argument(node, "ord", 2))
+        if (2 if order is None else order) not in (1, 2):
+            raise Unsupported("only 1- and 2-norms")
+    if op_name(node) in ("max", "min") and len(node.all_input_nodes) != 1:
+        raise Unsupported("max of two tensors")
+    dims = argument(node, "dim")
+    dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    return _along(node, dims)
+
+
+def _loss(node: fx.Node) -> Shape:
+    args = [arg for arg in node.args[:2] if isinstance(arg, fx.Node)]
+    if any(arg.meta["val"].dtype not in FLOATS for arg in args) or len(node.all_input_nodes) != 2:
+        raise Unsupported("weights or whole-number targets")
+    if op_name(node) == "kl_div" and argument(node, "log_target"):
+        raise Unsupported("log targets")
+    sizes = tuple(torch.broadcast_shapes(*(shape_of(arg) for arg in args)))
+    if math.prod(sizes) == 0 or not sizes:
+        raise Unsupported("no elements")
+    none = argument(node, "reduction", 1) == 0
+    return Shape(sizes=sizes, reduced=() if none else tuple(range(len(sizes))))

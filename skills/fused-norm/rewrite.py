@@ -1,0 +1,24 @@
+"""Layer, RMS, group and instance norm with their pointwise neighbors, in one pass where a row fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_lsp.rewrite.codegen import fuse
+from kernel_lsp.rewrite.skill import Graph, Match, Proof
+
+
+def match(graph: Graph) -> list[Match]:
+    return fuse.norm_matches(graph)
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    return fuse.proofs(graph, match)
+
+
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+    return fuse.parameters(graph, match)
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+    fuse.apply(graph, match, parameters)
