@@ -34,8 +34,14 @@ class HostClient:
     """One host process, started on first use."""
 
     def __init__(
-        self, data_dir: str, *, module: str = "kernel_lsp.host", python: str = sys.executable
+        self,
+        data_dir: str,
+        *,
+        client: str | None = None,
+        module: str = "kernel_lsp.host",
+        python: str = sys.executable,
     ) -> None:
+        self._client = client
         self._data_dir, self._module, self._python = data_dir, module, python
         self._child: process.Child | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -58,6 +64,7 @@ class HostClient:
         number = next(self._numbers)
         self._reports[number] = report
         message = {"op": "optimize", "job": wire.to_json(job), "settings": wire.to_json(settings)}
+        message["client"] = self._client
         try:
             return wire.from_json(Outcome, await self._request(number, message))
         except asyncio.CancelledError:

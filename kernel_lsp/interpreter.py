@@ -1,8 +1,8 @@
 """Find a project's interpreter and learn what is in it. Standard library only.
 
-``locate`` only looks at paths; ``find`` runs the interpreter once, so the folder needs consent first.
+``find`` only looks at paths; ``probe`` runs the interpreter, so the folder needs consent first.
 Order: the setting, VIRTUAL_ENV or CONDA_PREFIX, environments in the folder, and at last the interpreter
-of this process. ``known`` answers from an earlier run without running anything.
+of this process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import wire
-from kernel_lsp.config import Settings
-from kernel_lsp.errors import EvaluationError
 
 PROBE_TIMEOUT_S = 60.0
 _IN_FOLDER = (".venv", "venv", "env", ".pixi/envs/default")
@@ -32,7 +31,7 @@ try:
     facts["torch"] = torch.__version__
     facts["cuda"] = bool(torch.cuda.is_available())
     if facts["cuda"]:
-        facts["device_name"] = torch.cuda.get_device_name(0)
+        facts["device"] = torch.cuda.get_device_name(0)
         facts["capability"] = "sm_%d%d" % torch.cuda.get_device_capability(0)
 except Exception as error:
     facts["torch_problem"] = "%s: %s" % (type(error).__name__, error)
@@ -46,22 +45,22 @@ sys.stdout.write("\\n" + sys.argv[1] + json.dumps(facts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Location:
+class Interpreter:
     path: str
     origin: str
     """Why this one, in words for status and doctor."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Interpreter:
+class Probe:
     """What an interpreter said about itself; None is unknown or absent."""
 
-    path: str
+    python: str
     version: str | None = None
     torch: str | None = None
     triton: str | None = None
     cuda: bool | None = None
-    device_name: str | None = None
+    device: str | None = None
     capability: str | None = None
     """sm_90 …"""
     torch_problem: str | None = None
@@ -75,57 +74,27 @@ class Interpreter:
         if self.problem is not None:
             return "set kernel-lsp.python (KERNEL_LSP_PYTHON) to a working interpreter"
         if self.torch is None:
-            return f"install torch for {self.path}, or set kernel-lsp.python to an interpreter that has it"
+            return f"install torch for {self.python}, or set kernel-lsp.python to an interpreter that has it"
         return None
 
-    def device(self, wanted: str) -> str:
-        """``cuda`` or ``cpu``. Raises EvaluationError when CUDA is asked for and torch has none."""
-        if wanted == "cuda" and not self.cuda:
-            raise EvaluationError(
-                f"torch {self.torch} of {self.path} sees no CUDA device",
-                "check nvidia-smi and that torch is a CUDA build, or set device to cpu",
-            )
-        return "cuda" if self.cuda and wanted != "cpu" else "cpu"
 
-
-def locate(
+def find(
     folder: Path | str | None, setting: str | None = None, environ: Mapping[str, str] | None = None
-) -> Location:
+) -> Interpreter:
     """The interpreter for a folder. A setting always wins, even when it does not exist: probe says so."""
     environ = os.environ if environ is None else environ
     if setting is not None:
-        return Location(path=str(Path(folder or ".") / Path(setting).expanduser()), origin="setting python")
+        return Interpreter(path=_chosen(setting, folder), origin="setting python")
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         if found := _in_environment(environ.get(variable)):
-            return Location(path=found, origin=f"variable {variable}")
+            return Interpreter(path=found, origin=f"variable {variable}")
     for name in _IN_FOLDER if folder is not None else ():
         if found := _in_environment(Path(folder or ".") / name):
-            return Location(path=found, origin=f"{name} in the folder")
-    return Location(path=sys.executable, origin="kernel-lsp's own interpreter, as no other was found")
+            return Interpreter(path=found, origin=f"{name} in the folder")
+    return Interpreter(path=sys.executable, origin="kernel-lsp's own interpreter, as no other was found")
 
 
-async def find(settings: Settings, folder: Path | str | None) -> Interpreter:
-    """The project's interpreter, ready to measure. Raises EvaluationError with the remedy otherwise."""
-    location = locate(folder, settings.python)
-    facts = await probe(location.path)
-    if facts.remedy is not None:
-        cause = facts.problem or f"no torch ({facts.torch_problem})"
-        raise EvaluationError(f"{location.path} ({location.origin}): {cause}", facts.remedy)
-    _remember(settings.data_dir, facts)
-    return facts
-
-
-def known(settings: Settings, folder: Path | str | None) -> Interpreter | None:
-    """What `find` learned before, while the environment has not changed since; runs nothing."""
-    path = locate(folder, settings.python).path
-    try:
-        stored = json.loads(_memory(settings.data_dir).read_text(encoding="utf-8"))[path]
-        return wire.from_json(Interpreter, stored["facts"]) if stored["stamp"] == _stamp(path) else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-async def probe(python: str) -> Interpreter:
+async def probe(python: str) -> Probe:
     """Ask an interpreter for its versions, once per process unless that failed. Never raises."""
     task = _probes.get(python)
     if task is None:
@@ -134,59 +103,41 @@ async def probe(python: str) -> Interpreter:
     return await asyncio.shield(task)  # a cancelled job must not spoil the answer for the next
 
 
-_probes: dict[str, asyncio.Future[Interpreter]] = {}
+_probes: dict[str, asyncio.Future[Probe]] = {}
 
 
-def _forget_failure(python: str, done: asyncio.Future[Interpreter]) -> None:
+def _forget_failure(python: str, done: asyncio.Future[Probe]) -> None:
     if done.cancelled() or done.exception() is not None or done.result().remedy is not None:
         _probes.pop(python, None)  # the user may repair it: ask again next time
 
 
-async def _ask(python: str) -> Interpreter:
+async def _ask(python: str) -> Probe:
     try:
         process = await asyncio.create_subprocess_exec(
             python, "-c", _SCRIPT, _MARK,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
-        return Interpreter(path=python, problem=f"cannot be run: {error.strerror or error}")
+        return Probe(python=python, problem=f"cannot be run: {error.strerror or error}")
     try:
         out, err = await asyncio.wait_for(process.communicate(), PROBE_TIMEOUT_S)
     except TimeoutError:
-        return Interpreter(path=python, problem=f"gave no answer within {PROBE_TIMEOUT_S:.0f} s")
+        return Probe(python=python, problem=f"gave no answer within {PROBE_TIMEOUT_S:.0f} s")
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     _, mark, facts = out.decode(errors="replace").rpartition(_MARK)
     if not mark:
         last = err.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
-        return Interpreter(path=python, problem=f"exited with {process.returncode}: {last[0][:200]}")
-    return wire.from_json(Interpreter, {**json.loads(facts), "path": python})
+        return Probe(python=python, problem=f"exited with {process.returncode}: {last[0][:200]}")
+    return wire.from_json(Probe, {**json.loads(facts), "python": python})
 
 
-def _memory(data_dir: str) -> Path:
-    return Path(data_dir) / "interpreters.json"
-
-
-def _remember(data_dir: str, facts: Interpreter) -> None:
-    path = _memory(data_dir)
-    with contextlib.suppress(OSError):  # a full or read-only disk only means that it is asked again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            table = {}
-        table[facts.path] = {"stamp": _stamp(facts.path), "facts": wire.to_json(facts)}
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(table), encoding="utf-8")
-        fresh.replace(path)
-
-
-def _stamp(python: str) -> list[float]:
-    """Modification times that move when an environment is rebuilt or a package is installed."""
-    root = Path(python).parent.parent
-    watched = [Path(python), *sorted(root.glob("lib/python3*/site-packages"))]
-    return [path.stat().st_mtime for path in watched]
+def _chosen(setting: str, folder: Path | str | None) -> str:
+    """A bare command is looked up in PATH; a relative path belongs to the folder."""
+    if os.sep not in setting:
+        return shutil.which(setting) or setting
+    return str(Path(folder or ".") / Path(setting).expanduser())
 
 
 def _in_environment(root: Path | str | None) -> str | None:

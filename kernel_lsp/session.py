@@ -24,6 +24,7 @@ from kernel_lsp.records import (
     Event,
     EventKind,
     Finding,
+    Json,
     Outcome,
     Progress,
     Proposal,
@@ -277,8 +278,14 @@ class Session:
             return self.tracker.dismissed(offer.proposal, scope, reason, now)
         return [_dismissed_finding(document, qualname, no, self.tracker.client, now)]
 
-    def restore_dismissals(self, folder: str, known: Sequence[Dismissal]) -> None:
-        self._dismissals[folder] = [*known, *self._dismissals.get(folder, [])]
+    def restore(self, folder: str, dismissals: Sequence[Dismissal], tracker: Json) -> None:
+        """Go on where earlier sessions in this folder ended."""
+        self._dismissals[folder] = [*dismissals, *self._dismissals.get(folder, [])]
+        if tracker.get("proposals"):
+            mine = self.tracker.export()
+            both = {**mine, "proposals": [*tracker["proposals"], *mine["proposals"]]}
+            name, client = self.tracker.session, self.tracker.client
+            self.tracker = Tracker.restore(both, session=name, client=client)
 
     # --- helpers -----------------------------------------------------------------------------
 

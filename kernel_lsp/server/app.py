@@ -7,6 +7,7 @@ that pool full the server is deaf.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -24,9 +25,9 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.workspace import text_document
 
-from kernel_lsp import __version__, analysis, config, documents, workloads
+from kernel_lsp import __version__, analysis, config, documents, wire, workloads
 from kernel_lsp.config import Settings
-from kernel_lsp.consent import Consents
+from kernel_lsp.consent import Answer, Consents
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.hostclient import HostClient
 from kernel_lsp.journal.tracker import Dismissal, How
@@ -39,6 +40,7 @@ from kernel_lsp.session import Session
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
 DEBOUNCE_S = 0.05
+KEEP_S = 1.0
 BUCKETS_MS = (10, 50, 100, 200, 500)
 """Of the latency counts in kernel-lsp.status; gopls counts in the same ones."""
 
@@ -98,6 +100,7 @@ class Server(LanguageServer):
         self._published: dict[str, list[types.Diagnostic]] = {}
         self._positions: tuple[Snapshot, Positions] | None = None
         self._asked: set[str] = set()
+        self._keeping: asyncio.Task[Any] | None = None
         self._known_folders: set[str] = set()
         self._status: tuple[str, str | None] | None = None
 
@@ -128,7 +131,8 @@ class Server(LanguageServer):
         self.session = Session(client=abilities.name, name=uuid.uuid4().hex)
         data_dir = self.settings(self.root).data_dir
         self.consents = Consents(data_dir)
-        self.host = HostClient(data_dir, module=os.environ.get("KERNEL_LSP_HOST", "kernel_lsp.host"))
+        module = os.environ.get("KERNEL_LSP_HOST", "kernel_lsp.host")  # tests inject faults here
+        self.host = HostClient(data_dir, client=abilities.name, module=module)
 
     @property
     def root(self) -> str:
@@ -232,7 +236,7 @@ class Server(LanguageServer):
         document = self.session.documents.get(uri)
         if document is None:
             return
-        await self._recall_dismissals(document.folder)
+        await self._remember(document.folder)
         unknown = [
             t
             for t in document.analysis.targets
@@ -240,12 +244,14 @@ class Server(LanguageServer):
             and t.fingerprint not in self._asked
             and self.session.outcome(t.fingerprint) is None
         ]
-        if not unknown:
-            return
+        settings = self.settings(document.folder)
+        answer = self.consents.answer(document.folder, setting=settings.consent)
+        if not unknown or not self.trusted or answer in (None, Answer.NEVER):
+            return  # even asking the project's interpreter for its versions runs code of the folder
         self._asked.update(target.fingerprint for target in unknown)
         jobs = [self.job(uri, target.qualname) for target in unknown]
         try:
-            outcomes = await self.host.cached(jobs, self.settings(document.folder))
+            outcomes = await self.host.cached(jobs, settings)
         except KernelLspError as error:
             log.warning("what was measured before is not shown: %s", error)
             return
@@ -256,20 +262,32 @@ class Server(LanguageServer):
             self.record(self.session.observe(uri, "open"))
             self.shown_changed(uri)
 
-    async def _recall_dismissals(self, folder: str) -> None:
+    async def _remember(self, folder: str) -> None:
+        """What the journal knows about a folder, once per session."""
         if folder in self._asked:
             return
         self._asked.add(folder)
         try:
-            rows = await self.host.ask("dismissals", folder=folder)
+            memory = await self.host.ask("memory", folder=folder)
         except KernelLspError as error:
-            log.warning("earlier dismissals are not known: %s", error)
+            log.warning("what was offered and dismissed before is not known: %s", error)
             return
-        known = [Dismissal(**{**row, "skills": tuple(row.get("skills", ()))}) for row in rows]
-        if known:
-            self.session.restore_dismissals(folder, known)
-            for uri in self.session.documents:
-                self.publish(uri)
+        self.session.restore(folder, wire.from_json(list[Dismissal], memory["dismissals"]), memory["tracker"])
+        for uri in self.session.documents:
+            self.record(self.session.observe(uri, "open"))
+            self.publish(uri)
+        for path in self.session.tracked_paths(folder):
+            self.on_disk(frozenset({Path(folder) / path}))
+
+    async def _keep_tracker(self) -> None:
+        """Soon: many events come together."""
+        await asyncio.sleep(KEEP_S)
+        await self.keep_tracker()
+
+    async def keep_tracker(self) -> None:
+        """Store the states of offers, so that their fate is followed in the next session too."""
+        with contextlib.suppress(KernelLspError):  # the events themselves are sent again by the host client
+            await self.host.ask("keep", tracker=self.session.tracker.export())
 
     def job(self, uri: str, qualname: str) -> Job:
         document = self.session.documents[uri]
@@ -304,8 +322,11 @@ class Server(LanguageServer):
             self.protocol.notify("experimental/serverStatus", body)
 
     def record(self, events: list[Event]) -> None:
-        if events:
-            self.host.record(events)
+        if not events:
+            return
+        self.host.record(events)
+        if self._keeping is None or self._keeping.done():
+            self._keeping = self.spawn(self._keep_tracker())
 
     def _disk_changed(self, paths: frozenset[Path]) -> None:
         """Called by the watch's thread."""

@@ -84,7 +84,7 @@ def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     folders = []
     for folder in ls.roots() or [ls.root]:
         settings = ls.settings(folder)
-        place = interpreter.locate(folder, settings.python)
+        place = interpreter.find(folder, settings.python)
         answer = ls.consents.answer(folder, setting=settings.consent)
         folders.append(
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -17,6 +18,7 @@ from kernel_lsp.server.app import Server, log
 from kernel_lsp.server.jobs import Jobs
 
 PARENT_POLL_S = 2.0
+KEEP_TIMEOUT_S = 0.3
 
 
 def make_server() -> Server:
@@ -31,6 +33,9 @@ def make_server() -> Server:
     async def on_shutdown(*arguments: Any) -> None:
         jobs.cancel()
         ls.watch.stop()
+        if ls.host.pid is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ls.keep_tracker(), KEEP_TIMEOUT_S)
         await ls.host.close()
 
     async def on_initialized(params: types.InitializedParams) -> None:

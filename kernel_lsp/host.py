@@ -1,0 +1,222 @@
+"""The host process: runs the pipeline and keeps the journal, so that the server stays small and quick.
+
+Started by hostclient.py through process.start; talks in frames. One job per device at a time, in this
+process by a queue and across editors by a lock file. Not covered: consent, which the server has checked
+before it asks; settings, which come with each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from filelock import FileLock, Timeout
+
+from kernel_lsp import wire
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.journal.store import FILE_NAME, Journal
+from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.records import Event, Job, Outcome, Progress
+
+T = TypeVar("T")
+LOCK_POLL_S = 0.5
+MIN_REPORT_GAP_S = 0.2
+"""Five reports a second are enough for a person."""
+
+
+class Host:
+    """All requests of one server."""
+
+    def __init__(self, data_dir: Path, replies: BinaryIO) -> None:
+        self._data_dir, self._replies = data_dir, replies
+        self._disk = concurrent.futures.ThreadPoolExecutor(1, "journal")
+        self._journal: Journal | None = None
+        self._pipelines: dict[Settings, Pipeline] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._jobs: dict[int, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()
+
+    async def handle(self, message: dict[str, Any]) -> None:
+        op, number = message["op"], message.get("id", 0)
+        if op == "cancel":
+            task = self._jobs.get(number)
+            if task is not None:
+                task.cancel()
+            return
+        task = asyncio.create_task(self._answer(number, message))
+        if op == "optimize":
+            self._jobs[number] = task
+            task.add_done_callback(lambda _: self._jobs.pop(number, None))
+        else:
+            self._others.add(task)
+            task.add_done_callback(self._others.discard)
+
+    async def close(self) -> None:
+        """Let the journal finish, end the jobs."""
+        for task in self._jobs.values():
+            task.cancel()
+        await asyncio.gather(*self._jobs.values(), *self._others, return_exceptions=True)
+        if self._journal is not None:
+            await asyncio.get_running_loop().run_in_executor(self._disk, self._journal.close)
+
+    async def _answer(self, number: int, message: dict[str, Any]) -> None:
+        try:
+            value = await _OPERATIONS[message["op"]](self, number, message)
+            self._send({"op": "reply", "id": number, "value": wire.to_json(value)})
+        except asyncio.CancelledError:
+            self._send({"op": "failed", "id": number, "cause": "cancelled"})
+        except KernelLspError as error:
+            self._send({"op": "failed", "id": number, "cause": error.cause, "remedy": error.remedy})
+        except Exception as error:  # one request must not end the process that holds all the others
+            traceback.print_exc()
+            cause = f"{message['op']} failed: {type(error).__name__}: {error}"
+            remedy = "this is a defect of kernel-lsp; its log has the traceback"
+            self._send({"op": "failed", "id": number, "cause": cause, "remedy": remedy})
+
+    async def _optimize(self, number: int, message: dict[str, Any]) -> Outcome:
+        job = wire.from_json(Job, message["job"])
+        settings = wire.from_json(Settings, message["settings"])
+        report = self._reporter(number)
+        async with self._turn(job.device, report):
+            outcome = await self._pipeline(settings).optimize(job, report)
+        if not outcome.cached:
+            await self._in_journal(lambda journal: _save(journal, job, outcome, settings, message["client"]))
+        return outcome
+
+    async def _cached(self, number: int, message: dict[str, Any]) -> list[Outcome | None]:
+        jobs = wire.from_json(list[Job], message["jobs"])
+        pipeline = self._pipeline(wire.from_json(Settings, message["settings"]))
+        return [await pipeline.cached(job) for job in jobs]
+
+    async def _record(self, number: int, message: dict[str, Any]) -> int:
+        events = wire.from_json(list[Event], message["events"])
+        await self._in_journal(lambda journal: journal.record(events))
+        return len(events)
+
+    async def _memory(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
+        """What the journal knows about a folder: dismissals in force, and the states of offers."""
+        folder = message["folder"]
+
+        def read(journal: Journal) -> dict[str, Any]:
+            return {"dismissals": journal.dismissals(folder), "tracker": journal.tracker_state(folder)}
+
+        return await self._in_journal(read)
+
+    async def _keep(self, number: int, message: dict[str, Any]) -> None:
+        await self._in_journal(lambda journal: journal.save_tracker(message["tracker"]))
+
+    async def _reload(self, number: int, message: dict[str, Any]) -> None:
+        """Skills changed on disk: pipelines made from here on read them again."""
+        self._pipelines.clear()
+
+    def _pipeline(self, settings: Settings) -> Pipeline:
+        if settings not in self._pipelines:
+            self._pipelines[settings] = Pipeline(settings)
+        return self._pipelines[settings]
+
+    async def _in_journal(self, use: Callable[[Journal], T]) -> T:
+        """Off the loop: a slow disk must not delay a cancellation."""
+
+        def run() -> T:
+            if self._journal is None:
+                self._journal = Journal.open(self._data_dir / FILE_NAME)
+            known = len(self._journal.problems)
+            result = use(self._journal)
+            for problem in self._journal.problems[known:]:
+                print(problem, file=sys.stderr, flush=True)
+            return result
+
+        return await asyncio.get_running_loop().run_in_executor(self._disk, run)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, device: str, report: Callable[[Progress], None]) -> AsyncIterator[None]:
+        """Wait until this device is ours, here and across editors."""
+        turn = self._turns.setdefault(device, asyncio.Lock())
+        if turn.locked():
+            report(Progress(phase="queue", message="waiting for the measurement before this one"))
+        async with turn:
+            lock = FileLock(self._lock_path(device))
+            while not _try_lock(lock):
+                report(Progress(phase="queue", message="another editor measures on this device"))
+                await asyncio.sleep(LOCK_POLL_S)
+            try:
+                yield
+            finally:
+                lock.release()
+
+    def _lock_path(self, device: str) -> Path:
+        folder = self._data_dir / "locks"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{device}.lock"
+
+    def _reporter(self, number: int) -> Callable[[Progress], None]:
+        loop = asyncio.get_running_loop()
+        last: list[tuple[float, str]] = [(0.0, "")]
+
+        def report(progress: Progress) -> None:
+            now = loop.time()
+            when, phase = last[0]
+            if progress.phase == phase and now - when < MIN_REPORT_GAP_S:
+                return
+            last[0] = (now, progress.phase)
+            self._send({"op": "progress", "id": number, "progress": wire.to_json(progress)})
+
+        return report
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the server went; so shall we, at the next read
+            wire.write_frame(self._replies, message)
+
+
+_OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = {
+    "optimize": Host._optimize,
+    "cached": Host._cached,
+    "record": Host._record,
+    "memory": Host._memory,
+    "keep": Host._keep,
+    "reload": Host._reload,
+}
+
+
+def _save(journal: Journal, job: Job, outcome: Outcome, settings: Settings, client: str | None) -> None:
+    folder = job.folder or str(Path(job.path).parent)
+    path = Path(job.path)
+    relative = str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
+    for proposal in outcome.proposals:
+        journal.save(proposal, folder=folder, path=relative, keep_source=settings.keep_source, client=client)
+
+
+def _try_lock(lock: FileLock) -> bool:
+    """A folder that cannot hold a lock file is no reason not to measure."""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    except OSError as error:
+        print(f"{lock.lock_file}: {error}; other editors are not waited for", file=sys.stderr, flush=True)
+    return True
+
+
+async def run(data_dir: Path) -> None:
+    """Answer until the server closes the pipe or says goodbye."""
+    requests, replies = wire.claim_stdio()
+    host = Host(data_dir, replies)
+    loop = asyncio.get_running_loop()
+    reader = concurrent.futures.ThreadPoolExecutor(1, "requests")
+    while (frame := await loop.run_in_executor(reader, wire.read_frame, requests)) is not None:
+        if frame[0]["op"] == "shutdown":
+            break
+        await host.handle(frame[0])
+    await host.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Path(sys.argv[1])))

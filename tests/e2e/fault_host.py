@@ -1,0 +1,116 @@
+"""A host for fault injection only: it crashes, stalls or answers at once, and measures nothing.
+
+The main flow is tested with the real host (test_main_flow.py). What it does is said by the variable
+FAULT: offer (answer with a ready verdict), slow (never answer, with a child process that would be an
+orphan), crash (die when asked). Events are appended to events.jsonl in the data folder.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+from kernel_lsp import analysis, wire
+from kernel_lsp.records import (
+    Candidate,
+    EvalStatus,
+    Evaluation,
+    Interval,
+    Job,
+    Outcome,
+    Proposal,
+    Snapshot,
+    SourceEdit,
+    Step,
+    Timing,
+    Verdict,
+    Workload,
+    WorkloadOrigin,
+)
+from kernel_lsp.rewrite.edit import apply_edit
+
+
+def verdict(job: Job) -> Outcome:
+    """A rewrite that replaces ``torch.sum`` by the method, with invented but consistent numbers."""
+    snapshot = Snapshot(uri="file:///x.py", text=job.text)
+    target = analysis.find_target(analysis.analyze(snapshot), job.qualname)
+    assert target is not None
+    old = job.text[target.span.start : target.span.end]
+    new = re.sub(r"torch\.sum\((\w+), dim=(\d)\)", r"\1.sum(\2)", old).replace("\r\n", "\n")
+    edit = SourceEdit(qualname=job.qualname, target=new)
+    after = analysis.fingerprint_of(apply_edit(job.text, target.span, edit), job.qualname)
+    timings = tuple(
+        Timing(provider=name, median_ms=ms, p20_ms=ms, p80_ms=ms, num_reps=30, cold_cache=True)
+        for name, ms in (("eager", 1.0), ("candidate", 0.5))
+    )
+    evaluation = Evaluation(
+        status=EvalStatus.PASSED,
+        device="cpu",
+        timings=timings,
+        speedups={"eager": Interval(low=1.9, mid=2.0, high=2.1)},
+    )
+    proposal = Proposal(
+        id=f"test-{target.fingerprint[:10]}",
+        fingerprint=target.fingerprint,
+        fingerprint_after=after or "",
+        qualname=job.qualname,
+        workload=Workload(name="default", origin=WorkloadOrigin.GET_INPUTS),
+        candidate=Candidate(
+            id="c",
+            edit=edit,
+            program="",
+            entry=job.qualname,
+            steps=(Step(skill="sum-method", site="s"),),
+            summary="call the method",
+        ),
+        evaluation=evaluation,
+        verdict=Verdict.FASTER,
+        created="2026-01-01T00:00:00+00:00",
+    )
+    return Outcome(qualname=job.qualname, proposals=(proposal,))
+
+
+def answer(message: dict, fault: str, log: str) -> object:
+    op = message["op"]
+    if op == "record":
+        with open(log, "a") as file:
+            file.writelines(json.dumps(event) + "\n" for event in message["events"])
+        return len(message["events"])
+    if op == "cached":
+        return [None for _ in message["jobs"]]
+    if op == "memory":
+        return {"dismissals": [], "tracker": {"version": 1, "proposals": []}}
+    if op == "optimize" and fault == "crash":
+        os._exit(9)
+    if op == "optimize" and fault == "slow":
+        child = subprocess.Popen(["sleep", "1000"])
+        with open(log + ".pids", "a") as file:
+            file.write(f"{os.getpid()} {child.pid}\n")
+        return None
+    if op == "optimize":
+        return wire.to_json(verdict(wire.from_json(Job, message["job"])))
+    return []
+
+
+def main() -> None:
+    requests, replies = wire.claim_stdio()
+    fault, log = os.environ["FAULT"], os.path.join(sys.argv[1], "events.jsonl")
+    os.makedirs(sys.argv[1], exist_ok=True)
+    while (frame := wire.read_frame(requests)) is not None:
+        message = frame[0]
+        if message["op"] == "shutdown":
+            return
+        if message["op"] == "cancel":
+            with open(log, "a") as file:
+                file.write(json.dumps({"kind": "host_cancelled", "time": time.time()}) + "\n")
+            continue
+        result = answer(message, fault, log)
+        if message["op"] == "optimize" and fault == "slow":
+            continue
+        wire.write_frame(replies, {"op": "reply", "id": message["id"], "value": result})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,406 @@
+"""The server as editors see it. The host is replaced where a fault or a ready verdict is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import EDITORS, EXAMPLE, Editor, Launch, apply_edit, until
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+SILENT = {"static_hints": False}
+
+
+def encoding_of(session: Editor) -> str:
+    return str(session.result.capabilities.position_encoding or "utf-16")
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+async def test_the_offered_rewrite_becomes_accepted_and_undo_reverts_it(launch: Launch, editor: str) -> None:
+    async with launch(editor) as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        action = await session.rewrite(uri)
+        if action.data is not None:
+            resolved = await session.client.code_action_resolve_async(action)
+            edit = resolved.edit
+            assert edit is not None
+            after = apply_edit(EXAMPLE, edit, uri, encoding_of(session))
+            session.change(uri, after)
+            assert action.command is not None
+            await session.command("chosen", **action.command.arguments[0])
+        else:
+            assert action.command is not None
+            await session.command("apply", **action.command.arguments[0])
+            after = apply_edit(EXAMPLE, session.edits[0].edit, uri, encoding_of(session))
+            session.change(uri, after)
+        assert after == EXAMPLE.replace("torch.sum(x, dim=1)", "x.sum(1)")
+        await session.event("accepted")
+        session.change(uri, EXAMPLE)
+        reverted = await session.event("reverted")
+        assert reverted["client"].startswith(editor.partition("@")[0])
+        assert session.kinds() == ["offered", "chosen", "accepted", "reverted"]
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+async def test_a_rewrite_of_changed_code_is_refused(launch: Launch, editor: str) -> None:
+    async with launch(editor) as session:
+        uri = session.open("model.py", EXAMPLE)
+        action = await session.rewrite(uri)
+        session.change(uri, EXAMPLE.replace("dim=1", "dim=0"))
+        with pytest.raises(JsonRpcException) as refusal:
+            if action.data is not None:
+                await session.client.code_action_resolve_async(action)
+            else:
+                await session.command("apply", **action.command.arguments[0])
+        assert refusal.value.code == types.LSPErrorCodes.RequestFailed.value
+        assert "changed since it was measured" in str(refusal.value)
+        assert not session.edits
+
+
+async def test_a_client_that_lies_about_applying_is_refused_not_accepted(launch: Launch) -> None:
+    async with launch("emacs@v29.1") as session:
+        uri = session.open("model.py", EXAMPLE)
+        action = await session.rewrite(uri)
+        assert action.command is not None
+        assert await session.command("apply", **action.command.arguments[0]) == {"applied": True}
+        refused = await session.event("refused", seconds=12)
+        assert refused["data"]["client_said"]["applied"] is True
+        assert "accepted" not in session.kinds()
+
+
+async def test_a_client_that_is_late_is_accepted(launch: Launch) -> None:
+    async with launch("emacs@v29.1") as session:
+        uri = session.open("model.py", EXAMPLE)
+        action = await session.rewrite(uri)
+        assert action.command is not None
+        await session.command("apply", **action.command.arguments[0])
+        await asyncio.sleep(0.6)
+        session.change(uri, apply_edit(EXAMPLE, session.edits[0].edit, uri, encoding_of(session)))
+        await session.event("accepted")
+        assert "refused" not in session.kinds()
+
+
+async def test_an_edit_elsewhere_keeps_the_offer_at_its_new_place(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        first = await session.hint(uri)
+        moved = "# one\n# two\n" + EXAMPLE
+        session.change(uri, moved)
+        action = await session.rewrite(uri)
+        resolved = await session.client.code_action_resolve_async(action)
+        assert resolved.edit is not None
+        after = apply_edit(moved, resolved.edit, uri, encoding_of(session))
+        assert after == moved.replace("torch.sum(x, dim=1)", "x.sum(1)")
+        shifted = first.range.start.line + 2
+        await until(lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == shifted], 5)
+
+
+NASTY = (
+    '"""caf\u00e9 \U0001f600 \u2028 inside \x0c and \x85"""\r\n'
+    "import torch\r\nfrom torch import nn\r\n\x0c\r\n"
+    "class Model(nn.Module):\r\n\tdef forward(self, x):  # \U0001f600\r\n"
+    '\t\ts = "\U0001f600\u4e2d"; y = torch.sum(x, dim=1)\r\n\t\treturn y\r\n'
+    "\r\ndef get_inputs():\r\n\treturn [torch.randn(4, 8)]"
+)
+
+
+@pytest.mark.parametrize("editor", EDITORS)
+async def test_nasty_text_survives_byte_for_byte(launch: Launch, editor: str) -> None:
+    """Form feed, NEL, U+2028, emoji, CRLF, tabs and no final line end, typed incrementally before."""
+    async with launch(editor) as session:
+        uri = session.open("nasty.py", NASTY)
+        start = types.Position(line=6, character=0)
+        insert = types.TextDocumentContentChangePartial(
+            range=types.Range(start=start, end=start), text="\t\t# typed\r\n"
+        )
+        document = types.VersionedTextDocumentIdentifier(uri=uri, version=2)
+        session.client.text_document_did_change(
+            types.DidChangeTextDocumentParams(text_document=document, content_changes=[insert])
+        )
+        line = '\t\ts = "'
+        text = NASTY.replace(line, "\t\t# typed\r\n" + line)
+        session.texts[uri] = text
+        action = await session.rewrite(uri)
+        if action.data is not None:
+            edit = (await session.client.code_action_resolve_async(action)).edit
+        else:
+            await session.command("apply", **action.command.arguments[0])
+            edit = session.edits[0].edit
+        assert edit is not None
+        after = apply_edit(text, edit, uri, encoding_of(session))
+        assert after == text.replace("torch.sum(x, dim=1)", "x.sum(1)")
+
+
+async def test_cancelled_hovers_do_not_delay_the_next(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        params = types.HoverParams(
+            text_document=types.TextDocumentIdentifier(uri=uri), position=types.Position(line=4, character=7)
+        )
+        for number in range(30):
+            session.client.protocol.send_request(types.TEXT_DOCUMENT_HOVER, params, msg_id=9000 + number)
+            session.client.cancel_request(types.CancelParams(id=9000 + number))
+        hover = await asyncio.wait_for(session.client.text_document_hover_async(params), 5)
+        assert hover is not None
+        assert isinstance(hover.contents, types.MarkupContent)
+        assert "2.00x (1.90–2.10)" in hover.contents.value
+        assert hover.contents.value.count("\n") < 15
+
+
+async def test_nothing_runs_while_consent_is_not_answered(launch: Launch) -> None:
+    async with launch(answer=None) as session:
+        uri = session.open("model.py", EXAMPLE)
+        await until(lambda: session.questions, 10)
+        await asyncio.sleep(0.5)
+        assert len(session.questions) == 1
+        assert [item.title for item in session.questions[0].actions or []] == [
+            "Allow for this folder", "Only when I ask", "Never",
+        ]  # fmt: skip
+        assert not [d for d in session.client.diagnostics.get(uri, ()) if "verified" in d.message]
+
+
+@pytest.mark.parametrize(("answer", "runs"), [("Only when I ask", True), ("Never", False)])
+async def test_an_explicit_request_obeys_the_answer(launch: Launch, answer: str, runs: bool) -> None:
+    async with launch(answer=answer) as session:
+        uri = session.open("model.py", EXAMPLE)
+        await until(lambda: session.questions, 10)
+        await session.command("benchmark", uri=uri, qualname="Model")
+        if runs:
+            await session.hint(uri)
+        else:
+            await until(lambda: session.client.messages, 5)
+            assert "kernel-lsp trust" in session.client.messages[0].message
+
+
+async def test_an_untrusted_workspace_is_never_measured(launch: Launch) -> None:
+    async with launch(options={"isTrusted": False}) as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.command("benchmark", uri=uri, qualname="Model")
+        await until(lambda: session.client.messages, 5)
+        assert not session.questions
+
+
+async def test_a_dying_host_leaves_the_server_answering(launch: Launch) -> None:
+    async with launch(fault="crash") as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.command("benchmark", uri=uri, qualname="Model")
+        await until(lambda: session.client.messages, 10)
+        assert "was not measured" in session.client.messages[0].message
+        assert (await session.command("status"))["jobs"] == []
+        assert await session.actions(uri)
+
+
+async def test_progress_appears_and_its_button_cancels_the_job(launch: Launch) -> None:
+    async with launch(fault="slow") as session:
+        uri = session.open("model.py", EXAMPLE)
+        await until(lambda: any(session.client.progress_reports.values()), 10)
+        token, reports = next(iter(session.client.progress_reports.items()))
+        assert reports[0].title == "kernel-lsp: Model"
+        assert reports[0].cancellable is True
+        session.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token=token))
+        await session.event("host_cancelled")
+        await until(lambda: isinstance(reports[-1], types.WorkDoneProgressEnd), 5)
+        lenses = await session.client.text_document_code_lens_async(
+            types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
+        )
+        assert [lens.command.title for lens in lenses if "Model" in str(lens.command.arguments)] == [
+            "▷ measure"
+        ]
+
+
+def write(uri: str, text: str) -> None:
+    Path(uri.removeprefix("file://")).write_text(text)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def slow_job(session: Editor) -> list[int]:
+    """Start a job that never ends; returns the processes it consists of."""
+    uri = session.open("model.py", EXAMPLE)
+    await session.command("benchmark", uri=uri, qualname="Model")
+    file = session.data_dir / "events.jsonl.pids"
+    await until(lambda: file.exists() and file.read_text().strip(), 10)
+    return [int(pid) for pid in file.read_text().split()]
+
+
+async def test_shutdown_with_a_running_job_leaves_nothing_behind(launch: Launch) -> None:
+    async with launch(fault="slow") as session:
+        pids = await slow_job(session)
+        started = time.monotonic()
+        await session.client.shutdown_session()
+        assert time.monotonic() - started < 5
+        assert session.client._server.returncode == 0
+        assert all(gone(pid) for pid in pids)
+        session.client.error = RuntimeError("shut down already")
+
+
+async def test_kill_of_the_server_takes_the_host_along(launch: Launch) -> None:
+    async with launch(fault="slow", stop=False) as session:
+        host = (await slow_job(session))[0]
+        os.kill(session.server_pid, signal.SIGKILL)
+        await until(lambda: gone(host), 5)
+
+
+async def test_exit_without_shutdown_is_an_error_code(launch: Launch) -> None:
+    async with launch(stop=False) as session:
+        session.client.exit(None)
+        assert await asyncio.wait_for(session.client._server.wait(), 5) == 1
+
+
+def strip_everything(capabilities: types.ClientCapabilities) -> None:
+    capabilities.window = None
+    capabilities.workspace = None
+    document = capabilities.text_document
+    assert document is not None
+    document.code_action = types.CodeActionClientCapabilities(
+        code_action_literal_support=document.code_action.code_action_literal_support
+    )
+    document.code_lens = None
+    document.publish_diagnostics = None
+
+
+async def test_a_poor_client_gets_nothing_that_it_did_not_announce(launch: Launch) -> None:
+    async with launch("neovim@v0.7.0", strip=strip_everything) as session:
+        uri = session.open("model.py", EXAMPLE)
+        hint = await session.hint(uri)
+        assert hint.data is None
+        action = await session.rewrite(uri)
+        assert action.command.command == "kernel-lsp.apply"
+        assert session.requests == []
+        assert session.client.progress_reports == {}
+        with pytest.raises(JsonRpcException, match="neither resolve"):
+            await session.command("apply", **action.command.arguments[0])
+
+
+async def test_change_of_a_document_that_was_never_opened_is_no_pop_up(launch: Launch) -> None:
+    async with launch() as session:
+        uri = (session.folder / "never.py").as_uri()
+        session.versions[uri] = 1
+        session.change(uri, "x = 1\n")
+        assert (await session.command("status"))["jobs"] == []
+        assert session.client.messages == []
+
+
+async def test_malformed_parameters_are_answered(launch: Launch) -> None:
+    async with launch() as session:
+        request = session.client.protocol.send_request_async(types.TEXT_DOCUMENT_HOVER, {"nonsense": 1})
+        with pytest.raises(JsonRpcException):
+            await asyncio.wait_for(request, 5)
+        assert session.client.messages == []
+
+
+async def test_hints_are_hints_and_an_unchanged_set_is_not_sent_again(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        assert all(d.severity is types.DiagnosticSeverity.Hint for d in session.client.diagnostics[uri])
+        marker: list[types.Diagnostic] = []
+        session.client.diagnostics[uri] = marker
+        session.change(uri, EXAMPLE + "\n# nothing of interest\n")
+        await asyncio.sleep(0.6)
+        assert session.client.diagnostics[uri] is marker
+
+
+async def test_a_syntax_error_keeps_the_last_good_state(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        session.change(uri, EXAMPLE + "def broken(:\n")
+        await asyncio.sleep(0.4)
+        assert any("verified" in d.message for d in session.client.diagnostics[uri])
+        lenses = await session.client.text_document_code_lens_async(
+            types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
+        )
+        assert lenses
+
+
+async def test_dismissal_silences_this_code_and_is_logged(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        items = await session.actions(uri)
+        dismiss = next(i for i in items if i.title.startswith("Dismiss"))
+        await session.client.workspace_execute_command_async(
+            types.ExecuteCommandParams(command=dismiss.command.command, arguments=dismiss.command.arguments)
+        )
+        assert not [i for i in await session.actions(uri) if i.title.startswith("Rewrite")]
+        assert (await session.event("dismissed"))["data"]["scope"] == "proposal"
+        assert not any("verified" in d.message for d in session.client.diagnostics[uri])
+
+
+async def test_automatic_requests_do_not_count_as_offers(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        await session.actions(uri, trigger_kind=types.CodeActionTriggerKind.Automatic)
+        await asyncio.sleep(0.3)
+        assert "offered" not in session.kinds()
+
+
+async def test_never_offered_for_fix_all_or_source_actions(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        assert await session.actions(uri, only=[types.CodeActionKind.SourceFixAll]) == []
+        fixes = await session.actions(uri, only=[types.CodeActionKind.QuickFix])
+        assert {action.kind for action in fixes} == {"quickfix.kernel"}
+
+
+async def test_a_checkout_on_disk_after_closing_is_seen(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        action = await session.rewrite(uri)
+        resolved = await session.client.code_action_resolve_async(action)
+        assert resolved.edit is not None
+        after = apply_edit(EXAMPLE, resolved.edit, uri, encoding_of(session))
+        session.change(uri, after)
+        await session.command("chosen", **action.command.arguments[0])
+        await session.event("accepted")
+        session.save(uri)
+        await session.event("kept")
+        document = types.TextDocumentIdentifier(uri=uri)
+        session.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document))
+        await asyncio.sleep(0.3)
+        write(uri, EXAMPLE)
+        reverted = await session.event("reverted")
+        assert reverted["data"]["how"] == "disk"
+
+
+async def test_a_bad_setting_is_reported_and_the_server_goes_on(launch: Launch) -> None:
+    async with launch(options={"settings": {"threshold": "fast", "no-such": 1}}) as session:
+        await session.command("status")
+        logged = " ".join(message.message for message in session.client.log_messages)
+        assert "threshold = 'fast' cannot be used" in logged
+        assert "1.05 is used" in logged
+        assert "unknown setting 'no-such'" in logged
+
+
+async def test_two_folders_have_their_own_settings_and_interpreters(launch: Launch, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, name in ((one, "a"), (two, "b")):
+        (folder / ".venv/bin").mkdir(parents=True)
+        (folder / ".venv/bin/python").write_text("")
+        (folder / "pyproject.toml").write_text(f'[tool.kernel-lsp]\npolicy = "{name}"\n')
+    without = {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
+    async with launch(folders=[one, two], environment=without) as session:
+        status = await session.command("status")
+        found = {f["folder"]: (f["interpreter"], f["settings"]["policy"]) for f in status["folders"]}
+        assert found[str(one)] == (str(one / ".venv/bin/python"), "a")
+        assert found[str(two)] == (str(two / ".venv/bin/python"), "b")
+
+
+async def test_the_server_process_stays_small(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        assert psutil.Process(session.server_pid).memory_info().rss < 60 * 2**20
