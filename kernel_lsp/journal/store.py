@@ -1,0 +1,459 @@
+"""The journal: what was offered, measured and done, on this machine only.
+
+    journal = Journal.open()                     the user's data folder; see database.py for what may go wrong
+    journal.record(events); journal.save(proposal, folder=…, path=…, keep_source=…)
+    journal.sessions(); journal.session(id); journal.proposals(…); journal.dismissals(folder)
+    journal.save_tracker(tracker.export()); Tracker.restore(journal.tracker_state(folder))
+    journal.forget(…); journal.problems; journal.close()
+
+Writes never raise for a disk that refuses; `problems` says so and the rows wait in memory. The same event,
+recorded twice, is stored once. Not covered: sending anything anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from kernel_lsp import __version__, wire
+from kernel_lsp.config import default_data_dir
+from kernel_lsp.errors import JournalError
+from kernel_lsp.journal import privacy
+from kernel_lsp.journal.database import Database
+from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
+from kernel_lsp.journal.tracker import STATE_VERSION, Dismissal
+from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
+
+FILE_NAME = "journal.db"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProposal:
+    """A proposal as the journal has it."""
+
+    proposal: Proposal
+    """Without kept source its candidate's program is empty and its edit None."""
+    folder: str
+    """Key of the workspace root, see `privacy.folder_key`."""
+    path: str
+    keep_source: bool
+    hashes: dict[str, str]
+    """Source field -> SHA-256, also when the text was not kept."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forgotten:
+    """How much `Journal.forget` removed."""
+
+    sessions: int
+    events: int
+    proposals: int
+
+
+class Journal:
+    """See the top of the file. For one thread at a time; any number of processes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._sessions: dict[tuple[str | None, str | None], Json] = {}
+
+    @classmethod
+    def open(cls, path: Path | None = None) -> Journal:
+        """The journal at ``path`` (a file); by default in KERNEL_LSP_DATA_DIR or the user's data folder.
+
+        Raises JournalError for a journal of a newer kernel-lsp, and for nothing else.
+        """
+        return cls(Database(path or default_path()))
+
+    @property
+    def problems(self) -> tuple[JournalError, ...]:
+        """What went wrong since it was opened, each said once."""
+        return tuple(self._database.problems)
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    def close(self) -> None:
+        """End the sessions that were begun here and write what still waits."""
+        if self._sessions:
+            mine, now = [row["id"] for row in self._sessions.values()], time.time()
+            self._database.write(
+                lambda s: s.execute(update(SessionRow).where(SessionRow.id.in_(mine)).values(ended=now))
+            )
+        self._database.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- writing -------------------------------------------------------------------------
+
+    def begin(self, client: str | None, folder: str | None) -> str:
+        """The id of this process's session with that editor in that folder; begun when it is new."""
+        key = (client, privacy.folder_key(folder))
+        if key not in self._sessions:
+            row = {"id": uuid.uuid4().hex[:12], "client": client, "folder": key[1], "version": __version__}
+            begun = self._sessions[key] = row | {"started": time.time(), "ended": None}
+            self._database.write(lambda s: _insert(s, SessionRow, [begun]))
+        return str(self._sessions[key]["id"])
+
+    def record(self, events: Iterable[Event]) -> None:
+        """Write a batch: all of it or, after a crash, none of it."""
+        rows = [_event_row(event, self.begin(event.client, event.folder)) for event in events]
+        used = {row["session"] for row in rows}
+        sessions = [row for row in self._sessions.values() if row["id"] in used]
+
+        def write(session: Session) -> None:
+            _insert(session, SessionRow, sessions)  # the file may have been replaced since they began
+            _insert(session, EventRow, rows, unique=["digest"])
+
+        if rows:
+            self._database.write(write)
+
+    def save(
+        self, proposal: Proposal, *, folder: str, path: str, keep_source: bool, client: str | None = None
+    ) -> None:
+        """Store a judged proposal; saving it again replaces it. Source text only if ``keep_source``."""
+        row = _proposal_row(proposal, folder, path, keep_source, self.begin(client, folder))
+        texts, key = row.pop("texts"), _key_of(row)
+        sources = [
+            {"proposal": row["id"], "folder": row["folder"], "path": row["path"], "field": f, "text": t}
+            for f, t in texts.items()
+        ]
+
+        def write(session: Session) -> None:
+            session.execute(delete(ProposalRow).where(*key))
+            session.execute(delete(SourceRow).where(*_sources_of(row)))
+            _insert(session, ProposalRow, [row])
+            if keep_source:
+                _insert(session, SourceRow, sources)
+
+        self._database.write(write)
+
+    def save_tracker(self, state: Json) -> None:
+        """Keep a tracker's export; of two editors' states of one proposal the later one stays."""
+        rows = [_tracker_row(item) for item in state["proposals"]]
+
+        def write(session: Session) -> None:
+            for row in rows:
+                known = session.get(TrackerRow, (row["folder"], row["proposal"]))
+                if known is None:
+                    session.add(TrackerRow(**row))
+                elif row["since"] >= known.since:
+                    known.since, known.state = row["since"], row["state"]
+
+        self._database.write(write)
+
+    # --- reading -------------------------------------------------------------------------
+
+    def tracker_state(self, folder: str) -> Json:
+        """What `Tracker.restore` takes, for one workspace root."""
+        query = select(TrackerRow.state).where(TrackerRow.folder == privacy.folder_key(folder))
+        states = self._database.read(lambda s: list(s.scalars(query.order_by(TrackerRow.since))))
+        return {"version": STATE_VERSION, "proposals": [_with_folder(state, folder) for state in states]}
+
+    def dismissals(self, folder: str) -> tuple[Dismissal, ...]:
+        """Every "no" of the user in this folder, for `tracker.silenced`."""
+        query = select(EventRow).where(
+            EventRow.kind == EventKind.DISMISSED, EventRow.folder == privacy.folder_key(folder)
+        )
+        rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time))))
+        return tuple(_dismissal(row) for row in rows)
+
+    def proposals(
+        self, *, folder: str | None = None, session: str | None = None, proposal: str | None = None
+    ) -> tuple[StoredProposal, ...]:
+        """Stored proposals, oldest first; all of them or those that fit."""
+        query = select(ProposalRow).order_by(ProposalRow.saved)
+        if folder is not None:
+            query = query.where(ProposalRow.folder == privacy.folder_key(folder))
+        if session is not None:
+            query = query.where(ProposalRow.session == session)
+        if proposal is not None:
+            query = query.where(ProposalRow.id == proposal)
+
+        def read(database: Session) -> list[StoredProposal]:
+            return [_stored(row, _texts(database, row)) for row in database.scalars(query)]
+
+        return tuple(self._database.read(read))
+
+    def sessions(self, *, folder: str | None = None) -> tuple[SessionSummary, ...]:
+        """All sessions, newest first, with their numbers of events."""
+        query = select(SessionRow).order_by(SessionRow.started.desc(), SessionRow.id)
+        if folder is not None:
+            query = query.where(SessionRow.folder == privacy.folder_key(folder))
+        counts = select(EventRow.session, EventRow.kind, func.count()).group_by(
+            EventRow.session, EventRow.kind
+        )
+
+        def read(database: Session) -> list[SessionSummary]:
+            numbers: dict[str, dict[str, int]] = {}
+            for session, kind, number in database.execute(counts):
+                numbers.setdefault(session, {})[kind] = number
+            return [_summary(row, numbers.get(row.id, {})) for row in database.scalars(query)]
+
+        return tuple(self._database.read(read))
+
+    def session(self, identifier: str) -> tuple[SessionSummary, tuple[Event, ...]]:
+        """One session (a unique beginning of its id is enough) and its events, oldest first."""
+        found = [summary for summary in self.sessions() if summary.id.startswith(identifier)]
+        if len(found) != 1:
+            count = "no session" if not found else f"{len(found)} sessions"
+            raise JournalError(f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them")
+        query = select(EventRow).where(EventRow.session == found[0].id)
+        rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id))))
+        return found[0], tuple(_event(row) for row in rows)
+
+    def export(self) -> Json:
+        """Everything, as JSON values."""
+        sessions = self.sessions()
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "sessions": [
+                {**wire.to_json(s), "events": wire.to_json(self.session(s.id)[1])} for s in sessions
+            ],
+            "proposals": wire.to_json(self.proposals()),
+        }
+
+    # --- forgetting ----------------------------------------------------------------------
+
+    def forget(
+        self,
+        *,
+        older_than: float | None = None,
+        session: str | None = None,
+        folder: str | None = None,
+        everything: bool = False,
+    ) -> Forgotten:
+        """Remove rows and their traces in the file. ``older_than`` is POSIX seconds; conditions add up.
+
+        ``everything`` also removes damaged journals that were set aside. Raises JournalError when nothing is
+        named, when the session does not exist, or when the file cannot be written.
+        """
+        if not everything and older_than is None and session is None and folder is None:
+            raise JournalError(
+                "nothing was named to be forgotten", "name a session, folder or age, or say --all"
+            )
+        chosen = self.session(session)[0].id if session is not None else None
+        if not self._database.flush():
+            raise JournalError(f"{self.path} cannot be written", "make it writable, then forget again")
+        key = privacy.folder_key(folder)
+        removed: list[Forgotten] = []
+        self._database.write(lambda s: removed.append(_forget(s, older_than, chosen, key)))
+        if not removed:
+            raise JournalError(f"{self.path} cannot be written", "make it writable, then forget again")
+        if everything:
+            for path in self.path.parent.glob(f"{self.path.stem}.corrupt-*"):
+                path.unlink(missing_ok=True)
+        known = {summary.id for summary in self.sessions()}
+        self._sessions = {key: row for key, row in self._sessions.items() if row["id"] in known}
+        self._database.erase_traces()
+        return removed[0]
+
+
+def default_path() -> Path:
+    return Path(os.environ.get("KERNEL_LSP_DATA_DIR") or default_data_dir()) / FILE_NAME
+
+
+# --- rows --------------------------------------------------------------------------------
+
+
+def _insert(session: Session, table: Any, rows: list[Json], unique: list[str] | None = None) -> None:
+    """Insert; a row that is there already is left alone (work may be repeated after a failure)."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    if rows:
+        session.execute(dialect.insert(table).on_conflict_do_nothing(index_elements=unique), rows)
+
+
+def _event_row(event: Event, session: str) -> Json:
+    return {
+        "digest": hashlib.sha256(wire.dumps(event).encode()).hexdigest(),
+        "session": session,
+        "kind": event.kind.value,
+        "proposal": event.proposal,
+        "time": _seconds(event.time),
+        "folder": privacy.folder_key(event.folder),
+        "path": privacy.relative_path(event.path, event.folder),
+        "qualname": event.qualname,
+        "client": event.client,
+        "data": privacy.redacted(wire.to_json(event.data)),
+    }
+
+
+def _event(row: EventRow) -> Event:
+    return Event(
+        kind=EventKind(row.kind),
+        proposal=row.proposal,
+        time=_iso(row.time),
+        folder=row.folder,
+        path=row.path,
+        qualname=row.qualname,
+        client=row.client,
+        data=row.data,
+    )
+
+
+def _proposal_row(proposal: Proposal, folder: str, path: str, keep_source: bool, session: str) -> Json:
+    body = wire.to_json(proposal)
+    candidate, texts = privacy.take_source(body["candidate"])
+    body = privacy.redacted({**body, "candidate": candidate}, keep_source=keep_source)
+    evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
+    return {
+        "id": proposal.id,
+        "folder": privacy.folder_key(folder),
+        "path": privacy.relative_path(path, folder),
+        "session": session,
+        "saved": time.time(),
+        "qualname": proposal.qualname,
+        "verdict": proposal.verdict.value,
+        "status": evaluation.status.value,
+        "device": evaluation.device,
+        "device_name": evaluation.device_name,
+        "speedup_low": speedup.low if speedup else None,
+        "speedup_mid": speedup.mid if speedup else None,
+        "speedup_high": speedup.high if speedup else None,
+        "skills": list(dict.fromkeys(step.skill for step in proposal.candidate.steps)),
+        "version": __version__,
+        "keep_source": keep_source,
+        "body": body,
+        "texts": texts,
+    }
+
+
+def _key_of(row: Json) -> list[ColumnElement[bool]]:
+    columns = ((ProposalRow.id, "id"), (ProposalRow.folder, "folder"), (ProposalRow.path, "path"))
+    return [column == row[name] for column, name in columns]
+
+
+def _sources_of(row: Json) -> list[ColumnElement[bool]]:
+    columns = ((SourceRow.proposal, "id"), (SourceRow.folder, "folder"), (SourceRow.path, "path"))
+    return [column == row[name] for column, name in columns]
+
+
+def _texts(session: Session, row: ProposalRow) -> dict[str, str]:
+    key = _sources_of({"id": row.id, "folder": row.folder, "path": row.path})
+    found = session.execute(select(SourceRow.field, SourceRow.text).where(*key))
+    return {row.field: row.text for row in found}
+
+
+def _stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
+    candidate = row.body["candidate"]
+    hashes = {"program": candidate["program"]}
+    if candidate.get("edit"):
+        hashes |= {f"edit.{name}": candidate["edit"][name] for name in ("definitions", "target")}
+    body = {**row.body, "candidate": privacy.put_source(candidate, texts)}
+    return StoredProposal(
+        proposal=wire.from_json(Proposal, body),
+        folder=row.folder,
+        path=row.path,
+        keep_source=row.keep_source,
+        hashes=hashes,
+    )
+
+
+def _tracker_row(item: Json) -> Json:
+    identity = item["offer"]["identity"]
+    key = privacy.folder_key(identity["folder"])
+    return {
+        "folder": key,
+        "proposal": item["offer"]["proposal"],
+        "since": item["since"],
+        "state": _with_folder(item, str(key)),
+    }
+
+
+def _with_folder(item: Json, folder: str) -> Json:
+    offer = item["offer"]
+    return {**item, "offer": {**offer, "identity": {**offer["identity"], "folder": folder}}}
+
+
+def _dismissal(row: EventRow) -> Dismissal:
+    data = row.data
+    return Dismissal(
+        scope=data.get("scope", "proposal"),
+        reason=data.get("reason", ""),
+        time=row.time,
+        path=row.path,
+        fingerprint=data.get("fingerprint"),
+        skills=tuple(data.get("skills") or ()),
+        speedup=data.get("speedup"),
+    )
+
+
+def _summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
+    return SessionSummary(
+        id=row.id,
+        client=row.client,
+        folder=row.folder,
+        version=row.version,
+        started=_iso(row.started),
+        ended=None if row.ended is None else _iso(row.ended),
+        counts=dict(sorted(counts.items())),
+    )
+
+
+def _forget(session: Session, older_than: float | None, chosen: str | None, folder: str | None) -> Forgotten:
+    """Delete what fits all given conditions; without any, everything."""
+    events, proposals, trackers = [], [], []
+    if older_than is not None:
+        events.append(EventRow.time < older_than)
+        proposals.append(ProposalRow.saved < older_than)
+        trackers.append(TrackerRow.since < older_than)
+    if chosen is not None:
+        events.append(EventRow.session == chosen)
+        proposals.append(ProposalRow.session == chosen)
+    if folder is not None:
+        events.append(EventRow.folder == folder)
+        proposals.append(ProposalRow.folder == folder)
+        trackers.append(TrackerRow.folder == folder)
+    removed_events = session.execute(delete(EventRow).where(*events)).rowcount  # type: ignore[attr-defined]
+    removed = session.execute(delete(ProposalRow).where(*proposals)).rowcount  # type: ignore[attr-defined]
+    left = select(ProposalRow.id).where(
+        ProposalRow.id == SourceRow.proposal,
+        ProposalRow.folder == SourceRow.folder,
+        ProposalRow.path == SourceRow.path,
+    )
+    session.execute(delete(SourceRow).where(~left.exists()))
+    if chosen is None:
+        session.execute(delete(TrackerRow).where(*trackers))
+    ended = _empty_sessions(older_than, chosen, folder)
+    removed_sessions = session.execute(delete(SessionRow).where(*ended)).rowcount  # type: ignore[attr-defined]
+    return Forgotten(sessions=removed_sessions, events=removed_events, proposals=removed)
+
+
+def _empty_sessions(older_than: float | None, chosen: str | None, folder: str | None) -> list[Any]:
+    """Sessions that fit and of which nothing is left."""
+    conditions: list[Any] = [
+        ~select(EventRow.id).where(EventRow.session == SessionRow.id).exists(),
+        ~select(ProposalRow.id).where(ProposalRow.session == SessionRow.id).exists(),
+    ]
+    if older_than is not None:
+        conditions.append(SessionRow.started < older_than)
+    if chosen is not None:
+        conditions.append(SessionRow.id == chosen)
+    if folder is not None:
+        conditions.append(SessionRow.folder == folder)
+    return conditions
+
+
+def _seconds(iso: str) -> float:
+    moment = datetime.fromisoformat(iso)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

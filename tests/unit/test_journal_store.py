@@ -1,0 +1,314 @@
+"""What goes into the journal comes out again, once, and nothing else goes in."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp import wire
+from kernel_lsp.errors import JournalError
+from kernel_lsp.journal import migrations, open_journal, privacy
+from kernel_lsp.journal.store import Forgotten, Journal, default_path
+from kernel_lsp.journal.tracker import Identity, Offer, Tracker, silenced
+from kernel_lsp.records import (
+    Candidate,
+    EvalStatus,
+    Evaluation,
+    Event,
+    EventKind,
+    Interval,
+    Proposal,
+    SourceEdit,
+    Step,
+    Verdict,
+    Workload,
+    WorkloadOrigin,
+)
+
+SECRET = "class Net:  # the crown jewels"
+FOLDER = "/home/ada/enigma"
+
+
+def event(kind: str = "offered", second: int = 0, **changes: object) -> Event:
+    base = Event(
+        kind=EventKind(kind),
+        proposal="p1",
+        time=f"2026-01-02T03:04:{second:02d}.500+00:00",
+        folder=FOLDER,
+        path="src/net.py",
+        qualname="Net",
+        client="Neovim 0.10",
+        data={"before": "A"},
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def proposal(**changes: object) -> Proposal:
+    where = f"{FOLDER}/src/net.py"
+    detail = f'Traceback:\n  File "{where}", line 3\n    {SECRET}\nRuntimeError: in {where}'
+    base = Proposal(
+        id="p1",
+        fingerprint="A",
+        fingerprint_after="B",
+        qualname="Net",
+        workload=Workload(name="w", origin=WorkloadOrigin.PRAGMA),
+        candidate=Candidate(
+            id="c1",
+            edit=SourceEdit(qualname="Net", imports=("import torch",), target=SECRET),
+            program=f"import torch\n{SECRET}",
+            entry="Net",
+            steps=(Step(skill="fuse", site="s"), Step(skill="fuse", site="t"), Step(skill="hoist", site="u")),
+        ),
+        evaluation=Evaluation(
+            status=EvalStatus.PASSED,
+            device="cpu",
+            detail=detail,
+            speedups={"eager": Interval(low=1.4, mid=1.5, high=1.6)},
+            environment={"python": "/home/ada/venv/bin/python", "torch": "2.13.0"},
+        ),
+        verdict=Verdict.FASTER,
+        created="2026-01-02T03:04:05+00:00",
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def save(journal: Journal, keep_source: bool = False, **changes: object) -> None:
+    journal.save(proposal(**changes), folder=FOLDER, path="src/net.py", keep_source=keep_source)
+
+
+def on_disk(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file())
+
+
+def test_events_come_back_in_order_across_processes_lives(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event("chosen", 2), event("offered", 1)])
+    with Journal.open(path) as journal:
+        (summary,) = journal.sessions()
+        again, events = journal.session(summary.id[:6])
+    assert again == summary and summary.client == "Neovim 0.10" and summary.ended is not None
+    assert summary.counts == {"chosen": 1, "offered": 1}
+    assert [e.kind.value for e in events] == ["offered", "chosen"]
+    assert events[0] == event("offered", 1, folder=privacy.folder_key(FOLDER))
+
+
+def test_an_event_sent_twice_counts_once(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event(), event("chosen", 1)])
+        journal.record([event("chosen", 1), event("accepted", 2)])
+    with Journal.open(path) as journal:
+        journal.record([event()])
+        totals = [summary.counts for summary in journal.sessions() if summary.counts]
+    assert totals == [{"accepted": 1, "chosen": 1, "offered": 1}]
+
+
+def test_each_editor_and_folder_is_a_session_of_its_own(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event(), event(client="Emacs 30"), event(folder="/srv/other"), event(second=1)])
+        clients = {(s.client, s.folder) for s in journal.sessions()}
+        assert len(clients) == len(journal.sessions()) == 3
+        assert len(journal.sessions(folder="/srv/other")) == 1
+
+
+@pytest.mark.parametrize("identifier", ["nothing", ""])
+def test_a_session_that_is_not_one_is_refused(path: Path, identifier: str) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event(), event(client="Emacs 30")])
+        with pytest.raises(JournalError, match="session"):
+            journal.session(identifier)
+
+
+def test_without_consent_no_source_and_no_absolute_path_reaches_the_disk(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event(path=f"{FOLDER}/src/net.py", data={"reason": f"see {FOLDER}/src/net.py"})])
+        save(journal)
+        (stored,) = journal.proposals()
+    raw = on_disk(path.parent)
+    assert b"crown jewels" not in raw and b"/home/ada" not in raw and b"src/net.py" in raw
+    assert stored.proposal.candidate.program == "" and stored.proposal.candidate.edit is None
+    assert stored.hashes["program"] == privacy.sha256(proposal().candidate.program)
+    assert stored.proposal.evaluation.detail == "Traceback:\n...\nRuntimeError: in .../net.py"
+    assert stored.proposal.evaluation.environment == {"python": ".../python", "torch": "2.13.0"}
+    assert stored.proposal.evaluation.speedup == Interval(low=1.4, mid=1.5, high=1.6)
+
+
+def test_with_consent_the_whole_candidate_comes_back(path: Path) -> None:
+    with Journal.open(path) as journal:
+        save(journal, keep_source=True)
+        (stored,) = journal.proposals()
+    assert stored.keep_source and stored.proposal.candidate == proposal().candidate
+
+
+def test_saving_again_replaces_and_consent_withdrawn_removes_the_text(path: Path) -> None:
+    with Journal.open(path) as journal:
+        save(journal, keep_source=True)
+        save(journal, verdict=Verdict.REJECTED)
+        (stored,) = journal.proposals()
+    assert stored.proposal.verdict is Verdict.REJECTED and stored.proposal.candidate.program == ""
+
+
+def test_proposals_are_found_by_folder_session_and_id(path: Path) -> None:
+    with Journal.open(path) as journal:
+        save(journal)
+        save(journal, id="p2")
+        journal.save(proposal(), folder="/srv/other", path="net.py", keep_source=False)
+        session = journal.sessions(folder="/srv/other")[0].id
+        assert [s.proposal.id for s in journal.proposals(folder=FOLDER + "/")] == ["p1", "p2"]
+        assert [s.folder for s in journal.proposals(session=session)] == [privacy.folder_key("/srv/other")]
+        assert len(journal.proposals(proposal="p1")) == 2 and len(journal.proposals()) == 3
+
+
+def test_a_dismissal_silences_in_its_folder_only(path: Path) -> None:
+    offer = Offer(
+        proposal="p1",
+        identity=Identity(folder=FOLDER, path="src/net.py", qualname="Net"),
+        before="A",
+        after="B",
+        skills=("fuse",),
+    )
+    tracker = Tracker("s")
+    tracker.offered(offer, 100.0)
+    with Journal.open(path) as journal:
+        journal.record(tracker.dismissed("p1", "proposal", "wrong", 101.0))
+        assert silenced(offer, journal.dismissals(FOLDER), 102.0)
+        assert journal.dismissals("/srv/other") == ()
+
+
+def test_the_tracker_goes_on_after_a_restart(path: Path) -> None:
+    identity = Identity(folder=FOLDER, path="net.py", qualname="Net")
+    offer = Offer(proposal="p1", identity=identity, before="A", after="B")
+    tracker = Tracker("s1")
+    tracker.chosen(offer, 1.0)
+    tracker.observed(identity, "B", "save", 2.0)
+    with Journal.open(path) as journal:
+        journal.save_tracker(tracker.export())
+    assert b"/home/ada" not in on_disk(path.parent)
+    with Journal.open(path) as journal:
+        again = Tracker.restore(journal.tracker_state(FOLDER), session="s2")
+        assert Tracker.restore(journal.tracker_state("/srv/other")).phase("p1") is None
+    assert [e.kind.value for e in again.observed(identity, "A", "open", 3.0)] == ["reverted"]
+
+
+def test_of_two_editors_states_the_later_one_stays(path: Path) -> None:
+    identity = Identity(folder=FOLDER, path="net.py", qualname="Net")
+    old, new = Tracker("old"), Tracker("new")
+    old.chosen(Offer(proposal="p1", identity=identity, before="A", after="B"), 1.0)
+    new.chosen(Offer(proposal="p1", identity=identity, before="A", after="B"), 1.0)
+    new.observed(identity, "B", "change", 2.0)
+    with Journal.open(path) as journal:
+        journal.save_tracker(new.export())
+        journal.save_tracker(old.export())
+        phase = Tracker.restore(journal.tracker_state(FOLDER)).phase("p1")
+    assert phase is not None and phase.value == "accepted"
+
+
+def test_forgetting_everything_leaves_no_trace_in_any_file(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event(data={"note": "unforgettable"})])
+        save(journal, keep_source=True)
+        (path.parent / "journal.corrupt-20260101T000000.db").write_bytes(b"unforgettable")
+        assert b"crown jewels" in on_disk(path.parent)
+        assert journal.forget(everything=True) == Forgotten(sessions=2, events=1, proposals=1)
+        raw = on_disk(path.parent)
+        assert b"crown jewels" not in raw and b"unforgettable" not in raw and b"Net" not in raw
+        journal.record([event("chosen")])  # the journal goes on
+        assert [s.counts for s in journal.sessions()] == [{"chosen": 1}]
+
+
+def test_forgetting_takes_only_what_was_named(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event(), event("chosen", 30), event(folder="/srv/other", client="Emacs 30")])
+        save(journal)
+        cut = 1767323040.0 + 10  # 2026-01-02T03:04:10Z
+        assert journal.forget(older_than=cut, folder=FOLDER).events == 1
+        assert journal.forget(folder="/srv/other") == Forgotten(sessions=1, events=1, proposals=0)
+        left = next(s for s in journal.sessions() if s.counts)
+        assert left.counts == {"chosen": 1}
+        assert journal.forget(session=left.id[:8]) == Forgotten(sessions=1, events=1, proposals=0)
+        assert len(journal.proposals()) == 1
+
+
+def test_forgetting_nothing_in_particular_is_refused(path: Path) -> None:
+    with Journal.open(path) as journal, pytest.raises(JournalError, match="nothing was named"):
+        journal.forget()
+
+
+def test_the_export_is_plain_json_with_everything(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event()])
+        save(journal)
+        data = journal.export()
+    assert data["schema_version"] == 1 and wire.dumps(data)
+    assert [e["kind"] for s in data["sessions"] for e in s["events"]] == ["offered"]
+    assert data["proposals"][0]["proposal"]["verdict"] == "faster"
+
+
+def test_a_newer_schema_is_refused_and_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(migrations, "MIGRATIONS", [lambda connection: None] * 3)
+        Journal.open(path).close()
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="schema 4, written by a newer kernel-lsp") as error:
+        Journal.open(path)
+    assert error.value.remedy is not None and "upgrade" in error.value.remedy and path.read_bytes() == before
+
+
+def test_an_older_journal_is_migrated_once_and_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal.open(path) as journal:
+        journal.record([event()])
+    ran: list[int] = []
+
+    def add_column(connection: object) -> None:
+        connection.exec_driver_sql("ALTER TABLE events ADD COLUMN note TEXT")  # type: ignore[attr-defined]
+        ran.append(1)
+
+    def fail(connection: object) -> None:
+        raise JournalError("second step failed")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", [add_column, fail])
+    with pytest.raises(JournalError, match="second step"):
+        Journal.open(path)
+    monkeypatch.setattr(migrations, "MIGRATIONS", [add_column])
+    for _ in range(2):
+        with Journal.open(path) as journal:
+            assert [s.counts for s in journal.sessions()] == [{"offered": 1}]
+    assert len(ran) == 2  # rolled back with the failed run, then for good
+
+
+def test_the_file_is_the_users_alone(path: Path) -> None:
+    Journal.open(path).close()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_the_place_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "here"))
+    assert default_path() == tmp_path / "here" / "journal.db"
+    assert open_journal(tmp_path / "there").path == tmp_path / "there" / "journal.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("/home/ada/x.py", ".../x.py"),
+        ('File "/home/ada/x.py", line 3', 'File ".../x.py", line 3'),
+        (r"C:\Users\ada\x.py failed", ".../x.py failed"),
+        ("a/b x / y 3//4 src/net.py", "a/b x / y 3//4 src/net.py"),
+        ("2026-01-02T03:04:05+00:00", "2026-01-02T03:04:05+00:00"),
+        ("/tmp", "/tmp"),
+        ("see /home/ada/", "see .../"),
+    ],
+)
+def test_absolute_paths_shrink_to_their_last_part(text: str, short: str) -> None:
+    assert privacy.redacted([{"k": text}]) == [{"k": short}]
+
+
+def test_a_folder_key_is_readable_stable_and_no_path() -> None:
+    key = privacy.folder_key("/home/ada/enigma")
+    assert key is not None and key.startswith("enigma-") and "/" not in key and "ada" not in key
+    assert key == privacy.folder_key("/home/ada/enigma/") == privacy.folder_key("/home/ada/x/../enigma")
+    assert key != privacy.folder_key("/home/bob/enigma") and privacy.folder_key("/") is not None
