@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "journal": BASE,
     # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no numpy.
     "session": BASE | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"},
+    "checker": BASE | {"analysis"},
     "hostclient": BASE | {"process"},
     # The heavy half: the order of stages, in a process of its own.
     "pipeline": BASE

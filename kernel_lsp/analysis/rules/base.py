@@ -92,14 +92,23 @@ class Site:
         return made[1] if made else None
 
     def finding(self, rule: Rule, found: Hit) -> Finding:
+        """``data`` gains line and column, from 1 in characters, for reports that have no text at hand."""
+        span = self.file.span(found.node)
+        last = found.node.end_lineno or found.node.lineno
+        place = {
+            "line": found.node.lineno,
+            "column": span.start - self.file.line_start(found.node.lineno) + 1,
+            "end_line": last,
+            "end_column": span.end - self.file.line_start(last) + 1,
+        }
         return Finding(
             rule=rule.id,
             name=rule.name,
             target=self.found.qualname,
-            span=self.file.span(found.node),
+            span=span,
             message=found.message,
             severity=rule.severity,
-            data=found.data,
+            data=found.data | place,
         )
 
 

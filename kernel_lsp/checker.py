@@ -1,0 +1,96 @@
+"""Many files through the analysis, in parallel. What ``kernel-lsp check`` runs.
+
+Covers folders, files in any encoding that Python accepts, unreadable and huge files: each file
+yields one Analysis, and one that could not be checked says so in its problem. Follows no links to folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from kernel_lsp import files
+from kernel_lsp.analysis import analyze
+from kernel_lsp.records import Analysis, ParseProblem, Snapshot
+
+MAX_BYTES = 1_000_000
+# Other people's code and machine output; a folder that is named by the caller is checked whatever its name.
+SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages", "node_modules", "venv", "env", "build", "dist"})
+# Starting a process costs about as much as checking 20 files of ordinary size.
+_MIN_PARALLEL = 40
+_CHUNK = 16
+
+
+def check_paths(
+    paths: Iterable[Path | str],
+    jobs: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[Path, Analysis]]:
+    """(path, analysis) of every Python file under the paths, in order. Never raises on a file.
+
+    ``jobs``: processes, by default one per core. ``on_progress(done, total)`` is called after each file.
+    """
+    found = list(dict.fromkeys(file for path in paths for file in find_files(Path(path))))
+    jobs = jobs or os.cpu_count() or 1
+    results = map(check_file, found) if jobs == 1 or len(found) < _MIN_PARALLEL else _parallel(found, jobs)
+    for done, result in enumerate(results, 1):
+        if on_progress is not None:
+            on_progress(done, len(found))
+        yield result
+
+
+def find_files(path: Path) -> Iterator[Path]:
+    """The path itself when it is a file, else the Python files below it, sorted."""
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not _is_skipped(Path(folder, name)))
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith((".py", ".pyi")))
+
+
+def check_file(path: Path) -> tuple[Path, Analysis]:
+    try:
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+    except OSError as error:
+        return path, _unchecked(f"cannot be read: {error.strerror or error}")
+    if data is None:
+        return path, _unchecked(
+            f"not checked: larger than {MAX_BYTES // 1_000_000} MB, so probably generated"
+        )
+    try:
+        # PEP 263: a byte order mark or a coding comment in the first two lines, else UTF-8.
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        return path, _unchecked(f"cannot be decoded: {error}; save it as UTF-8 or add a coding comment")
+    return path, analyze(Snapshot(uri=str(path), text=text))
+
+
+def _parallel(found: list[Path], jobs: int) -> Iterator[tuple[Path, Analysis]]:
+    # spawn, because a fork of a process with threads (a progress bar) can inherit a held lock.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet_collector) as pool:
+        yield from pool.map(check_file, found, chunksize=_CHUNK)
+
+
+def _quiet_collector() -> None:
+    # Syntax trees have no cycles: collections only cost time (a fifth of the whole run).
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+def _is_skipped(folder: Path) -> bool:
+    if folder.name.startswith(".") or folder.name in SKIPPED_FOLDERS:
+        return True
+    with contextlib.suppress(OSError):
+        return (folder / "pyvenv.cfg").exists()
+    return True
+
+
+def _unchecked(reason: str) -> Analysis:
+    return Analysis(problem=ParseProblem(line=1, column=1, message=reason))

@@ -1,0 +1,155 @@
+"""Findings of many files as text, JSON and SARIF 2.1.0. Pure: records in, one string out.
+
+Lines and columns count from 1 and in Unicode characters. Order is that of the input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+from kernel_lsp import __version__
+from kernel_lsp.records import SCHEMA_VERSION, Analysis, Finding, Json, ParseProblem
+
+_HOME = "https://github.com/kernel-lsp/kernel-lsp"
+_SARIF_LEVELS = {"hint": "note", "warning": "warning", "error": "error"}
+
+
+def findings_text(results: Iterable[tuple[str | Path, Analysis]]) -> str:
+    """``path:line:column: rule severity: message (name)``, one per line, and a summary."""
+    lines: list[str] = []
+    rules: Counter[str] = Counter()
+    num_files = num_problems = 0
+    for path, analysis in results:
+        num_files += 1
+        if analysis.problem is not None:
+            num_problems += 1
+            lines.append(
+                f"{path}:{analysis.problem.line}:{analysis.problem.column}: {analysis.problem.message}"
+            )
+        for finding in analysis.findings:
+            rules[finding.rule] += 1
+            where = f"{path}:{finding.data['line']}:{finding.data['column']}"
+            lines.append(f"{where}: {finding.rule} {finding.severity}: {finding.message} ({finding.name})")
+    return "\n".join([*lines, _summary(num_files, rules, num_problems)]) + "\n"
+
+
+def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
+    """One object: schema_version, and per file its findings and problem."""
+    files = [
+        {
+            "path": str(path),
+            "problem": _problem(analysis.problem),
+            "targets": [{"name": t.qualname, "kind": t.kind.value} for t in analysis.targets],
+            "findings": [_finding(finding) for finding in analysis.findings],
+        }
+        for path, analysis in results
+    ]
+    return json.dumps({"schema_version": SCHEMA_VERSION, "version": __version__, "files": files}, indent=2)
+
+
+def findings_sarif(results: Iterable[tuple[str | Path, Analysis]]) -> str:
+    """A SARIF 2.1.0 log with one run. Files that could not be checked are notifications of the tool."""
+    known: dict[str, Json] = {}
+    found: list[Json] = []
+    notifications: list[Json] = []
+    for path, analysis in results:
+        for finding in analysis.findings:
+            known.setdefault(finding.rule, _sarif_rule(finding))
+            found.append(_sarif_result(path, finding, list(known).index(finding.rule)))
+        if analysis.problem is not None:
+            notifications.append(_sarif_notification(path, analysis.problem))
+    run: Json = {
+        "tool": {
+            "driver": {
+                "name": "kernel-lsp",
+                "version": __version__,
+                "informationUri": _HOME,
+                "rules": list(known.values()),
+            }
+        },
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
+        "results": found,
+    }
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=2)
+
+
+def _summary(num_files: int, rules: Counter[str], num_problems: int) -> str:
+    total = sum(rules.values())
+    parts = [f"{total} finding{'s' * (total != 1)} in {num_files} file{'s' * (num_files != 1)}"]
+    parts += [f"{rule} {count}" for rule, count in sorted(rules.items())]
+    if num_problems:
+        parts.append(f"{num_problems} could not be checked")
+    return ", ".join(parts)
+
+
+def _problem(problem: ParseProblem | None) -> Json | None:
+    if problem is None:
+        return None
+    return {"line": problem.line, "column": problem.column, "message": problem.message}
+
+
+def _finding(finding: Finding) -> Json:
+    return {
+        "rule": finding.rule,
+        "name": finding.name,
+        "severity": finding.severity,
+        "target": finding.target,
+        "message": finding.message,
+        **finding.data,
+    }
+
+
+def _sarif_rule(finding: Finding) -> Json:
+    return {
+        "id": finding.rule,
+        "name": finding.name,
+        "defaultConfiguration": {"level": _SARIF_LEVELS[finding.severity]},
+        "helpUri": f"{_HOME}/blob/main/kernel_lsp/analysis/rules/docs/{finding.rule}-{finding.name}.md",
+    }
+
+
+def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
+    region = {
+        "startLine": finding.data["line"],
+        "startColumn": finding.data["column"],
+        "endLine": finding.data["end_line"],
+        "endColumn": finding.data["end_column"],
+    }
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": rule_index,
+        "level": _SARIF_LEVELS[finding.severity],
+        "message": {"text": finding.message},
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": region},
+                "logicalLocations": [{"fullyQualifiedName": finding.target}],
+            }
+        ],
+    }
+
+
+def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:
+    return {
+        "level": "warning",
+        "message": {"text": problem.message},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": _uri(path)},
+                    "region": {"startLine": problem.line, "startColumn": problem.column},
+                }
+            }
+        ],
+    }
+
+
+def _uri(path: str | Path) -> str:
+    path = Path(path)
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
