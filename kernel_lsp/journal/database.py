@@ -1,9 +1,9 @@
 """One SQLite file that several processes write, and what happens when it cannot be written.
 
 Covered: two editors at once (WAL, a busy timeout, retries); kill -9 (a batch is there whole or not at all);
-a damaged file (set aside as journal.corrupt-<time>.db, never deleted, and started afresh); a file that was
-moved or deleted under us (opened again); a full disk or read-only folder (writes wait in memory, in
-order, and are tried again, so nothing is lost while the process lives). Each such event is one message in `problems`.
+a damaged file (set aside as journal.corrupt-<time>.db, never deleted, and started afresh); a file moved or
+deleted under us (opened again); a full disk or read-only folder (writes wait in memory, in order, and are
+tried again, so nothing is lost while the process lives). Each such event is one message in `problems`.
 Not covered: loss of power may lose the last batches (synchronous=NORMAL), never the file.
 """
 

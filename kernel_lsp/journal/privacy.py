@@ -1,9 +1,9 @@
 """What the journal may keep. All of it is local; nothing here is ever sent anywhere.
 
-Kept by default: hashes of code (fingerprints), qualified names, paths relative to the workspace, the name of
-the workspace with a hash of its path, editor and version, skills and parameters, proofs, measurements,
-devices and versions. Not kept by default: source text (its SHA-256 stands in its place), absolute paths (in messages
-they shrink to their last part), tracebacks (their first and last line stay).
+Kept by default: hashes of code (fingerprints), qualified names, paths relative to the workspace, the
+workspace's name with a hash of its path, editor and version, skills and parameters, proofs, measurements,
+devices and versions. Not kept by default: source text (its SHA-256 stands in its place), absolute paths (in
+messages they shrink to their last part), tracebacks (their first and last line stay).
 With the setting ``keep_source``: source text too, in a table of its own (`models.SourceRow`).
 Not covered: the name of a class, file or folder may itself be telling; `sessions forget` removes it.
 """

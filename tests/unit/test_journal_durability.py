@@ -1,5 +1,6 @@
 """What the journal survives: damage, two editors, kill -9, no disk, a full disk, a vanished file."""
 
+import inspect
 import os
 import signal
 import sqlite3
@@ -30,13 +31,13 @@ def proposals(path: Path) -> list[str]:
 def run(code: str, *arguments: str | Path, wait: bool = True) -> subprocess.Popen[bytes]:
     header = f"""
         import sys
-        sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]}
+        sys.path.insert(0, {str(Path(__file__).parents[2])!r})
         from pathlib import Path
-        from test_journal_durability import event
         from kernel_lsp.journal.store import Journal
+        from kernel_lsp.records import Event, EventKind
         path = Path(sys.argv[1])
     """
-    program = textwrap.dedent(header) + textwrap.dedent(code)
+    program = "\n".join([textwrap.dedent(header), inspect.getsource(event), textwrap.dedent(code)])
     argv = [sys.executable, "-c", program, *map(str, arguments)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     if wait:
