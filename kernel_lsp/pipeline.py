@@ -7,6 +7,8 @@ only file that knows which comes next. Journal and presentation belong to the ca
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +23,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, evaluate
 from kernel_lsp.interpreter import Probe
+from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
@@ -40,6 +43,7 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.rewrite import edit
 from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.skillbook import Skillbook
 
 Report = Callable[[Progress], None]
 MAX_SKILLS = 20
@@ -59,11 +63,12 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """Where a job's candidates are judged."""
+    """What a job works with: the interpreter, the device that judges, the skills as they are on disk now."""
 
     probe: Probe
     device: str
     """cuda or cpu."""
+    skills: Skillbook
 
 
 class Pipeline:
@@ -72,7 +77,6 @@ class Pipeline:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.cache = Cache(Path(settings.data_dir) / "cache")
-        self.skills = skillbook.load(skillbook.folders(settings.skill_folders))
 
     async def optimize(self, job: Job, report: Report = lambda progress: None) -> Outcome:
         """The main job: every candidate for one target, judged, best first.
@@ -107,7 +111,17 @@ class Pipeline:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:
             raise EvaluationError(f"torch in {probe.python} sees no CUDA device", "use --device cpu or auto")
-        return Bench(probe=probe, device="cuda" if probe.cuda and job.device != "cpu" else "cpu")
+        device = "cuda" if probe.cuda and job.device != "cpu" else "cpu"
+        return Bench(probe=probe, device=device, skills=self._library(job.folder))
+
+    def _library(self, folder: str | None) -> Skillbook:
+        """Read anew for each job (15 skills take 8 ms), so that an edited skill counts at once."""
+        places = skillbook.folders(
+            self.settings.skill_folders,
+            workspace=Path(folder) if folder else None,
+            data_dir=Path(self.settings.data_dir),
+        )
+        return skillbook.load(places)
 
     def _key(self, prepared: Prepared, bench: Bench) -> str:
         return Cache.key(
@@ -115,8 +129,9 @@ class Pipeline:
             fingerprint=prepared.target.fingerprint,
             program=prepared.program,
             workload=prepared.workload,
-            bench=bench,
-            skills=self.skills.digest,
+            probe=bench.probe,
+            device=bench.device,
+            skills=bench.skills.digest,
             budget=prepared.job.budget,
             threshold=self.settings.threshold,
         )
@@ -125,9 +140,9 @@ class Pipeline:
         qualname = prepared.target.qualname
         report(Progress(phase="capture", message=f"reading {qualname} with torch.export"))
         async with self._engine(bench) as engine:
-            executable = [skill for skill in self.skills.skills if skill.executable]
+            executable = [skill for skill in bench.skills.skills if skill.executable]
             capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
-            matches = self.skills.select(capture.words, limit=MAX_SKILLS)
+            matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
             sites = _recalled(capture.sites, matches, executable)
             proposed = plan.propose(sites, engine.propose, triton=bench.probe.triton is not None)
             candidates = await _shortlist(proposed, bench, budget=prepared.job.budget)
@@ -138,11 +153,15 @@ class Pipeline:
 
     @asynccontextmanager
     async def _engine(self, bench: Bench) -> AsyncIterator[Engine]:
-        engine = await Engine.start(bench.probe.python, timeout_s=self.settings.capture_timeout_s)
-        try:
-            yield engine
-        finally:
-            await engine.close()
+        """The user's definitions run in the engine (on fake tensors), so it is confined too."""
+        with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
+            confinement = Confinement(scratch=Path(scratch))
+            limits = Limits(memory_bytes=self.settings.memory_mb * 2**20)
+            engine = Engine(python=bench.probe.python, limits=limits, confinement=confinement)
+            try:
+                yield engine
+            finally:
+                await engine.close()
 
     async def _judge_all(
         self, prepared: Prepared, candidates: Sequence[Candidate], bench: Bench, report: Report
@@ -170,8 +189,16 @@ class Pipeline:
         program = analysis.slice_program(after.snapshot, after.target)
         judged = replace(candidate, program=program.source, entry=program.entry)
         request = self._request(prepared, judged, bench)
-        evaluation = await evaluate(request)
+        evaluation = await self._evaluate(request)
         return self._proposal(prepared, judged, after.target.fingerprint, evaluation)
+
+    async def _evaluate(self, request: EvaluationRequest) -> Evaluation:
+        limit = self.settings.evaluate_timeout_s
+        try:
+            return await asyncio.wait_for(evaluate(request), limit)
+        except TimeoutError:
+            detail = f"no verdict within {limit:.0f} s (setting evaluate_timeout_s)"
+            return Evaluation(status=EvalStatus.TIMED_OUT, device=request.device, detail=detail)
 
     def _request(self, prepared: Prepared, candidate: Candidate, bench: Bench) -> EvaluationRequest:
         interpreted = candidate.uses_triton and bench.device == "cpu"
@@ -183,7 +210,6 @@ class Pipeline:
             device="interpreter" if interpreted else bench.device,
             python=bench.probe.python,
             uses_triton=candidate.uses_triton,
-            timeout_s=self.settings.evaluate_timeout_s,
         )
 
     def _proposal(
