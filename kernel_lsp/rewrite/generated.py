@@ -18,6 +18,10 @@ class Generated:
     """Source of the kernels and the launcher, column 0; goes right before the target."""
     summary: str = ""
     """One line for a person, e.g. ``bias, GELU and residual in one pass``."""
+    is_triton: bool = True
+    """False: the definitions are plain PyTorch, which needs no contiguity and obeys autocast."""
+    numbers: tuple[float, ...] = ()
+    """Numbers of the program that the source contains: one of them may be a size of this workload."""
     supports_autograd: bool = False
     """False: the fast path is guarded so that it is never taken while gradients are recorded."""
 
