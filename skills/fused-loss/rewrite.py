@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import fuse
-from kernel_lsp.rewrite.codegen import cross_entropy, space
+from kernel_lsp.rewrite.codegen import cross_entropy, fuse, space
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
@@ -22,4 +21,7 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    fuse.apply(graph, match, parameters)
+    if "cross_entropy" in match.data:
+        cross_entropy.apply(graph, match, parameters)
+    else:
+        fuse.apply(graph, match, parameters)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import fuse
-from kernel_lsp.rewrite.codegen import space
+from kernel_lsp.rewrite.codegen import fuse, space
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 

@@ -49,6 +49,10 @@ def fused_seconds(graph: Graph, lowered: Lowered, launches: int, passes: float) 
     return moved / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
 
 
+def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> float:
+    return sum(_bytes(node) for node in nodes) / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+
+
 def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float) -> float:
     """Share of the target's time saved; 0 when less than ``least`` of the nodes' own time is."""
     eager_s = sum(eager_seconds(graph, node) for node in nodes)

@@ -99,7 +99,7 @@ def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: boo
         summary=f"fuse {_words(real)} into {'one kernel' if template.launches == 1 else 'two kernels'}",
         benefit=cost.benefit(graph, nodes, fused_s, MIN_SAVING),
         plain=False,
-        data={"nodes": [node.name for node in nodes], "parameters": template.parameters},
+        data={"nodes": [node.name for node in nodes], "space": space, "parameters": template.parameters},
     )
 
 
@@ -112,8 +112,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the match's nodes with one launch."""
     by_name = {node.name: node for node in graph.nodes}
     nodes = [by_name[name] for name in match.data["nodes"] if name in by_name]
-    space = next((s for s in map(space_of, nodes) if s is not None and s.reduced), None)
-    space = space or Shape(sizes=max((tuple(n.meta["val"].shape) for n in nodes), key=_points))
+    space: Shape = match.data["space"]
     try:
         lowered = lower(graph, nodes, space, _name(nodes))
     except Unsupported as error:
@@ -242,15 +241,23 @@ def _unique(
 
 
 def _launch(graph: Graph, kernel: Generated, lowered: Lowered, before: fx.Node) -> None:
-    values = [node.meta["val"] for node in lowered.outputs]
+    values = [_contiguous(node.meta["val"]) for node in lowered.outputs]
     like = values[0] if len(values) == 1 else tuple(values)
-    call = graph.call_generated(kernel, list(lowered.inputs), like=like, before=before)
+    name = "results" if len(values) > 1 else f"{lowered.outputs[0].name}_fused"  # never the launcher's own
+    call = graph.call_generated(kernel, list(lowered.inputs), like=like, before=before, name=name)
     if len(values) == 1:
         graph.replace(lowered.outputs[0], call)
         return
     parts = [graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))]
     for old, new in zip(lowered.outputs, parts, strict=True):
-        graph.replace(old, new)
+        old.replace_all_uses_with(new)  # all of them before unused nodes are dropped
+    graph.drop_unused()
+
+
+def _contiguous(value: Any) -> Any:
+    """The fake result: kernels always write contiguous tensors."""
+    with value.fake_mode:
+        return value.contiguous()
 
 
 def _place(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> fx.Node | None:

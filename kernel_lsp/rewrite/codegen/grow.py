@@ -61,6 +61,8 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> boo
     own = space_of(node)
     if own is not None:
         return own == space and bool(space.reduced)
+    if op_name(node) == "broadcast_tensors":
+        return all(user in group for user in node.users)
     if op_name(node) == "unsqueeze":
         return _restores(graph, node, group, space)
     if not is_pointwise(node):

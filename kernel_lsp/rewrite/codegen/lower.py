@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,15 @@ from torch import fx
 from kernel_lsp.rewrite.codegen import reductions
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, load
-from kernel_lsp.rewrite.codegen.pointwise import IDENTITY, TABLE, Unsupported, dtype_name, op_name
+from kernel_lsp.rewrite.codegen.pointwise import (
+    IDENTITY,
+    TABLE,
+    Unsupported,
+    argument_nodes,
+    argument_of,
+    dtype_name,
+    op_name,
+)
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -88,7 +97,7 @@ class _Lowering:
 
     def _build(self, node: fx.Node) -> Any:
         def get(name: str) -> Any:
-            arg = argument(node, name)
+            arg = argument_of(node, name)
             if not isinstance(arg, fx.Node):
                 return arg
             return self.value(arg) if arg in self.inside else self._load(node, name, arg)
@@ -114,10 +123,9 @@ class _Lowering:
 
     def _outside(self, node: fx.Node) -> list[tuple[tuple[fx.Node, tuple[int, ...]], Wide]]:
         found = []
-        for item in getattr(node.target, "_schema").arguments:  # noqa: B009
-            arg = argument(node, item.name)
-            if isinstance(arg, fx.Node) and arg not in self.inside:
-                wide = self._aligned(node, item.name, arg)
+        for name, arg in argument_nodes(node):
+            if arg not in self.inside:
+                wide = self._aligned(node, name, arg)
                 found.append(((arg, wide.sizes), wide))
         return found
 
@@ -128,7 +136,7 @@ class _Lowering:
         if op_name(user) in NORMS and name in ("weight", "bias") and space.groups is not None:
             trailing = len(space.sizes) - 2  # one value for each channel
             sizes, index = (*sizes, *(1,) * trailing), [*index, *(None,) * trailing]
-        elif user in self.squeezed:
+        elif user in self.squeezed and space_of(user) is None:
             full = list(space.reduced)
             kept = len(space.sizes) - len(full)
             sizes, index = (1,) * (kept - len(sizes)) + sizes, [None] * (kept - len(index)) + index
@@ -181,6 +189,8 @@ class _Lowering:
                 raise Unsupported(f"{node.name} is read in two different ways")
             named[node] = self.operand_name(node)
             axes = tuple(i for i, group in enumerate(self.groups) if wide.sizes[group[0]] != 1)
+            if len(axes) == len(self.groups) and not node.meta["val"].is_contiguous():
+                raise Unsupported(f"{node.name} is not contiguous: copying it first would cost a pass")
             found[key] = Operand(name=named[node], dtype=dtype_name(node.meta["val"].dtype), axes=axes)
         return found
 
@@ -269,7 +279,7 @@ class _Lowering:
         if not shape:
             return "()"
         for wide in self.wide.values():
-            if shape_of(wide.node) == shape and wide.node.meta["val"].is_contiguous():
+            if shape_of(wide.node) == shape and math.prod(shape) > 1:
                 return f"{self._operand_names[wide.node]}.shape"
         for wide in self.wide.values():
             if (
@@ -332,7 +342,7 @@ def output_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def is_identity(node: fx.Node) -> bool:
-    return op_name(node) in IDENTITY or _is_unsqueeze(node)
+    return op_name(node) in (*IDENTITY, "broadcast_tensors") or _is_unsqueeze(node)
 
 
 def _short(name: str) -> str:

@@ -35,9 +35,39 @@ Builder: TypeAlias = Callable[[fx.Node, Get], Argument]
 
 def op_name(node: Any) -> str:
     """``add`` for aten.add.Tensor; empty for what is no aten call."""
+    if broadcast_source(node) is not None:
+        return "broadcast_part"
     schema = getattr(getattr(node, "target", None), "_schema", None)
     namespace, _, name = str(schema.name).partition("::") if schema is not None else ("", "", "")
     return name if namespace == "aten" else ""
+
+
+def broadcast_source(node: Any) -> fx.Node | None:
+    """The tensor behind ``broadcast_tensors(...)[i]``, which torch's losses put before their work."""
+    if getattr(getattr(node, "target", None), "__name__", "") != "getitem":
+        return None
+    base, index = node.args
+    if getattr(base.target, "_opname", "") != "broadcast_tensors":
+        return None
+    return base.args[0][index]  # type: ignore[no-any-return]
+
+
+def argument_of(node: fx.Node, name: str) -> Any:
+    """An argument by its schema name; a part of broadcast_tensors has one, ``self``."""
+    source = broadcast_source(node)
+    if source is None:
+        return argument(node, name)
+    return source if name == "self" else None
+
+
+def argument_nodes(node: fx.Node) -> list[tuple[str, fx.Node]]:
+    """Tensor arguments with their schema names."""
+    if op_name(node) == "broadcast_tensors":
+        return []  # its parts read the tensors themselves
+    schema = getattr(node.target, "_schema", None)
+    names = [item.name for item in schema.arguments] if schema is not None else ["self"]
+    pairs = [(name, argument_of(node, name)) for name in names]
+    return [(name, arg) for name, arg in pairs if isinstance(arg, fx.Node)]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -230,7 +260,7 @@ def _dtype(node: fx.Node) -> torch.dtype:
     return node.meta["val"].dtype
 
 
-IDENTITY = ("dropout", "contiguous", "clone", "alias", "detach", "expand", "expand_as")
+IDENTITY = ("dropout", "contiguous", "clone", "alias", "detach", "expand", "expand_as", "broadcast_part")
 """Operations that return their first argument, perhaps broadcast; never worth a kernel themselves."""
 
 TABLE: dict[str, Builder] = {
@@ -266,7 +296,7 @@ def is_pointwise(node: Any) -> bool:
         return False
     if name == "dropout" and argument(node, "train") is not False:
         return False
-    tensors = [arg.meta["val"] for arg in node.all_input_nodes]
+    tensors = [arg.meta["val"] for _, arg in argument_nodes(node)]
     if not tensors or any(not isinstance(t, torch.Tensor) or not _readable(t) for t in tensors):
         return False
     if name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not") and tensors[0].dtype != torch.bool:
@@ -282,7 +312,7 @@ def _buildable(node: fx.Node) -> bool:
     """Try the builder on stand-ins for the arguments."""
 
     def get(name: str) -> Argument:
-        arg = argument(node, name)
+        arg = argument_of(node, name)
         if isinstance(arg, fx.Node):
             return Value(op="stand-in", dtype=dtype_name(arg.meta["val"].dtype))
         return arg if isinstance(arg, (int, float, bool)) or arg is None else 0

@@ -80,7 +80,14 @@ def result(region: Region) -> str:
 def generated(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> Generated:
     text = "\n\n".join([*kernels, launcher])
     definitions = "\n\n".join([*helpers_for(text), text])
-    return Generated(name=region.name, imports=IMPORTS, definitions=definitions, summary=summary)
+    return Generated(
+        name=region.name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=_numbers(region)
+    )
+
+
+def _numbers(region: Region) -> tuple[float, ...]:
+    scalars = [arg for value in region.values for arg in value.args if isinstance(arg, (int, float))]
+    return tuple(float(scalar) for scalar in scalars)
 
 
 def next_power_of_two(n: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.pointwise import FLOATS, Unsupported, op_name
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, Unsupported, argument_nodes, op_name
 from kernel_lsp.rewrite.graph import argument
 
 NORMS = ("layer_norm", "rms_norm", "group_norm", "instance_norm")
@@ -126,8 +126,8 @@ def _reduction(node: fx.Node) -> Shape:
 
 
 def _loss(node: fx.Node) -> Shape:
-    args = [arg for arg in node.args[:2] if isinstance(arg, fx.Node)]
-    if any(arg.meta["val"].dtype not in FLOATS for arg in args) or len(node.all_input_nodes) != 2:
+    args = [arg for _, arg in argument_nodes(node)]
+    if any(arg.meta["val"].dtype not in FLOATS for arg in args) or len(args) != 2:
         raise Unsupported("weights or whole-number targets")
     if op_name(node) == "kl_div" and argument(node, "log_target"):
         raise Unsupported("log targets")
