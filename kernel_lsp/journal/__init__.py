@@ -1,17 +1,27 @@
-"""The log of what was offered and what became of it."""
+"""The log of what was offered and what became of it: `Journal`, `open_journal`, and `tracker`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernel_lsp.journal.store import Journal
 
+__all__ = ["Journal", "open_journal"]
+
 
 def open_journal(data_dir: Path) -> Journal:
     """The journal in a user's data folder; see `store.Journal.open`."""
-    # Not at the top: the server imports `journal.tracker`, and SQLAlchemy would cost it 24 MB and 150 ms.
     from kernel_lsp.journal.store import FILE_NAME, Journal
 
     return Journal.open(data_dir / FILE_NAME)
+
+
+def __getattr__(name: str) -> Any:
+    # Not imported above: the server needs only `journal.tracker`, and SQLAlchemy would cost it 24 MB.
+    if name == "Journal":
+        from kernel_lsp.journal.store import Journal
+
+        return Journal
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

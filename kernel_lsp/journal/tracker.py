@@ -241,17 +241,24 @@ class Tracker:
 
     @classmethod
     def restore(cls, state: Json, *, session: str = "", client: str | None = None) -> Tracker:
-        """Go on from an export. A state of another version or an unreadable item is left behind."""
+        """A new tracker that goes on from an export."""
         tracker = cls(session, client)
+        tracker.adopt(state)
+        return tracker
+
+    def adopt(self, state: Json) -> None:
+        """Take over what an export knows about proposals that are not tracked here yet.
+
+        A state of another version, or an item that cannot be read, is left behind.
+        """
         if state.get("version") != STATE_VERSION:
-            return tracker
+            return
         for data in state.get("proposals", ()):
             try:
                 item = wire.from_json(Tracked, data)
             except (TypeError, ValueError, KeyError):
                 continue  # one bad row must not cost the others their history
-            tracker._tracked[item.offer.proposal] = item
-        return tracker
+            self._tracked.setdefault(item.offer.proposal, item)
 
     # --- transitions ---------------------------------------------------------------------
 

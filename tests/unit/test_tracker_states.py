@@ -251,3 +251,12 @@ def test_a_no_is_respected_until_the_code_changes_or_the_gain_doubles(
     no: Dismissal, offered: Offer, later_s: float, silent: bool
 ) -> None:
     assert silenced(offered, [no], T0 + later_s) is silent
+
+
+def test_adopting_an_older_state_keeps_what_this_session_has_seen() -> None:
+    older, tracker = Tracker("s1"), Tracker("s2")
+    run(offer(), choose(NEXT), tracker=older)
+    run(*TAKEN, tracker=tracker)
+    tracker.adopt(older.export())
+    assert tracker.phase("p1") is Phase.ACCEPTED and tracker.phase("p2") is Phase.CHOSEN
+    assert words(tracker.offered(OFFER, T0 + 9)) == "", "counted once per session, also after adopting"

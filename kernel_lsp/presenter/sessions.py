@@ -1,0 +1,102 @@
+"""The journal for a terminal and for scripts: sessions and events in, strings and rows out. Pure.
+
+Times are shown as the journal has them: UTC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from kernel_lsp import wire
+from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, SessionSummary
+
+COLUMNS = (
+    "session",
+    "started (UTC)",
+    "editor",
+    "folder",
+    "offered",
+    "accepted",
+    "kept",
+    "reverted",
+    "dismissed",
+)
+COUNTED = (
+    EventKind.OFFERED,
+    EventKind.ACCEPTED,
+    EventKind.KEPT,
+    EventKind.REVERTED,
+    EventKind.DISMISSED,
+)
+EVENT_COLUMNS = ("time (UTC)", "event", "proposal", "target", "note")
+
+
+def session_row(session: SessionSummary) -> tuple[str, ...]:
+    """One line of the list, in the order of COLUMNS."""
+    counts = (str(session.counts.get(kind.value, 0)) for kind in COUNTED)
+    return (session.id, _moment(session.started), session.client or "?", session.folder or "-", *counts)
+
+
+def event_row(event: Event) -> tuple[str, ...]:
+    """One line of a session, in the order of EVENT_COLUMNS."""
+    target = f"{event.path}::{event.qualname}" if event.path and event.qualname else event.path or "-"
+    return (_moment(event.time), event.kind.value, event.proposal[:12], target, _note(event))
+
+
+def sessions_text(sessions: Sequence[SessionSummary]) -> str:
+    if not sessions:
+        return "the journal is empty\n"
+    return _table([COLUMNS, *(session_row(session) for session in sessions)])
+
+
+def sessions_json(sessions: Sequence[SessionSummary]) -> str:
+    return _json(sessions=wire.to_json(list(sessions)))
+
+
+def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
+    """One session: who and when, then its events."""
+    end = f"until {_moment(session.ended)}" if session.ended else "not ended"
+    head = f"{session.id}: {session.client or '?'} in {session.folder or '-'}, kernel-lsp {session.version}\n"
+    when = f"from {_moment(session.started)} {end} (UTC)\n\n"
+    return head + when + (_table([EVENT_COLUMNS, *map(event_row, events)]) if events else "no events\n")
+
+
+def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
+    return _json(session=wire.to_json(session), events=wire.to_json(list(events)))
+
+
+def forgotten_text(*, sessions: int, events: int, proposals: int) -> str:
+    return f"removed: {events} events, {proposals} proposals, {sessions} sessions\n"
+
+
+def forgotten_json(*, sessions: int, events: int, proposals: int) -> str:
+    return _json(forgotten={"sessions": sessions, "events": events, "proposals": proposals})
+
+
+def _note(event: Event) -> str:
+    """What makes this event worth a second look."""
+    data = event.data
+    if event.kind is EventKind.DISMISSED:
+        return f"{data.get('reason', '?')} (scope {data.get('scope', '?')})"
+    if event.kind is EventKind.REFUSED and data.get("client_said"):
+        return f"the editor said applied={data['client_said'].get('applied')}, the code was not seen"
+    if event.kind is EventKind.MODIFIED and data.get("by"):
+        return f"by proposal {data['by'][:12]}"
+    if event.kind is EventKind.REVERTED and data.get("was_kept"):
+        return "after it had been saved"
+    return str(data.get("because") or data.get("verdict") or "")
+
+
+def _moment(iso: str) -> str:
+    return iso[:19].replace("T", " ")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(lines) + "\n"
+
+
+def _json(**content: object) -> str:
+    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2) + "\n"
