@@ -87,3 +87,8 @@ def _bytes(value: Any) -> int:
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     return sum(_bytes(item) for item in value) if isinstance(value, (list, tuple)) else 0
+
+
+def moved_bytes_of(graph: Graph, node: fx.Node) -> int:
+    """Bytes of one value."""
+    return _bytes(graph.val(node))

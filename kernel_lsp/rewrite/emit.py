@@ -9,8 +9,10 @@ A function becomes ``_<name>_eager`` beside a new ``<name>``.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tokenize
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +54,13 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
     replaced = [node for node in _pristine(graph).nodes if node.name not in writer.untouched]
     checks = guard.conditions(graph, generic_batch, replaced)
     new = place.assemble(_guard_lines(checks, place, graph), body)
-    kernels = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
+    kernels = graph.generated
     return Emission(
         span=place.span,
         target=new,
-        imports=_imports(place, "\n".join([*checks, *body]), list(kernels.values())),
-        definitions="\n\n\n".join(dict.fromkeys(k.definitions.strip("\n") for k in kernels.values())),
-        body="\n".join(body),
+        imports=_imports(place, "\n".join([*checks, *body]), kernels),
+        definitions="\n\n\n".join(dict.fromkeys(k.definitions.strip("\n") for k in kernels)),
+        body="\n".join([*body, *(repr(kernel.numbers) for kernel in kernels)]),
     )
 
 
@@ -239,6 +241,7 @@ class _Writer:
         self.read_by: dict[fx.Node, set[fx.Node]] = {}
         """Inlined node -> the named values its source mentions."""
         self.left = {node: len(node.users) for node in graph.fx.nodes}
+        self.return_notes: list[str] = []
         self.untouched: set[str] = set()
         """Captured nodes that are printed exactly as the person's code would run them."""
         self.calls = self._module_calls()
@@ -251,7 +254,8 @@ class _Writer:
         lines: list[str] = []
         for node in self.nodes:
             lines += self._statement(node)
-        return [*lines, self._return()]
+        result = self._return()
+        return [*lines, *self.return_notes, result]
 
     def _statement(self, node: fx.Node) -> list[str]:
         call = self.calls.get(node.name)
@@ -265,7 +269,9 @@ class _Writer:
             if _same(node, self.graph) and (module_path(node) is None or not _is_modal(node)):
                 self.untouched.add(node.name)
         notes = [f"# {line}" for note in self.graph.notes.get(node.name, ()) for line in _wrap(note)]
-        if not notes and self._may_inline(node, text):
+        returned = list(node.users) == [self.graph.output]
+        if (returned or not notes) and self._may_inline(node, text):
+            self.return_notes += notes
             self.pending[node] = text, level
             self.read_by[node] = {n for a in node.all_input_nodes for n in self.read_by.get(a, {a})}
             return []
@@ -306,7 +312,8 @@ class _Writer:
             return False
         if isinstance(self.graph.val(node), (tuple, list)):
             return True
-        if len(text) > INLINE_LENGTH or node.meta.get("name"):
+        limit = LINE_LENGTH - 16 if users[0].op == "output" else INLINE_LENGTH
+        if len(text) > limit or node.meta.get("name"):
             return False
         own = self.statements_of.key(node)
         if own is None:  # made by a rewrite
@@ -384,30 +391,38 @@ def _is_getitem(node: fx.Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
+def helper_source(
+    graph: Graph, nodes: Sequence[fx.Node], name: str, *, decorators: Sequence[str] = ()
+) -> str:
+    """A function of ``device`` that computes the last of ``nodes``, which read nothing but each other."""
+    printer, names = Printer("F", "device"), dict[fx.Node, str]()
+    lines = [*decorators, f"def {name}(device):"]
+    for node in nodes:
+        text, _ = printer.call(node, lambda item, level: names[item])
+        stem = graph.variable(node)
+        taken = set(names.values())
+        names[node] = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, 999))) if n not in taken)
+        lines.append(f"    return {text}" if node is nodes[-1] else f"    {names[node]} = {text}")
+    return "\n".join(lines)
+
+
 def _structure(leaves: list[str], spec: Any) -> str:
     """The return value as source; containers are rebuilt from their pytree."""
-    value = pytree.tree_unflatten([_Leaf(text) for text in leaves], spec)
-    if not _is_plain_container(value):
-        raise RewriteError(
-            f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict"
-        )
-    return repr(value)
+    value = pytree.tree_unflatten(leaves, spec)
+    text = _container(value)
+    return text[1:-1] if isinstance(value, tuple) and len(value) > 1 else text
 
 
-def _is_plain_container(value: Any) -> bool:
-    if type(value) is dict:
-        return all(isinstance(k, str) and _is_plain_container(v) for k, v in value.items())
-    if type(value) in (list, tuple):
-        return all(_is_plain_container(item) for item in value)
-    return isinstance(value, _Leaf)
-
-
-class _Leaf:
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
+def _container(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        return "{" + ", ".join(f"{json.dumps(key)}: {_container(item)}" for key, item in value.items()) + "}"
+    if type(value) is list:
+        return f"[{', '.join(map(_container, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_container, value))}{',' if len(value) == 1 else ''})"
+    raise RewriteError(f"forward returns a {type(value).__name__}", "return a tensor, tuple, list or dict")
 
 
 def _wrap(note: str) -> list[str]:

@@ -13,6 +13,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -24,12 +25,11 @@ from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, bounda
 from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.client import Capture, Proposed
-from kernel_lsp.rewrite.edit import apply_edit
+from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.emit import Emission, emit
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
 
-LEAST_BENEFIT = 0.01  # below one percent no measurement could tell
 Rewrites: TypeAlias = dict[str, ModuleType]
 
 
@@ -37,10 +37,11 @@ class Session:
     """One open program: its graph, its skills, and copies of the graph at other batch sizes."""
 
     def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
-        self.program, self.workload, self.device = program, workload, device
+        text = LINE_END.sub("\n", program.source)
+        self.program, self.workload, self.device = replace(program, source=text), workload, device
         self.notes: list[str] = []
         self.rewrites = self._load(skills)
-        self.graph = capture(program, workload, device)
+        self.graph = capture(self.program, workload, device)
         self._other_batches: list[Graph] | None = None
 
     def capture(self) -> Capture:
@@ -75,7 +76,7 @@ class Session:
             proofs=tuple(proofs),
             summary="; ".join(dict.fromkeys(summaries)),
             caveats=tuple(graph.caveats),
-            uses_triton=any("generated" in node.meta for node in graph.nodes),
+            uses_triton=any(kernel.is_triton for kernel in graph.generated),
         )
         return Proposed(candidate=candidate, sites_left=self.sites(graph))
 
@@ -131,7 +132,7 @@ class Session:
         try:
             for match in module.match(graph):
                 proofs = tuple(module.preconditions(graph, match))
-                worth = match.benefit is None or match.benefit >= LEAST_BENEFIT
+                worth = match.benefit is None or match.benefit > 0.0
                 if worth and all(proof.holds for proof in proofs):
                     yield _site(name, match, proofs, _parameters(module, graph, match))
         except Exception as error:  # a broken skill must not hide the others; the note names it

@@ -2,7 +2,8 @@
 
 A fact holds for every input and every parameter value, NaN and infinity included: ``lo`` and ``hi``
 bound the elements that are not NaN, and ``may_be_nan`` says whether NaN can occur.
-Covered: constants, ranges through pointwise and shape ops, softmax, comparisons, integer ness.
+Covered: constants, ranges through pointwise and shape ops, softmax, comparisons, whole numbers.
+The rules, one per operation, are in transfer.py.
 Not covered: relations between two tensors, ranges through matrix products, parameter values
 (they can change between two calls, so nothing is ever concluded from them).
 """
@@ -11,13 +12,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import fx
-
-if TYPE_CHECKING:
-    from kernel_lsp.rewrite.graph import Graph
 
 INF = math.inf
 
@@ -86,8 +83,3 @@ def unknown(value: Any) -> Fact:
     if not value.dtype.is_floating_point and not value.dtype.is_complex:
         return replace(base, may_be_nan=False, may_be_inf=False, integer=True)
     return base
-
-
-def of(graph: Graph, node: fx.Node) -> Fact:
-    """The fact of one node; facts of its arguments must be known (Graph.fact sees to it)."""
-    return unknown(node.meta.get("val"))

@@ -26,8 +26,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite import facts
+from kernel_lsp.rewrite import transfer
+from kernel_lsp.rewrite.facts import Fact
 from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.naming import Statements
 
 aten = torch.ops.aten
 
@@ -106,13 +108,18 @@ class Graph:
         self.requirements: dict[str, str] = {}
         self.caveats: list[str] = []
         self.notes: dict[str, list[str]] = {}
-        self._facts: dict[fx.Node, facts.Fact] = {}
+        self._facts: dict[fx.Node, Fact] = {}
 
     # --- reading -------------------------------------------------------------------------
 
     @property
     def nodes(self) -> list[fx.Node]:
         return [node for node in self.fx.nodes if node.op == "call_function"]
+
+    @property
+    def generated(self) -> list[Generated]:
+        """The generated source that the graph calls, each once."""
+        return list(dict.fromkeys(n.meta["generated"] for n in self.nodes if "generated" in n.meta))
 
     @property
     def output(self) -> fx.Node:
@@ -130,11 +137,11 @@ class Graph:
         """Fake tensor (or tuple of them) that the node yields."""
         return node.meta["val"]
 
-    def fact(self, node: fx.Node) -> facts.Fact:
+    def fact(self, node: fx.Node) -> Fact:
         if node not in self._facts:
             for earlier in self.fx.nodes:
                 if earlier not in self._facts and earlier.op != "output":
-                    self._facts[earlier] = facts.of(self, earlier)
+                    self._facts[earlier] = transfer.of(self, earlier)
                 if earlier is node:
                     break
         return self._facts[node]
@@ -151,6 +158,12 @@ class Graph:
     def label(self, *nodes: fx.Node) -> str:
         """A name for a place: the names of its nodes, which survive copies of the graph."""
         return "+".join(node.name for node in nodes)
+
+    def variable(self, node: fx.Node) -> str:
+        """What the person called the node's value, or a word for its operation."""
+        name = "forward" if self.origin.module is not None else self.origin.entry.split(".")[-1]
+        pristine = self.origin.pristine
+        return Statements(self.origin.program, name).wish(node, pristine.nodes if pristine else self.nodes)
 
     # --- writing -------------------------------------------------------------------------
 
@@ -199,6 +212,8 @@ class Graph:
                 f"{new.name} is {now.dtype} of {tuple(now.shape)} where {old.name} was"
                 f" {was.dtype} of {tuple(was.shape)}"
             )
+        if "stack_trace" not in new.meta and new.op == "call_function":
+            new.meta.setdefault("replaces", old.meta.get("replaces", old.name))
         old.replace_all_uses_with(new)
         self.drop_unused()
 

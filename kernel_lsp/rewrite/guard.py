@@ -21,6 +21,7 @@ aten = torch.ops.aten
 
 MODAL = (aten.batch_norm, aten.instance_norm, aten.dropout, aten.feature_dropout, aten.alpha_dropout,
          aten.rrelu, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)  # fmt: skip
+TRAINING_ONLY = ("momentum", "p", "dropout")
 HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout")
 
 
@@ -30,7 +31,7 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
     found = [*_inputs(graph, generic_batch), *_attributes(graph)]
     found += [*_modes(replaced), *_hyperparameters(graph, replaced), *_weights(graph, replaced)]
     found += list(graph.requirements)
-    if any("generated" in node.meta for node in graph.nodes):
+    if any(kernel.is_triton for kernel in graph.generated):
         found += _kernels(graph)
     return list(dict.fromkeys(found))
 
@@ -105,12 +106,14 @@ def _modes(replaced: list[fx.Node]) -> list[str]:
 def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
     """Floats of torch.nn layers that a rewrite has baked in (people do anneal dropout and momentum)."""
     found = []
-    for path in dict.fromkeys(module_path(node) for node in replaced):
+    for node in {module_path(node): node for node in replaced}.values():
+        path = module_path(node)
         layer = graph.origin.module.get_submodule(path) if path and graph.origin.module is not None else None
         found += [
             f"{self_path(path or '')}.{name} == {value!r}"
             for name in HYPERPARAMETERS
-            if isinstance(value := getattr(layer, name, None), float)
+            if (layer.training or name not in TRAINING_ONLY)
+            and isinstance(value := getattr(layer, name, None), float)
         ]
     return found
 
@@ -140,8 +143,7 @@ def _kernels(graph: Graph) -> list[str]:
     if graph.device == "cuda":
         found.append('not torch.is_autocast_enabled("cuda")')
     found += [f"{item.source}.is_contiguous()" for item in tensors if item.value.is_contiguous()]
-    kernels = [node.meta["generated"] for node in graph.nodes if "generated" in node.meta]
-    if not all(kernel.supports_autograd for kernel in kernels):
+    if not all(kernel.supports_autograd for kernel in graph.generated):
         parts = [f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point]
         if graph.state:
             parts.append("any(p.requires_grad for p in self.parameters())")

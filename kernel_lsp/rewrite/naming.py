@@ -12,7 +12,7 @@ from torch import fx
 FRAME = re.compile(r'File "<kernel-lsp [0-9a-f]+>", line (\d+), in (\w+)')
 
 WORDS = {
-    "linear": "hidden", "matmul": "product", "mm": "product", "bmm": "product", "sum": "total",
+    "linear": "hidden", "contiguous": "packed", "matmul": "product", "mm": "product", "bmm": "product", "sum": "total",
     "mean": "mean", "amax": "peak", "amin": "least", "softmax": "weights", "numpy_T": "transposed",
     "t": "transposed", "addmm": "product", "add": "shifted", "mul": "scaled", "sub": "difference",
     "div": "ratio", "to": "converted", "max": "peak", "min": "least", "abs": "magnitude", "pow":
@@ -46,6 +46,9 @@ class Statements:
 
     def wish(self, node: fx.Node, nodes: Iterable[fx.Node]) -> str:
         """The name the node should have, before collisions are settled."""
+        heir = next((n for n in nodes if n.name == node.meta.get("replaces")), None)
+        if heir is not None and (key := self.key(heir)) is not None and key[2] and self.is_last(heir, nodes):
+            return key[2]
         if (given := node.meta.get("name")) is not None:
             return str(given)
         key = self.key(node)

@@ -12,13 +12,16 @@ from torch import fx
 
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.emit import helper_source
 from kernel_lsp.rewrite.facts import Fact
 from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
+from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
-    "EXACT_DTYPES", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument", "aten", "cost", "dims_of",
-    "has_effect", "is_number", "is_op", "is_random", "proof", "scale_of", "tensor",
+    "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument", "aten",
+    "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source", "is_number", "is_op", "is_random",
+    "nonfinite", "proof", "scale_of", "tensor",
 ]  # fmt: skip
 
 aten = torch.ops.aten
@@ -59,3 +62,19 @@ def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
     if tensor(right) and is_number(left) and is_op(node, aten.mul):
         return right, "mul", left  # type: ignore[return-value]
     return None
+
+
+def nonfinite(parameters: dict[str, Any]) -> bool:
+    """True when the caller chose to let infinite and NaN values behave differently (default: keep them)."""
+    return parameters.get("nonfinite", "keep") == "ignore"
+
+
+NONFINITE = {"nonfinite": ["keep", "ignore"]}
+"""Search space of a rewrite whose only difference is what happens to infinity and NaN."""
+
+
+def filled(graph: Graph, like: fx.Node, number: float) -> fx.Node:
+    """A tensor of the node's shape and dtype full of ``number``, inserted before it."""
+    value = graph.val(like)
+    kwargs = {"dtype": value.dtype, "device": value.device}
+    return graph.call(aten.full.default, (list(value.shape), number), kwargs, before=like)

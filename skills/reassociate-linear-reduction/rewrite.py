@@ -1,4 +1,4 @@
-"""sum(x @ W.T + b, features) = x @ sum(W, rows) + sum(b): a matrix product becomes a matrix-vector product."""
+"""sum(x @ W.T + b, features) = x @ sum(W, rows) + sum(b): a matrix-vector product."""
 
 from __future__ import annotations
 

@@ -1,0 +1,445 @@
+"""One rule per operation: facts of the arguments in, fact of the result out.
+
+Bounds are computed in double precision and moved outward when the tensor's own dtype would round them,
+so that they hold for the rounded arithmetic too. A missing rule means an unknown range, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.facts import INF, Fact, unknown
+
+if TYPE_CHECKING:
+    from kernel_lsp.rewrite.graph import Graph
+
+Rule = Callable[[Fact, list[Any], Callable[[str], Any]], Fact]
+"""(result with shape and dtype only, facts or literals of the arguments, argument by name) -> result."""
+
+RULES: dict[str, Rule] = {}
+
+
+def of(graph: Graph, node: fx.Node) -> Fact:
+    """The fact of one node; facts of its arguments are known already (Graph.fact sees to it)."""
+    from kernel_lsp.rewrite.graph import argument
+
+    base = unknown(node.meta.get("val"))
+    if node in graph.constants:
+        return _literal(base, graph.constants[node])
+    if node.op != "call_function" or base.dtype is None or base.dtype.is_complex:
+        return base
+    name = _opname(node)
+    if name == "getitem":
+        return _part(graph, base, node)
+    rule = RULES.get(name)
+    if rule is None or base.numel == 0:
+        return base
+    made = rule(base, [_operand(graph, a) for a in node.args], lambda key: argument(node, key))
+    return replace(made, shape=base.shape, dtype=base.dtype, stride=base.stride)
+
+
+def _opname(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.split("::")[1] if schema is not None else getattr(node.target, "__name__", "")
+
+
+def _operand(graph: Graph, value: Any) -> Any:
+    if isinstance(value, fx.Node):
+        return graph.fact(value)
+    return [_operand(graph, item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _literal(base: Fact, tensor: torch.Tensor) -> Fact:
+    if tensor.numel() == 0 or tensor.is_complex():
+        return base
+    values = tensor.double()
+    real = values[~values.isnan()]
+    lo, hi = (real.min().item(), real.max().item()) if real.numel() else (-INF, INF)
+    whole = bool((values == values.round()).all())
+    nan, inf = bool(values.isnan().any()), bool(values.isinf().any())
+    return replace(base, lo=lo, hi=hi, may_be_nan=nan, may_be_inf=inf, integer=whole)
+
+
+def _part(graph: Graph, base: Fact, node: fx.Node) -> Fact:
+    """One of several results; those that select from their input keep its range."""
+    source = node.args[0]
+    if not isinstance(source, fx.Node) or not base.dtype or not base.dtype.is_floating_point:
+        return base
+    selecting = (
+        "max",
+        "min",
+        "topk",
+        "sort",
+        "split",
+        "split_with_sizes",
+        "chunk",
+        "unbind",
+        "median",
+        "kthvalue",
+    )
+    if _opname(source) not in selecting or not isinstance(source.args[0], fx.Node):
+        return base
+    return _like(base, graph.fact(source.args[0]))
+
+
+# --- arithmetic of bounds ----------------------------------------------------------------
+
+
+def _like(base: Fact, fact: Fact) -> Fact:
+    return replace(
+        base,
+        lo=fact.lo,
+        hi=fact.hi,
+        may_be_nan=fact.may_be_nan,
+        may_be_inf=fact.may_be_inf,
+        integer=fact.integer or base.integer,
+    )
+
+
+def rounded(dtype: torch.dtype | None, value: float) -> float:
+    """The number as the dtype stores it."""
+    if dtype is None or not dtype.is_floating_point or not math.isfinite(value):
+        return value
+    return float(torch.tensor(value, dtype=dtype).item())
+
+
+def _range(base: Fact, lo: float, hi: float, *, nan: bool, inf: bool) -> Fact:
+    """Bounds moved outward where rounding could cross them; overflow makes infinity possible."""
+    if math.isnan(lo) or math.isnan(hi):
+        lo, hi = -INF, INF
+    if base.dtype is not None and base.dtype.is_floating_point:
+        info = torch.finfo(base.dtype)
+        lo = lo if rounded(base.dtype, lo) == lo else lo - abs(lo) * 2 * info.eps
+        hi = hi if rounded(base.dtype, hi) == hi else hi + abs(hi) * 2 * info.eps
+        inf = inf or lo < info.min or hi > info.max
+        return replace(base, lo=lo, hi=hi, may_be_nan=nan, may_be_inf=inf)
+    return replace(base, lo=base.lo, hi=base.hi)  # whole numbers wrap around: no bound is safe
+
+
+def _pair(value: Any, dtype: torch.dtype | None) -> Fact:
+    """A literal or a tensor as a fact."""
+    if isinstance(value, Fact):
+        return value
+    number = rounded(dtype, float(value))
+    inf, nan = math.isinf(number), math.isnan(number)
+    whole = not (inf or nan) and number == math.floor(number)
+    return Fact(lo=number, hi=number, may_be_nan=nan, may_be_inf=inf, integer=whole)
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return add
+
+
+# --- rules: moving values ----------------------------------------------------------------
+
+
+@_rule(
+    "view", "reshape", "_unsafe_view", "transpose", "permute", "unsqueeze", "squeeze", "expand",
+    "contiguous", "clone", "detach", "flatten", "unflatten", "t", "numpy_T", "mT", "slice",
+    "select", "narrow", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "amax",
+    "amin", "flip", "repeat", "expand_as", "view_as", "gather", "index_select", "alias", "movedim",
+    "roll", "repeat_interleave", "diagonal", "max", "min",
+)  # fmt: skip
+def _same(base: Fact, args: list[Any], arg: Any) -> Fact:
+    if len(args) > 1 and isinstance(args[1], Fact):  # max(a, b)
+        return _hull(base, [args[0], args[1]])
+    return _like(base, args[0])
+
+
+@_rule("to", "_to_copy", "float", "double")
+def _cast(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    if base.dtype == fact.dtype or (
+        base.floating and fact.integer and max(abs(fact.lo), abs(fact.hi)) <= 256
+    ):
+        return _like(base, fact)
+    if base.floating and fact.floating and torch.finfo(base.dtype).eps <= torch.finfo(fact.dtype).eps:
+        return _like(base, fact)
+    return base
+
+
+@_rule("dropout", "feature_dropout", "alpha_dropout")
+def _dropout(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return base if arg("train") else _like(base, args[0])
+
+
+def _hull(base: Fact, parts: list[Any]) -> Fact:
+    facts = [_pair(part, base.dtype) for part in parts]
+    return replace(
+        base,
+        lo=min(f.lo for f in facts),
+        hi=max(f.hi for f in facts),
+        may_be_nan=any(f.may_be_nan for f in facts),
+        may_be_inf=any(f.may_be_inf for f in facts),
+        integer=all(f.integer for f in facts),
+    )
+
+
+@_rule("cat", "stack", "concat")
+def _joined(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return (
+        _hull(base, args[0]) if all(isinstance(a, Fact) and a.dtype == base.dtype for a in args[0]) else base
+    )
+
+
+@_rule("where")
+def _where(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return _hull(base, args[1:]) if len(args) == 3 else base
+
+
+@_rule("masked_fill")
+def _masked(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return _hull(base, [args[0], args[2]])
+
+
+@_rule("tril", "triu")
+def _triangle(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return _hull(base, [args[0], 0.0])
+
+
+@_rule("pad", "constant_pad_nd")
+def _padded(base: Fact, args: list[Any], arg: Any) -> Fact:
+    if arg("mode") not in (None, "constant"):
+        return _like(base, args[0])
+    return _hull(base, [args[0], arg("value") or 0.0])
+
+
+# --- rules: constants --------------------------------------------------------------------
+
+
+@_rule("zeros", "zeros_like", "new_zeros")
+def _zeros(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return replace(base, lo=0.0, hi=0.0, may_be_nan=False, may_be_inf=False, integer=True)
+
+
+@_rule("ones", "ones_like", "new_ones")
+def _ones(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return replace(base, lo=1.0, hi=1.0, may_be_nan=False, may_be_inf=False, integer=True)
+
+
+@_rule("full", "full_like", "new_full", "scalar_tensor")
+def _full(base: Fact, args: list[Any], arg: Any) -> Fact:
+    value = arg("fill_value") if arg("fill_value") is not None else arg("s")
+    return _hull(base, [value]) if isinstance(value, (bool, int, float)) else base
+
+
+@_rule("eye", "rand", "rand_like", "one_hot")
+def _unit(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return replace(base, lo=0.0, hi=1.0, may_be_nan=False, may_be_inf=False)
+
+
+# --- rules: pointwise --------------------------------------------------------------------
+
+
+def _monotone(base: Fact, fact: Fact, function: Callable[[float], float]) -> Fact:
+    lo, hi = function(fact.lo), function(fact.hi)
+    return _range(base, lo, hi, nan=fact.may_be_nan, inf=fact.may_be_inf)
+
+
+@_rule("relu")
+def _relu(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    made = replace(
+        fact, lo=max(fact.lo, 0.0), hi=max(fact.hi, 0.0), may_be_inf=fact.may_be_inf and fact.hi == INF
+    )
+    return _like(base, made)
+
+
+@_rule("clamp", "clip", "hardtanh", "relu6", "clamp_min", "clamp_max")
+def _clamp(base: Fact, args: list[Any], arg: Any) -> Fact:
+    bounds = clamp_bounds(base.dtype, arg)
+    if bounds is None:
+        return base
+    fact, (low, high) = args[0], bounds
+    lo, hi = min(max(fact.lo, low), high), min(max(fact.hi, low), high)
+    open_end = not (math.isfinite(lo) and math.isfinite(hi))
+    whole = all(math.isinf(bound) or bound == math.floor(bound) for bound in (low, high))
+    return replace(
+        _like(base, fact),
+        lo=lo,
+        hi=hi,
+        may_be_inf=fact.may_be_inf and open_end,
+        integer=fact.integer and whole,
+    )
+
+
+def clamp_bounds(dtype: torch.dtype | None, arg: Any) -> tuple[float, float] | None:
+    """(low, high) of a clamp, hardtanh or relu6 with literal bounds, rounded as the kernel rounds them."""
+    low = arg("min") if arg("min") is not None else arg("min_val")
+    high = arg("max") if arg("max") is not None else arg("max_val")
+    if low is None and high is None:
+        low, high = 0.0, 6.0  # relu6 carries no bounds
+    low, high = -INF if low is None else low, INF if high is None else high
+    if not all(isinstance(bound, (int, float)) for bound in (low, high)):
+        return None
+    return rounded(dtype, float(low)), rounded(dtype, float(high))
+
+
+def _bounded(lo: float, hi: float, *, sign: bool = False, inf_makes_nan: bool = False) -> Rule:
+    """A function whose values lie in [lo, hi]; ``sign``: f(x) has the sign of x."""
+
+    def rule(base: Fact, args: list[Any], arg: Any) -> Fact:
+        fact = args[0]
+        low = max(lo, 0.0) if sign and fact.lo >= 0 else lo
+        high = min(hi, 0.0) if sign and fact.hi <= 0 else hi
+        nan = fact.may_be_nan or (inf_makes_nan and fact.may_be_inf)
+        inf = not (math.isfinite(low) and math.isfinite(high)) and base.may_be_inf
+        return replace(base, lo=low, hi=high, may_be_nan=nan, may_be_inf=inf)
+
+    return rule
+
+
+RULES |= {
+    "sigmoid": _bounded(0.0, 1.0),
+    "hardsigmoid": _bounded(0.0, 1.0),
+    "tanh": _bounded(-1.0, 1.0, sign=True),
+    "erf": _bounded(-1.0, 1.0, sign=True),
+    "sin": _bounded(-1.0, 1.0, inf_makes_nan=True),
+    "cos": _bounded(-1.0, 1.0, inf_makes_nan=True),
+    "softmax": _bounded(0.0, 1.0, inf_makes_nan=True),
+    "log_softmax": _bounded(-INF, 0.0, inf_makes_nan=True),
+    "log_sigmoid": _bounded(-INF, 0.0),
+    "exp": _bounded(0.0, INF),
+    "softplus": _bounded(0.0, INF),
+    # Lower bounds of the smooth rectifiers, rounded away from zero.
+    "gelu": _bounded(-0.18, INF, sign=True, inf_makes_nan=True),
+    "silu": _bounded(-0.28, INF, sign=True, inf_makes_nan=True),
+    "mish": _bounded(-0.31, INF, sign=True, inf_makes_nan=True),
+    "hardswish": _bounded(-0.376, INF, sign=True, inf_makes_nan=True),
+}
+
+
+@_rule("leaky_relu")
+def _leaky(base: Fact, args: list[Any], arg: Any) -> Fact:
+    slope = float(arg("negative_slope"))
+    if slope < 0:
+        return base
+    made = _monotone(base, args[0], lambda x: x if x >= 0 else x * slope)
+    return replace(made, may_be_nan=made.may_be_nan or (slope == 0 and args[0].may_be_inf))
+
+
+@_rule("abs")
+def _abs(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    if not base.floating:
+        return base  # abs of the least integer is negative
+    low = 0.0 if fact.lo <= 0 <= fact.hi else min(abs(fact.lo), abs(fact.hi))
+    return replace(_like(base, fact), lo=low, hi=max(abs(fact.lo), abs(fact.hi)))
+
+
+@_rule("square")
+def _square(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return replace(base, lo=0.0, may_be_nan=args[0].may_be_nan) if base.floating else base
+
+
+@_rule("pow")
+def _pow(base: Fact, args: list[Any], arg: Any) -> Fact:
+    power = args[1]
+    even = isinstance(power, (int, float)) and power > 0 and power % 2 == 0
+    return _square(base, args, arg) if even else base
+
+
+@_rule("sqrt")
+def _sqrt(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    return replace(base, lo=0.0, may_be_nan=fact.may_be_nan or fact.lo < 0, may_be_inf=fact.may_be_inf)
+
+
+@_rule("neg")
+def _neg(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    return replace(_like(base, fact), lo=-fact.hi, hi=-fact.lo) if base.floating else base
+
+
+@_rule("floor", "ceil", "round", "trunc")
+def _whole(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    lo = math.floor(fact.lo) if math.isfinite(fact.lo) else fact.lo
+    hi = math.ceil(fact.hi) if math.isfinite(fact.hi) else fact.hi
+    return replace(_like(base, fact), lo=float(lo), hi=float(hi), integer=True)
+
+
+@_rule("minimum", "maximum")
+def _extreme(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return _hull(base, args[:2])
+
+
+@_rule("add")
+def _add(base: Fact, args: list[Any], arg: Any) -> Fact:
+    if arg("alpha") not in (None, 1) or not base.floating:
+        return base
+    a, b = (_pair(value, base.dtype) for value in args[:2])
+    return _sum_of(base, a, b)
+
+
+@_rule("sub")
+def _sub(base: Fact, args: list[Any], arg: Any) -> Fact:
+    if arg("alpha") not in (None, 1) or not base.floating:
+        return base
+    a, b = (_pair(value, base.dtype) for value in args[:2])
+    return _sum_of(base, a, replace(b, lo=-b.hi, hi=-b.lo))
+
+
+def _sum_of(base: Fact, a: Fact, b: Fact) -> Fact:
+    nan = a.may_be_nan or b.may_be_nan or (a.may_be_inf and b.may_be_inf)
+    return _range(base, a.lo + b.lo, a.hi + b.hi, nan=nan, inf=a.may_be_inf or b.may_be_inf)
+
+
+@_rule("div")
+def _div(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """Only by a number; a power of two and its inverse are exact, others are moved outward."""
+    number = args[1]
+    if not base.floating or arg("rounding_mode") is not None or isinstance(number, Fact) or number == 0:
+        return base
+    return _product(base, args[0], _pair(1.0 / number, torch.float64)) if math.isfinite(number) else base
+
+
+@_rule("mul")
+def _mul(base: Fact, args: list[Any], arg: Any) -> Fact:
+    if not base.floating:
+        return base
+    a, b = (_pair(value, base.dtype) for value in args[:2])
+    return _product(base, a, b)
+
+
+def _product(base: Fact, a: Fact, b: Fact) -> Fact:
+    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi) if not math.isnan(x * y)]
+    whole = all(math.isfinite(v) for v in (a.lo, a.hi, b.lo, b.hi))
+    signs = corners if whole or len(corners) == 4 else [*corners, 0.0]  # 0 * inf corners count as 0
+    made = a.may_be_nan or b.may_be_nan or a.may_be_inf or b.may_be_inf
+    if b.lo == b.hi and b.finite and b.lo != 0:
+        made = a.may_be_nan
+    return _range(base, min(signs), max(signs), nan=made, inf=a.may_be_inf or b.may_be_inf)
+
+
+# --- rules: reductions -------------------------------------------------------------------
+
+
+@_rule("sum", "cumsum")
+def _sum(base: Fact, args: list[Any], arg: Any) -> Fact:
+    fact = args[0]
+    if not base.floating:
+        return base
+    nan = fact.may_be_nan or (fact.may_be_inf and fact.lo < 0 < fact.hi)
+    return replace(base, lo=0.0 if fact.lo >= 0 else -INF, hi=0.0 if fact.hi <= 0 else INF, may_be_nan=nan)
+
+
+@_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")
+def _mean(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """Signs only: the rounded mean of numbers can leave their interval by an ulp."""
+    return _sum(base, args, arg) if args[0].numel else base  # the mean of nothing is NaN
+
+
+@_rule("norm", "linalg_vector_norm", "var", "std")
+def _norm(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return replace(base, lo=0.0)

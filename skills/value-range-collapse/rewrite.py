@@ -1,0 +1,137 @@
+"""Pointwise ops that cannot change any value in the proved range, and clamps that merge or settle."""
+
+from __future__ import annotations
+
+import math
+
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    Match,
+    Node,
+    Proof,
+    argument,
+    aten,
+    clamp_bounds,
+    cost,
+    filled,
+    is_op,
+    proof,
+)
+
+CLAMPS = (aten.clamp, aten.clip, aten.hardtanh, aten.relu6, aten.clamp_min, aten.clamp_max)
+POINTWISE = (aten.relu, aten.leaky_relu, aten.abs, aten.minimum, aten.maximum, *CLAMPS)
+
+
+parameters: dict[str, list[object]] = {}
+
+
+def match(graph: Graph) -> list[Match]:
+    found = []
+    for node in graph.nodes:
+        kind = _kind(graph, node)
+        if kind is not None:
+            found.append(
+                Match(
+                    nodes=(node,),
+                    label=graph.label(node),
+                    summary=_summary(node, kind),
+                    benefit=cost.share(graph, cost.seconds(graph, node)),
+                    data={"kind": kind},
+                )
+            )
+    return found
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    node = match.nodes[0]
+    before, after = graph.fact(node.args[0]), graph.fact(node)
+    if match.data["kind"] == "constant":
+        return [
+            proof(
+                "every value is the same number", after.lo == after.hi, f"range [{after.lo:g}, {after.hi:g}]"
+            )
+        ]
+    if match.data["kind"] == "identity":
+        return [
+            proof(
+                "the op changes no value in the range",
+                True,
+                f"operand in [{before.lo:g}, {before.hi:g}], NaN passes",
+            )
+        ]
+    return [proof("the inner op has one reader", graph.only_user(node.args[0]) is node, node.args[0].name)]
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+    node, kind = match.nodes[0], match.data["kind"]
+    if kind == "identity":
+        graph.replace(node, node.args[0])
+    elif kind == "constant":
+        _settle(graph, node)
+    elif kind == "relu of leaky":
+        made = graph.call(aten.relu.default, (node.args[0].args[0],), before=node)
+        graph.note(made, "A leaky ReLU only changes negative values, which this ReLU removes anyway.")
+        graph.replace(node, made)
+    else:
+        low, high = _merged(graph, node)
+        bounds = [None if math.isinf(bound) else bound for bound in (low, high)]
+        made = graph.call(aten.clamp.default, (node.args[0].args[0], *bounds), before=node)
+        graph.note(made, "Two clamps in a row are one.")
+        graph.replace(node, made)
+
+
+def _settle(graph: Graph, node: Node) -> None:
+    made = filled(graph, node, graph.fact(node).lo)
+    graph.note(made, f"Every value here is {graph.fact(node).lo:g}: the ranges above leave nothing else.")
+    if graph.fact(node).may_be_nan:
+        graph.caveat(f"a NaN before {node.target._opname} gives {graph.fact(node).lo:g} instead of NaN")
+    graph.replace(node, made)
+
+
+def _kind(graph: Graph, node: Node) -> str | None:
+    if not is_op(node, *POINTWISE) or not graph.fact(node).floating or not isinstance(node.args[0], Node):
+        return None
+    before, after = graph.fact(node.args[0]), graph.fact(node)
+    if before.shape == after.shape and before.dtype == after.dtype and _changes_nothing(graph, node):
+        return "identity"
+    if after.lo == after.hi and not after.may_be_inf:
+        return "constant"
+    inner = node.args[0]
+    if graph.only_user(inner) is not node:
+        return None
+    if is_op(node, aten.relu) and is_op(inner, aten.leaky_relu) and argument(inner, "negative_slope") > 0:
+        return "relu of leaky"
+    return (
+        "clamp of clamp" if is_op(node, *CLAMPS) and is_op(inner, *CLAMPS) and _merged(graph, node) else None
+    )
+
+
+def _changes_nothing(graph: Graph, node: Node) -> bool:
+    """NaN passes through each of these ops, so only the range matters."""
+    before = graph.fact(node.args[0])
+    if is_op(node, aten.relu, aten.leaky_relu, aten.abs):
+        return before.lo >= 0
+    if is_op(node, aten.minimum, aten.maximum):
+        other = graph.fact(node.args[1])
+        apart = before.hi <= other.lo if is_op(node, aten.minimum) else before.lo >= other.hi
+        return apart and not other.may_be_nan
+    bounds = clamp_bounds(before.dtype, lambda name: argument(node, name))
+    return bounds is not None and bounds[0] <= before.lo and before.hi <= bounds[1]
+
+
+def _merged(graph: Graph, node: Node) -> tuple[float, float] | None:
+    """clamp(clamp(x, a, b), c, d) = clamp(x, clamp(a, c, d), clamp(b, c, d)) when a <= b and c <= d."""
+    dtype = graph.fact(node).dtype
+    inner = clamp_bounds(dtype, lambda name: argument(node.args[0], name))
+    outer = clamp_bounds(dtype, lambda name: argument(node, name))
+    if inner is None or outer is None or inner[0] > inner[1] or outer[0] > outer[1]:
+        return None
+    low, high = (min(max(bound, outer[0]), outer[1]) for bound in inner)
+    return low, high
+
+
+def _summary(node: Node, kind: str) -> str:
+    name = node.target._opname
+    if kind == "identity":
+        return f"drop a {name} that changes no value"
+    return f"write {name} as its constant" if kind == "constant" else f"merge {kind}"
