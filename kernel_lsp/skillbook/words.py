@@ -1,8 +1,8 @@
 """Text and code to words that can be compared: `aten::layer_norm`, `nn.LayerNorm` and "layer norms" agree.
 
 Identifiers are split at case changes, underscores, dots and digits; each also yields its parts joined
-(`layernorm`), because prose writes some names as one word. Plurals lose their s. Nothing else is stemmed:
-"fused" and "fusion" are different words, as are "norm" and "normal".
+(`layernorm`), because prose writes some names as one word; the 2d of `conv2d` is dropped. Plurals lose their
+s. Nothing else is stemmed: "fused" and "fusion" are different words, as are "norm" and "normal".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_]+")
-_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+[dD](?![A-Za-z])|\d+")
 
 # Words of every skill and every query: they would cost time and say nothing.
 _STOP = frozenset(
@@ -31,7 +31,7 @@ def words(text: str | Iterable[str]) -> list[str]:
 
 def _of_name(name: str) -> list[str]:
     parts = [_singular(part.lower()) for part in _PART.findall(name)]
-    letters = [part for part in parts if not part.isdigit()]
+    letters = [part for part in parts if not part[0].isdigit()]
     joined = ["".join(letters)] if len(letters) > 1 else []
     return [word for word in letters + joined if len(word) > 1 and word not in _STOP]
 

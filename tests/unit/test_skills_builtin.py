@@ -1,0 +1,72 @@
+"""The skills that kernel-lsp ships: each is well formed, and is recalled by the words of code it fits."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.skillbook import Skillbook, built_in_folder, lint, load
+
+SKILLS = built_in_folder()
+NAMES = {
+    "avgpool-into-conv",
+    "channels-last-conv",
+    "diagonal-matmul",
+    "fold-batchnorm-eval",
+    "fused-loss",
+    "fused-norm",
+    "fused-pointwise",
+    "fused-reduction",
+    "fused-row-softmax",
+    "hoist-invariant-tensors",
+    "reassociate-linear-reduction",
+    "remove-dead-work",
+    "singleton-reduction",
+    "value-range-collapse",
+}
+
+
+@pytest.fixture(scope="module")
+def book() -> Skillbook:
+    return load([SKILLS])
+
+
+@pytest.mark.parametrize("folder", sorted(p for p in SKILLS.iterdir() if p.is_dir()), ids=lambda p: p.name)
+def test_a_built_in_skill_is_well_formed(folder: Path) -> None:
+    assert lint(folder) == ()
+
+
+def test_all_expected_skills_are_there_and_rewrite_by_themselves(book: Skillbook) -> None:
+    assert {skill.name for skill in book.skills if skill.executable} >= NAMES
+    assert book.problems == ()
+
+
+# Words as the engine takes them from a graph (see rewrite.engine.words), or as a person types them.
+QUERIES = {
+    "softmax dim exp sum": "fused-row-softmax",
+    "linear log softmax eval": "fused-row-softmax",
+    "layer norm add layernorm eval": "fused-norm",
+    "group norm groupnorm": "fused-norm",
+    "rms norm mul rsqrt mean pow": "fused-norm",
+    "conv2d sigmoid mul add relu clamp": "fused-pointwise",
+    "gelu add bias elementwise chain": "fused-pointwise",
+    "mse loss mean sub pow": "fused-loss",
+    "cross entropy nll loss": "fused-loss",
+    "logsumexp amax reduction rows": "fused-reduction",
+    "linear sum dim matmul": "reassociate-linear-reduction",
+    "mean of a matmul, matrix-vector": "reassociate-linear-reduction",
+    "sum singleton dimension of size 1": "singleton-reduction",
+    "hardtanh clamp relu always positive range": "value-range-collapse",
+    "torch.diag(a) @ b": "diagonal-matmul",
+    "diag matmul": "diagonal-matmul",
+    "arange ones mask created in forward on each call": "hoist-invariant-tensors",
+    "conv2d batchnorm2d eval": "fold-batchnorm-eval",
+    "avg_pool2d conv2d AvgPool2d": "avgpool-into-conv",
+    "conv2d memory format channels_last": "channels-last-conv",
+    "dropout eval identity unused result": "remove-dead-work",
+}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_description_is_found_by_the_words_of_its_code(book: Skillbook, query: str) -> None:
+    matches = book.select(query)
+    assert QUERIES[query] in [match.skill for match in matches[:3]], [(m.skill, m.words) for m in matches[:5]]
