@@ -144,6 +144,8 @@ class HostClient:
 
     async def _running(self) -> process.Child:
         async with self._starting:
+            if self._closed:
+                raise WorkerLost("the server is ending")
             if self._child is not None and self._child.alive and self._reader and not self._reader.done():
                 return self._child
             if (wait := self._not_before - time.monotonic()) > 0:

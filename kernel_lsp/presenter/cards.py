@@ -38,12 +38,12 @@ def make_card(proposal: Proposal, before: str, after: str | None, path: str = "f
 
 
 def title(proposal: Proposal) -> str:
-    """For a code action, e.g. ``Rewrite Model: fuse … (1.83x verified on H100)``."""
+    """For a code action, e.g. ``Rewrite Model: fuse …, 1.83x (1.79–1.87) on H100``."""
     summary = proposal.candidate.summary or ", ".join(s.skill for s in proposal.candidate.steps)
     speedup = proposal.evaluation.speedup
     if proposal.verdict is not Verdict.FASTER or speedup is None:
         return f"Rewrite {proposal.qualname}: {summary}"
-    return f"Rewrite {proposal.qualname}: {summary} ({spread(speedup)} on {device(proposal.evaluation)})"
+    return f"Rewrite {proposal.qualname}: {summary}, {spread(speedup)} on {device(proposal.evaluation)}"
 
 
 def headline(proposal: Proposal) -> str:

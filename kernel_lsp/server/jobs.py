@@ -8,7 +8,6 @@ The host sees to it that a device runs one job at a time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from pathlib import Path
@@ -64,14 +63,18 @@ class Jobs:
             task.cancel()
         return len(matching)
 
+    def stop(self) -> None:
+        """The server ends."""
+        if self._idle is not None:
+            self._idle.cancel()
+        self.cancel()
+
     def consider(self, uri: str) -> None:
         """A document was analyzed: measure it when the editor comes to rest."""
         self._drop_outdated(uri)
-        if self._idle is None or self._idle.done():
-            self._idle = self._ls.spawn(self._when_idle())
-        else:
+        if self._idle is not None:
             self._idle.cancel()
-            self._idle = self._ls.spawn(self._when_idle())
+        self._idle = self._ls.spawn(self._when_idle())
 
     def _start(self, uri: str, qualname: str, *, asked: bool) -> asyncio.Task[Outcome | None]:
         key = (uri, qualname)
@@ -145,10 +148,7 @@ class Jobs:
             self._tried.add(target.fingerprint)
             self._background[uri, target.qualname] = target.fingerprint
             task = self._start(uri, target.qualname, asked=False)
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(task)
-            if (me := asyncio.current_task()) is not None and me.cancelling():
-                return  # the user types again; the job that runs may finish
+            await asyncio.wait([task])  # when the user types again this wait ends, not the job
 
     def _unknown(self, document: Document, target: Target) -> bool:
         return (

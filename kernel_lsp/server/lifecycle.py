@@ -14,7 +14,7 @@ from typing import Any
 from lsprotocol import types
 
 from kernel_lsp.server import abilities, commands, reads, sync
-from kernel_lsp.server.app import Server, log
+from kernel_lsp.server.app import RequestFailed, Server, log
 from kernel_lsp.server.jobs import Jobs
 
 PARENT_POLL_S = 2.0
@@ -31,7 +31,7 @@ def make_server() -> Server:
         reads.register(ls, ls.settings(ls.root))
 
     async def on_shutdown(*arguments: Any) -> None:
-        jobs.cancel()
+        jobs.stop()
         ls.watch.stop()
         if ls.host.pid is not None:
             with contextlib.suppress(TimeoutError):
@@ -56,6 +56,7 @@ def serve(tcp: tuple[str, int] | None = None) -> None:
     """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("pygls").setLevel(logging.ERROR)  # it logs every cancelled request
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
     log.setLevel(logging.INFO)
     if tcp is not None:
         make_server().start_tcp(*tcp)
@@ -86,6 +87,12 @@ def _end(code: int) -> None:
     logging.shutdown()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """A refused request is an answer; pygls would log its traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, RequestFailed)
 
 
 def _options(options: Any) -> tuple[dict[str, Any], bool]:

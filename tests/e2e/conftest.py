@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import pytest
 from lsprotocol import types
@@ -58,7 +58,8 @@ class Editor:
     """Methods that the server called on the client."""
     edits: list[types.ApplyWorkspaceEditParams] = field(default_factory=list)
     apply: Callable[[types.ApplyWorkspaceEditParams], bool] | None = None
-    publications: list[types.PublishDiagnosticsParams] = field(default_factory=list)
+    unanswered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the end: until then a question without an answer stays open."""
 
     def open(self, name: str, text: str, version: int = 1) -> str:
         path = self.folder / name
@@ -142,6 +143,20 @@ class Editor:
 Launch = Callable[..., Any]
 
 
+def make_client() -> LanguageClient:
+    """lsprotocol takes every code action with a command for a bare command; an editor looks at its type."""
+    client = make_test_lsp_client()
+    converter = client.protocol._converter
+
+    def structure(value: dict[str, Any], _: Any) -> types.Command | types.CodeAction:
+        kind = types.Command if isinstance(value.get("command"), str) else types.CodeAction
+        return converter.structure(value, kind)
+
+    converter.register_structure_hook(types.Command | types.CodeAction, structure)
+    converter.register_structure_hook(Union[types.Command, types.CodeAction], structure)  # noqa: UP007
+    return client
+
+
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
     """``async with launch(editor, fault=…) as session``"""
@@ -165,7 +180,7 @@ def launch(tmp_path: Path) -> Launch:
             env |= {"KERNEL_LSP_HOST": "fault_host", "FAULT": fault}
             env["PYTHONPATH"] = str(Path(__file__).parent)
         command = [sys.executable, "-m", "kernel_lsp.server", "--stdio"]
-        client = await ClientServerConfig(command, make_test_lsp_client, env).start()
+        client = await ClientServerConfig(command, make_client, env).start()
         captured = client_capabilities(editor)
         capabilities = captured.capabilities if hasattr(captured, "capabilities") else captured
         if strip is not None:
@@ -190,6 +205,7 @@ def launch(tmp_path: Path) -> Launch:
         try:
             yield session
         finally:
+            session.unanswered.set()
             if stop:
                 await asyncio.wait_for(client.shutdown_session(), 10)
             await client.stop()
@@ -204,8 +220,8 @@ def _listen(session: Editor, answer: str | None) -> None:
     async def on_question(params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
         session.questions.append(params)
         if answer is None:
-            await asyncio.sleep(3600)
-        return types.MessageActionItem(title=answer or "")
+            await session.unanswered.wait()
+        return None if answer is None else types.MessageActionItem(title=answer)
 
     @client.feature(types.WORKSPACE_APPLY_EDIT)
     def on_apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import psutil
@@ -293,9 +294,12 @@ async def test_change_of_a_document_that_was_never_opened_is_no_pop_up(launch: L
 
 async def test_malformed_parameters_are_answered(launch: Launch) -> None:
     async with launch() as session:
-        request = session.client.protocol.send_request_async(types.TEXT_DOCUMENT_HOVER, {"nonsense": 1})
+        answer: Future[object] = Future()
+        session.client.protocol._request_futures["bad"] = answer
+        body = b'{"jsonrpc":"2.0","id":"bad","method":"textDocument/hover","params":{"nonsense":1}}'
+        session.client.protocol.writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
         with pytest.raises(JsonRpcException):
-            await asyncio.wait_for(request, 5)
+            await asyncio.wait_for(asyncio.wrap_future(answer), 5)
         assert session.client.messages == []
 
 
