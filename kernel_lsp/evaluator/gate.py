@@ -34,7 +34,7 @@ from kernel_lsp.records import (
 )
 
 Report = Callable[[Progress], None]
-SETS, CHECKED_ROUNDS = 4, 3
+SETS, CHECKED_ROUNDS = 4, 5
 MIN_INFORMATIVE = 2
 BURST_MS = 200.0
 """How long the parent watches each provider with its own clock."""

@@ -21,7 +21,8 @@ FORBIDDEN_IMPORTS = {
     "faulthandler": "changes signal handlers", "mmap": "shares memory", "shutil": "touches files",
     "pathlib": "touches files", "tempfile": "touches files", "pickle": "runs code from data",
     "marshal": "runs code from data", "importlib": "loads code", "runpy": "loads code",
-    "kernel_lsp": "reaches into the judge", "linecache": "reads source", "traceback": "walks the call stack", "unittest": "replaces functions",
+    "kernel_lsp": "reaches into the judge", "linecache": "reads source",
+    "traceback": "walks the call stack", "unittest": "replaces functions",
 }  # fmt: skip
 FORBIDDEN_CALLS = {
     "eval": "runs code from data", "exec": "runs code from data", "compile": "runs code from data",

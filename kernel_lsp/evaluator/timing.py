@@ -89,7 +89,6 @@ class Rounds:
     def run(self, seconds: float, checks: int) -> Measured:
         """At least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""
         measured = Measured(times_ms={name: [] for name in self.providers})
-        sample = set(self._random.sample(range(MIN_ROUNDS), checks))
         end = _clock() + seconds
         _collect()
         _disable()
@@ -97,12 +96,12 @@ class Rounds:
             for number in range(MAX_ROUNDS):
                 if number >= MIN_ROUNDS and _clock() > end:
                     break
-                self._round(measured, number in sample)
+                self._round(measured, number, checks)
         finally:
             _enable()
         return measured
 
-    def _round(self, measured: Measured, keep: bool) -> None:
+    def _round(self, measured: Measured, number: int, checks: int) -> None:
         place, scale = self._random.randrange(len(self.sets)), self._random.uniform(0.75, 1.25)
         order = self._random.sample(list(self.providers), len(self.providers))
         for name in order:
@@ -113,10 +112,19 @@ class Rounds:
             peak = self.device.peak_bytes()
             if peak is not None:
                 measured.peak_bytes[name] = max(peak, measured.peak_bytes.get(name, 0))
-            if keep and name == "candidate":
-                kept = map_tensors(lambda t: t.detach().to("cpu", copy=True), output)
-                measured.checks.append(Checked(place, scale, kept))
+            if name == "candidate":
+                self._keep(measured, number, checks, place, scale, output)
             del output
+
+    def _keep(
+        self, measured: Measured, number: int, checks: int, place: int, scale: float, output: Any
+    ) -> None:
+        """Reservoir sampling: every round is equally likely to be checked, however many there are."""
+        slot = number if number < checks else self._random.randrange(number + 1)
+        if slot >= checks:
+            return
+        kept = Checked(place, scale, map_tensors(lambda t: t.detach().to("cpu", copy=True), output))
+        measured.checks[slot : slot + 1] = [kept]
 
     def burst(self, name: str, count: int) -> None:
         """``count`` calls back to back on fresh values, then a synchronization."""

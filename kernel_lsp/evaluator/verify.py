@@ -30,8 +30,9 @@ def request_from_files(
 ) -> EvaluationRequest:
     """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
-    Triton candidates on a machine without a GPU go to the interpreter. ``entry`` names the class or function when it is not `Model`. Raises EvaluationError
-    (`could not judge: …`) when a file does not parse or defines nothing to judge.
+    Triton candidates on a machine without a GPU go to the interpreter. ``entry`` names the class or
+    function when it is not `Model`. Raises EvaluationError (`could not judge: …`) when a file does
+    not parse or defines nothing to judge.
     """
     reference = _parse(reference_text, "the reference")
     candidate = _parse(candidate_text, "the candidate")

@@ -2,8 +2,8 @@
 
 Covers: replaced functions of torch, Triton, clocks and this package; numeric flags, default dtype,
 threads and child processes left running; function and dispatch modes left on; reading files,
-starting programs, opening sockets, walking frames (audit events whose nearest frame outside the
-standard library is the candidate's); lazy, aliased, misplaced outputs.
+starting programs, opening sockets, walking frames (audit events that no library but the candidate
+asked for); lazy, aliased, misplaced outputs.
 Does not cover: native code that changes memory directly, and a candidate that repairs everything
 before it is looked at. Those can lie here but not to the judge (values) or the parent (clock).
 """
@@ -15,7 +15,6 @@ import gc
 import inspect
 import random
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -31,8 +30,8 @@ from kernel_lsp.evaluator.devices import cpu, cuda
 from kernel_lsp.evaluator.tensors import tensor_leaves
 
 Note = dict[str, str]
-STDLIB = sysconfig.get_paths()["stdlib"]
 TORCH_FOLDER = str(Path(torch.__file__).parent)
+OWN_BUSINESS = (TORCH_FOLDER, str(Path(TORCH_FOLDER).parent / "triton"), str(Path(wire.__file__).parent))
 FORBIDDEN_EVENTS = {
     "sys._getframe": "walks the call stack",
     "sys._current_frames": "walks the call stack",
@@ -107,11 +106,9 @@ class Watch:
 
 
 def _is_plumbing(code: CodeType) -> bool:
-    """Standard library, but neither installed packages nor the import system."""
-    name = code.co_filename
-    if name.startswith(STDLIB) and "importlib" not in name:
-        return "site-packages" not in name
-    return False
+    """Whether to look further up for who asked: libraries act for their caller, except torch, Triton
+    and the import system, which have files and frames of their own to read."""
+    return not code.co_filename.startswith(("<program_", "<frozen", *OWN_BUSINESS))
 
 
 NAMESPACES: tuple[Any, ...] = (

@@ -1,0 +1,14 @@
+"""Writes the result into its input."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x):
+        return x.copy_(torch.relu(self.norm(self.linear(x))))

@@ -1,0 +1,116 @@
+"""The rule of accuracy, with numbers worked by hand."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.evaluator import numerics  # noqa: E402
+
+pytestmark = pytest.mark.torch
+EPS = 2.0**-23
+
+
+def exact(*values: float) -> "torch.Tensor":
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def test_the_error_is_the_rms_of_the_difference_over_the_rms_of_the_oracle() -> None:
+    oracle = torch.tensor([3.0, 4.0], dtype=torch.float64)  # RMS = sqrt(12.5)
+    assert numerics.relative_error(torch.tensor([3.0, 9.0]), oracle) == pytest.approx(1.0)
+    assert numerics.max_error(torch.tensor([3.0, 9.0]), oracle) == pytest.approx(5 / 12.5**0.5)
+
+
+def test_a_zero_oracle_accepts_only_zero() -> None:
+    zero = torch.zeros(3, dtype=torch.float64)
+    assert numerics.relative_error(torch.zeros(3), zero) == 0.0
+    assert numerics.relative_error(torch.tensor([0.0, 0.0, 1e-30]), zero) == float("inf")
+
+
+def test_the_tolerance_is_twice_the_noise_plus_sixteen_eps() -> None:
+    oracle = torch.ones(4, dtype=torch.float64)
+    reference = torch.ones(4) + 4 * EPS
+    result = numerics.compare(torch.ones(4) + 23 * EPS, reference, oracle)
+    assert result.reference_error == pytest.approx(4 * EPS)
+    assert result.tolerance == pytest.approx((2 * 4 + 16) * EPS)
+    assert result.passed
+    assert not numerics.compare(torch.ones(4) + 25 * EPS, reference, oracle).passed
+
+
+def test_a_candidate_more_accurate_than_the_reference_passes() -> None:
+    oracle = torch.ones(4, dtype=torch.float64)
+    assert numerics.compare(torch.ones(4), torch.ones(4) + 1e-3, oracle).passed
+
+
+def test_one_wrong_element_among_many_fails_although_the_rms_is_small() -> None:
+    oracle = torch.ones(1_000_000, dtype=torch.float64)
+    candidate = torch.ones(1_000_000)
+    candidate[7] += 1e-3  # RMS error 1e-6 is below the floor of 1.9e-6
+    result = numerics.compare(candidate, torch.ones(1_000_000), oracle)
+    assert result.candidate_error < result.tolerance
+    assert not result.passed and "one element" in result.detail
+
+
+@pytest.mark.parametrize("bits, passes", [(23, True), (10, False), (7, False)])
+def test_operands_cut_to_tf32_or_bf16_fail(bits: int, passes: bool) -> None:
+    draw = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(64, 256, generator=draw) for _ in range(2))
+    drop = 23 - bits
+    cut = [((t.view(torch.int32) >> drop) << drop).view(torch.float32) for t in (a, b)]
+    oracle = a.double() @ b.double().T
+    result = numerics.compare(cut[0] @ cut[1].T, a @ b.T, oracle)
+    assert result.passed is passes
+    assert numerics.compare(cut[0] @ cut[1].T, a @ b.T, oracle, precision="low-precision").passed
+
+
+def test_a_reassociated_sum_that_cancels_passes_by_the_moved_oracle() -> None:
+    draw = torch.Generator().manual_seed(5)
+    values = torch.randn(100_000, generator=draw)
+    values -= values.mean()
+    oracle = values.double().sum().reshape(1)
+    moved = tuple(numerics.nudge(values.double(), torch.float32, draw).sum().reshape(1) for _ in range(3))
+    candidate = values.reshape(1000, 100).sum(0).sum().reshape(1)
+    assert numerics.compare(candidate, values.sum().reshape(1), oracle, moved).passed
+
+
+def test_nan_and_infinity_must_stand_where_the_reference_has_them() -> None:
+    nan, inf = float("nan"), float("inf")
+    reference = exact(nan, inf, -inf, 1.0)
+    assert numerics.compare(reference.clone(), reference, reference.double()).passed
+    for wrong in (exact(1.0, inf, -inf, 1.0), exact(nan, -inf, -inf, 1.0), exact(nan, inf, -inf, nan)):
+        result = numerics.compare(wrong, reference, reference.double())
+        assert not result.passed and "other places" in result.detail
+
+
+def test_whole_numbers_must_agree_with_reference_or_oracle() -> None:
+    reference, oracle = torch.tensor([1, 2, 3, 4]), torch.tensor([1, 2, 3, 5])
+    assert numerics.compare(torch.tensor([1, 2, 3, 5]), reference, oracle).passed
+    assert not numerics.compare(torch.tensor([9, 9, 9, 4]), reference, oracle).passed
+    assert not numerics.compare(torch.tensor([0, 2, 3, 4]), reference, reference).passed
+
+
+def test_complex_values_are_judged_part_by_part() -> None:
+    reference = torch.tensor([1 + 2j, 3 - 1j])
+    assert numerics.compare(reference.clone(), reference, reference.to(torch.complex128)).passed
+    wrong = torch.tensor([1 + 2j, 3 + 1j])
+    assert not numerics.compare(wrong, reference, reference.to(torch.complex128)).passed
+
+
+def test_empty_tensors_agree() -> None:
+    empty = torch.empty(0, 3)
+    assert numerics.compare(empty, empty, empty.double()).passed
+
+
+@pytest.mark.parametrize(
+    "outputs, word",
+    [
+        ([[0.0, 0.0], [0.0, 0.0]], "zero"),
+        ([[1.0, 2.0], [1.0, 2.0]], "does not depend"),
+        ([[1.0] * 200 + [0.0], [2.0] * 200 + [0.0]], "99 %"),
+        ([[float("nan")], [float("inf")]], "never finite"),
+        ([[1.0, 2.0], [2.0, 1.0]], None),
+        ([[1.0], [2.0]], None),
+    ],
+)
+def test_outputs_that_cannot_tell_candidates_apart_are_named(outputs: list, word: str | None) -> None:
+    reason = numerics.degenerate([torch.tensor(o, dtype=torch.float64) for o in outputs])
+    assert (reason is None) if word is None else (reason is not None and word in reason)
