@@ -31,6 +31,7 @@ MAX_BYTES = 64 * 1024
 """A skill is read whole by a person or a model; the longest published ones have 600 lines."""
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_TAG = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")  # torch's own words, such as channels_last, are good tags
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<yaml>.*?)^---[ \t]*\n(?P<body>.*)\Z", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"#{1,2}\s+(?P<title>.+?)\s*#*\s*")
 _FENCE = re.compile(r"\s*(```|~~~)")
@@ -226,9 +227,11 @@ def _check_tags(tags: Any, wrong: Wrong) -> None:
             "write e.g. `tags: [softmax, row-reduction]`",
         )
         return
-    bad = [tag for tag in tags if not isinstance(tag, str) or not _KEBAB.fullmatch(tag)]
+    bad = [tag for tag in tags if not isinstance(tag, str) or not _TAG.fullmatch(tag)]
     if bad:
-        wrong("metadata.tags", f"{_short(bad[0])} is no kebab-case word", "use a-z, 0-9 and - in tags")
+        wrong(
+            "metadata.tags", f"{_short(bad[0])} is no tag", "use a-z, 0-9, - and _, in quotes if YAML objects"
+        )
     elif len(set(tags)) != len(tags):
         wrong("metadata.tags", "a tag is given twice", "remove the repetition")
 

@@ -37,5 +37,5 @@ def _of_name(name: str) -> list[str]:
 
 
 def _singular(word: str) -> str:
-    plural = len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    plural = len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is", "as"))
     return word[:-1] if plural else word

@@ -15,7 +15,7 @@ description: Fuse a chain of pointwise operations into one pass. Use when memory
 license: Apache-2.0
 metadata:
   scope: graph
-  tags: [pointwise, fusion]
+  tags: [pointwise, channels_last]
   version: 2
   preconditions:
     - every operation is pointwise
@@ -66,7 +66,7 @@ def skill(root: Path, text: str = GOOD, rewrite: str | None = None, name: str = 
 def test_a_good_skill_is_read_whole(tmp_path: Path) -> None:
     found = read(skill(tmp_path), source="user")
     assert (found.name, found.scope, found.version, found.source) == ("fuse-tail", "graph", 2, "user")
-    assert found.tags == ("pointwise", "fusion") and not found.executable
+    assert found.tags == ("pointwise", "channels_last") and not found.executable
     assert found.body.startswith("# Fuse the tail") and found.body.endswith("Broadcasts.\n")
     assert found.path == str(tmp_path / "fuse-tail")
 
@@ -102,10 +102,10 @@ WRONG = {
     "version text": (GOOD.replace("version: 2", "version: '2'"), "metadata.version", "'2'", "without quotes"),
     "version bool": (GOOD.replace("version: 2", "version: true"), "metadata.version", "True", "whole number"),
     "version zero": (GOOD.replace("version: 2", "version: 0"), "metadata.version", "0", "from 1"),
-    "tags text": (GOOD.replace("[pointwise, fusion]", "pointwise"), "metadata.tags", "no list", "tags: ["),
-    "no tags": (GOOD.replace("[pointwise, fusion]", "[]"), "metadata.tags", "no list of 1", ""),
+    "tags text": (GOOD.replace("[pointwise, channels_last]", "pointwise"), "metadata.tags", "no list", "tags: ["),
+    "no tags": (GOOD.replace("[pointwise, channels_last]", "[]"), "metadata.tags", "no list of 1", ""),
     "tag case": (GOOD.replace("[pointwise,", "[Point Wise,"), "metadata.tags", "'Point Wise'", "a-z"),
-    "tag twice": (GOOD.replace("[pointwise,", "[fusion,"), "metadata.tags", "twice", "remove"),
+    "tag twice": (GOOD.replace("[pointwise,", "[channels_last,"), "metadata.tags", "twice", "remove"),
     "metadata": (GOOD.replace("metadata:\n  scope: graph", "metadata: 3\nx:\n  scope: graph"),
                  "metadata", "no fields", "indent"),
     "preconditions": (GOOD.replace("    - every operation is pointwise", "    a: b"),

@@ -41,7 +41,7 @@ def book(*skills: Skill) -> Skillbook:
         ("HTTPServer", ["http", "server", "httpserver"]),
         ("the of and", []),
         ("x 1 + 22", []),
-        ("mass axis bus", ["mass", "axis", "bus"]),
+        ("mass axis bus bias", ["mass", "axis", "bus", "bias"]),
     ],
 )
 def test_code_and_prose_meet_in_the_same_words(text: str, expected: list[str]) -> None:
