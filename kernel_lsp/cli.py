@@ -16,7 +16,8 @@ def main() -> None:
     if arguments[:1] and arguments[0].startswith(EDITOR_FLAGS) and "--help" not in arguments:
         from kernel_lsp.server import main as serve
 
-        raise SystemExit(serve(arguments[1:] if arguments[0] == "serve" else arguments))
+        serve(arguments[1:] if arguments[0] == "serve" else arguments)
+        return
     from kernel_lsp.commands import app
 
     app.app()

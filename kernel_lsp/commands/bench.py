@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +116,9 @@ async def _given(pipeline: Pipeline, suite: Suite, task: Path) -> tuple[Evaluati
     if not candidate.exists():
         return None, "no candidate file"
     probe: Probe = await interpreter.probe(interpreter.find(suite.root, pipeline.settings.python).path)
-    request = request_from_files(
-        read_source(task).text,
-        read_source(candidate).text,
-        device=pipeline.settings.device,
-        has_cuda=bool(probe.cuda),
-        python=probe.python,
-        require_speed=True,
-        timeout_s=pipeline.settings.evaluate_timeout_s,
-    )
+    request = request_from_files(read_source(task).text, read_source(candidate).text)
+    device = "cuda" if probe.cuda and pipeline.settings.device != "cpu" else "cpu"
+    request = replace(request, device=device, python=probe.python)
     return await evaluate(request), ""
 
 

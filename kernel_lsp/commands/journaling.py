@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
-from kernel_lsp.journal import Journal
+from kernel_lsp.journal import Journal, open_journal
 from kernel_lsp.records import Event, EventKind, Outcome, Proposal
 
 CLIENT = "kernel-lsp command line"
@@ -17,7 +17,7 @@ CLIENT = "kernel-lsp command line"
 
 @contextmanager
 def journal(settings: Settings) -> Iterator[Journal]:
-    opened = Journal.open(Path(settings.data_dir) / "journal.db")
+    opened = open_journal(Path(settings.data_dir))
     try:
         yield opened
     finally:
@@ -31,7 +31,9 @@ def save(journal: Journal, outcome: Outcome, *, folder: Path, path: Path, keep_s
     if outcome.cached:
         return
     for proposal in outcome.proposals:
-        journal.save(proposal, folder=str(folder), path=relative(path, folder), keep_source=keep_source)
+        journal.save(
+            proposal, folder=str(folder), path=relative(path, folder), keep_source=keep_source, client=CLIENT
+        )
     journal.record(_events(EventKind.EVALUATED, outcome.proposals, folder, path))
 
 

@@ -15,7 +15,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import SourceFile, read_source, write_source
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import cards
-from kernel_lsp.records import Job, Outcome, Proposal, Snapshot, TargetKind, Verdict
+from kernel_lsp.records import Job, Numerics, Outcome, Proposal, Snapshot, TargetKind, Verdict
 from kernel_lsp.rewrite import edit
 
 
@@ -130,8 +130,8 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
         if outcome.note:
             console.out.print(f"  {outcome.note}", markup=False)
         if outcome.best:
-            card = cards.card(outcome.best, request.source.text)
-            console.out.print(Syntax(card.diff, "diff", background_color="default"))
+            diff = cards.unified_diff(request.source.text, _after(request, outcome.best), request.path.name)
+            console.out.print(Syntax(diff, "diff", background_color="default"))
             done = outcome.best in applied
             console.out.print(
                 "applied." if done else "apply it with --apply, or as a code action in your editor."
@@ -154,10 +154,23 @@ def _table(proposals: tuple[Proposal, ...]) -> Table:
             proposal.candidate.summary,
             f"{min(baselines):.3f} ms" if baselines else "",
             f"{times['candidate']:.3f} ms" if "candidate" in times else "",
-            cards.interval_text(evaluation.speedup) if evaluation.speedup else evaluation.detail[:60],
-            cards.error_text(evaluation.numerics) if evaluation.numerics else "",
+            cards.spread(evaluation.speedup) if evaluation.speedup else evaluation.detail[:60],
+            _error(evaluation.numerics),
         )
     return table
+
+
+def _after(request: Request, winner: Proposal) -> str:
+    """The file as it would be; the edit was placed on this very text when it was judged."""
+    snapshot = Snapshot(uri=request.path.absolute().as_uri(), text=request.source.text)
+    target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
+    assert target is not None and winner.candidate.edit is not None
+    return edit.apply_edit(request.source.text, target.span, winner.candidate.edit)
+
+
+def _error(numerics: Numerics | None) -> str:
+    """Candidate's error against eager's own, both against float64."""
+    return "" if numerics is None else f"{numerics.candidate_error:.1e} / {numerics.reference_error:.1e}"
 
 
 def _exit_code(outcomes: list[Outcome]) -> int:

@@ -20,7 +20,7 @@ def serve(
     """The language server. Editors start this."""
     from kernel_lsp.server import main  # the server's own imports are only for the server
 
-    raise typer.Exit(main(["--tcp", tcp] if tcp else []))
+    main(["--tcp", tcp] if tcp else [])
 
 
 def trust(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def verify(
     if as_json:
         console.print_json(accepted=accepted, evaluation=evaluation)
     else:
-        console.out.print(cards.evaluation_text(evaluation), markup=False)
+        _show(evaluation)
         console.out.print(
             "accepted" if accepted else "rejected", style="bold green" if accepted else "bold red"
         )
@@ -58,16 +59,33 @@ async def _judge(reference: Path, candidate: Path, settings: Settings, require: 
     probe = await interpreter.probe(interpreter.find(reference.parent, settings.python).path)
     if probe.remedy:
         raise EvaluationError("could not judge: no torch", probe.remedy)
-    request = request_from_files(
-        *texts,
-        device=settings.device,
-        has_cuda=bool(probe.cuda),
-        python=probe.python,
-        require_speed=require is Require.FASTER,
-        timeout_s=settings.evaluate_timeout_s,
-    )
+    if settings.device == "cuda" and not probe.cuda:
+        raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
+    base = request_from_files(*texts)
+    device = "cuda" if probe.cuda and settings.device != "cpu" else "cpu"
+    if base.uses_triton and device == "cpu":
+        device = "interpreter"
+    request = replace(base, device=device, python=probe.python, require_speed=require is Require.FASTER)
     with console.progress("verify") as report:
         return await evaluate(request, report)
+
+
+def _show(evaluation: Evaluation) -> None:
+    console.out.print(
+        f"{evaluation.status.value} on {evaluation.device_name or evaluation.device}", style="bold"
+    )
+    for check in evaluation.checks:
+        mark = {True: "ok", False: "no", None: "--"}[check.passed]
+        console.out.print(f"  {mark}  {check.name}  {check.detail}", markup=False)
+    for timing in evaluation.timings:
+        spread = f"{cards.duration(timing.p20_ms)} to {cards.duration(timing.p80_ms)}"
+        console.out.print(
+            f"      {timing.provider:10} {cards.duration(timing.median_ms)} ({spread}, p20 to p80)"
+        )
+    for baseline, interval in evaluation.speedups.items():
+        console.out.print(f"      {cards.spread(interval)} against {baseline}", markup=False)
+    if evaluation.detail:
+        console.out.print(f"  {evaluation.detail}", markup=False)
 
 
 def _accepted(evaluation: Evaluation, require: Require, settings: Settings) -> bool:

@@ -1,0 +1,73 @@
+"""``kernel-lsp sessions``: what the journal knows, and making it forget."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import typer
+
+from kernel_lsp import config
+from kernel_lsp.commands import console, journaling
+from kernel_lsp.errors import JournalError
+from kernel_lsp.journal import Journal
+from kernel_lsp.presenter import sessions
+
+app = typer.Typer(
+    help="The log of offers, acceptance and reverts; local, readable, erasable.", no_args_is_help=True
+)
+AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
+SECONDS_PER_DAY = 86400.0
+
+
+@app.command("list")
+def list_sessions(
+    folder: Path | None = typer.Option(None, help="Only sessions of this workspace folder."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Every session with its numbers of events, newest first."""
+    with _journal() as journal:
+        found = journal.sessions(folder=str(folder.resolve()) if folder else None)
+    sys.stdout.write((sessions.sessions_json if as_json else sessions.sessions_text)(found) + "\n")
+
+
+@app.command()
+def show(
+    session: str = typer.Argument(..., help="An id, or its beginning."), as_json: bool = AS_JSON
+) -> None:
+    """One session's events, oldest first."""
+    with _journal() as journal:
+        try:
+            summary, events = journal.session(session)
+        except JournalError as error:
+            console.fail(error)
+    sys.stdout.write((sessions.session_json if as_json else sessions.session_text)(summary, events) + "\n")
+
+
+@app.command()
+def forget(
+    session: str | None = typer.Option(None, help="This session."),
+    folder: Path | None = typer.Option(None, help="This workspace folder."),
+    older_than_days: float | None = typer.Option(None, min=0, help="What is older."),
+    everything: bool = typer.Option(
+        False, "--all", help="All of it, journals set aside as damaged included."
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Remove sessions, their events and their proposals for good. Conditions add up."""
+    before = None if older_than_days is None else time.time() - older_than_days * SECONDS_PER_DAY
+    key = str(folder.resolve()) if folder else None
+    with _journal() as journal:
+        try:
+            gone = journal.forget(older_than=before, session=session, folder=key, everything=everything)
+        except JournalError as error:
+            console.fail(error)
+    render = sessions.forgotten_json if as_json else sessions.forgotten_text
+    sys.stdout.write(render(sessions=gone.sessions, events=gone.events, proposals=gone.proposals) + "\n")
+
+
+def _journal() -> AbstractContextManager[Journal]:
+    settings, _ = config.load(Path.cwd())
+    return journaling.journal(settings)
