@@ -104,5 +104,7 @@ class TrackerRow(Base):
 
     folder: Mapped[str] = mapped_column(primary_key=True)
     proposal: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str] = mapped_column(primary_key=True)
+    """``path::qualname``."""
     since: Mapped[float]
     state: Mapped[dict[str, Any]]

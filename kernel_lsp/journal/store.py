@@ -32,7 +32,7 @@ from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import privacy
 from kernel_lsp.journal.database import Database
 from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
-from kernel_lsp.journal.tracker import STATE_VERSION, Dismissal
+from kernel_lsp.journal.tracker import MAX_TRACKED, STATE_VERSION, Dismissal
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
 
 FILE_NAME = "journal.db"
@@ -149,12 +149,11 @@ class Journal:
         rows = [_tracker_row(item) for item in state["proposals"]]
 
         def write(session: Session) -> None:
+            known = _known_since(session, {row["folder"] for row in rows})
             for row in rows:
-                known = session.get(TrackerRow, (row["folder"], row["proposal"]))
-                if known is None:
-                    session.add(TrackerRow(**row))
-                elif row["since"] >= known.since:
-                    known.since, known.state = row["since"], row["state"]
+                since = known.get((row["folder"], row["proposal"], row["target"]))
+                if since is None or row["since"] > since:  # every transition has a time of its own
+                    session.merge(TrackerRow(**row))
 
         self._database.write(write)
 
@@ -163,7 +162,8 @@ class Journal:
     def tracker_state(self, folder: str) -> Json:
         """What `Tracker.restore` takes, for one workspace root."""
         query = select(TrackerRow.state).where(TrackerRow.folder == privacy.folder_key(folder))
-        states = self._database.read(lambda s: list(s.scalars(query.order_by(TrackerRow.since))))
+        latest = query.order_by(TrackerRow.since.desc()).limit(MAX_TRACKED)
+        states = reversed(self._database.read(lambda s: list(s.scalars(latest))))
         return {"version": STATE_VERSION, "proposals": [_with_folder(state, folder) for state in states]}
 
     def dismissals(self, folder: str) -> tuple[Dismissal, ...]:
@@ -371,9 +371,16 @@ def _tracker_row(item: Json) -> Json:
     return {
         "folder": key,
         "proposal": item["offer"]["proposal"],
+        "target": f"{identity['path']}::{identity['qualname']}",
         "since": item["since"],
         "state": _with_folder(item, str(key)),
     }
+
+
+def _known_since(session: Session, folders: set[str]) -> dict[tuple[str, str, str], float]:
+    columns = (TrackerRow.folder, TrackerRow.proposal, TrackerRow.target, TrackerRow.since)
+    rows = session.execute(select(*columns).where(TrackerRow.folder.in_(folders)))
+    return {(folder, proposal, target): since for folder, proposal, target, since in rows}
 
 
 def _with_folder(item: Json, folder: str) -> Json:

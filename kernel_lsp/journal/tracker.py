@@ -16,7 +16,7 @@ undone between two looks (Eglot batches changes for 0.5 s) reads as refused.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
@@ -87,6 +87,8 @@ TAKEN = IN_PLACE | {Phase.MODIFIED, Phase.DELETED}
 """Accepted, and not taken back since."""
 SETTLED = {Phase.OFFERED, Phase.REFUSED, Phase.EXPIRED, Phase.DISMISSED, Phase.REVERTED}
 """Forgotten first when too many are tracked."""
+FORGETTABLE = {Phase.OFFERED, Phase.EXPIRED, Phase.DISMISSED}
+"""Shown and not taken: a later session may offer it anew (dismissals are events of the journal)."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -118,8 +120,11 @@ class Tracker:
 
     session: str = ""
     client: str | None = None
-    _tracked: dict[str, Tracked] = field(default_factory=dict)
-    _counted: set[tuple[EventKind, str]] = field(default_factory=set)
+    _tracked: dict[tuple[str, Identity], Tracked] = field(default_factory=dict)
+    """By proposal and place: two copies of one class share their proposals' ids."""
+    _at: dict[Identity, list[Tracked]] = field(default_factory=dict)
+    """The same by place, because every keystroke asks."""
+    _counted: set[tuple[EventKind, str, Identity]] = field(default_factory=set)
     """What is logged at most once per proposal and session."""
     _open: set[tuple[str, str]] = field(default_factory=set)
     """Documents an editor holds: for them the buffer is the truth, not the disk."""
@@ -144,13 +149,13 @@ class Tracker:
 
     def client_said(self, proposal: str, applied: bool | None, reason: str | None = None) -> None:
         """Remember the client's answer. It is written down beside what is seen, and proves nothing."""
-        item = self._tracked.get(proposal)
+        item = self._latest(proposal)
         if item is not None:
             item.said = {"applied": applied, "reason": reason}
 
     def dismissed(self, proposal: str, scope: str, reason: str, now: float) -> list[Event]:
         """The user said no. Scopes: proposal, skill, file, folder. Reasons: slower, wrong, style, later."""
-        item = self._tracked.get(proposal)
+        item = self._latest(proposal)
         if item is None:
             return []
         if item.phase not in TAKEN:
@@ -180,7 +185,7 @@ class Tracker:
         self._note_open(identity, how)
         if fingerprint is None:
             return []
-        items = [item for item in self._tracked.values() if item.offer.identity == identity]
+        items = self._at.get(identity, [])
         credited = _credited(items, fingerprint)
         if unsaved_buffer:
             items = [credited] if credited is not None and credited.phase in IN_PLACE else []
@@ -197,10 +202,7 @@ class Tracker:
 
     def committed(self, identity: Identity, fingerprint: str, now: float) -> list[Event]:
         """Version control's HEAD has the target with this fingerprint."""
-        found = _credited(
-            [t for t in self._tracked.values() if t.offer.identity == identity and t.phase in IN_PLACE],
-            fingerprint,
-        )
+        found = _credited([t for t in self._at.get(identity, ()) if t.phase in IN_PLACE], fingerprint)
         if found is None or found.phase is Phase.COMMITTED:
             return []
         events = [] if found.phase is Phase.KEPT else [self._keep(found, now)]
@@ -221,7 +223,8 @@ class Tracker:
         return any(item.deadline is not None for item in self._tracked.values())
 
     def phase(self, proposal: str) -> Phase | None:
-        item = self._tracked.get(proposal)
+        """Where the proposal stands; in the place where something last happened, if it fits several."""
+        item = self._latest(proposal)
         return None if item is None else item.phase
 
     def watched(self, folder: str) -> tuple[Identity, ...]:
@@ -236,8 +239,9 @@ class Tracker:
     # --- across restarts -----------------------------------------------------------------
 
     def export(self) -> Json:
-        """The state as JSON values, for :meth:`restore`."""
-        return {"version": STATE_VERSION, "proposals": [wire.to_json(t) for t in self._tracked.values()]}
+        """What a later session has to know, as JSON values, for :meth:`restore`."""
+        worth = [item for item in self._tracked.values() if item.phase not in FORGETTABLE]
+        return {"version": STATE_VERSION, "proposals": [wire.to_json(item) for item in worth]}
 
     @classmethod
     def restore(cls, state: Json, *, session: str = "", client: str | None = None) -> Tracker:
@@ -258,7 +262,8 @@ class Tracker:
                 item = wire.from_json(Tracked, data)
             except (TypeError, ValueError, KeyError):
                 continue  # one bad row must not cost the others their history
-            self._tracked.setdefault(item.offer.proposal, item)
+            if (item.offer.proposal, item.offer.identity) not in self._tracked:
+                self._add(item)
 
     # --- transitions ---------------------------------------------------------------------
 
@@ -330,19 +335,29 @@ class Tracker:
     # --- helpers -------------------------------------------------------------------------
 
     def _item(self, offer: Offer) -> Tracked:
-        item = self._tracked.get(offer.proposal)
+        item = self._tracked.get((offer.proposal, offer.identity))
         if item is None:
             self._make_room()
-            item = self._tracked[offer.proposal] = Tracked(offer=offer, seen=offer.before)
-        elif item.offer != offer:
-            item.offer = replace(offer, speedup=offer.speedup or item.offer.speedup)
+            item = self._add(Tracked(offer=offer, seen=offer.before))
+        item.offer = offer  # measured again, it may have another speedup
+        return item
+
+    def _add(self, item: Tracked) -> Tracked:
+        self._tracked[item.offer.proposal, item.offer.identity] = item
+        self._at.setdefault(item.offer.identity, []).append(item)
         return item
 
     def _make_room(self) -> None:
         """Forget the oldest, those first whose fate is sealed: memory is bounded in a week-long session."""
-        if len(self._tracked) >= MAX_TRACKED:
-            sealed = (name for name, item in self._tracked.items() if item.phase in SETTLED)
-            del self._tracked[next(sealed, next(iter(self._tracked)))]
+        if len(self._tracked) < MAX_TRACKED:
+            return
+        sealed = (key for key, item in self._tracked.items() if item.phase in SETTLED)
+        item = self._tracked.pop(next(sealed, next(iter(self._tracked))))
+        self._at[item.offer.identity].remove(item)
+
+    def _latest(self, proposal: str) -> Tracked | None:
+        found = (item for (name, _), item in self._tracked.items() if name == proposal)
+        return max(found, key=lambda item: item.since, default=None)
 
     def _note_open(self, identity: Identity, how: How) -> None:
         document = (identity.folder, identity.path)
@@ -352,7 +367,7 @@ class Tracker:
             self._open.add(document)
 
     def _once(self, kind: EventKind, item: Tracked, now: float, **data: Any) -> list[Event]:
-        key = (kind, item.offer.proposal)
+        key = (kind, item.offer.proposal, item.offer.identity)
         if key in self._counted:
             return []
         self._counted.add(key)

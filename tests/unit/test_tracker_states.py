@@ -215,7 +215,7 @@ def test_memory_is_bounded_and_what_was_accepted_is_forgotten_last(monkeypatch: 
     run(*TAKEN, tracker=tracker)
     for i in range(50):
         tracker.offered(Offer(proposal=f"n{i}", identity=NET, before="A", after=f"Z{i}"), T0)
-    assert len(tracker.export()["proposals"]) == 10
+    assert [tracker.phase(f"n{i}") is None for i in (40, 41)] == [True, False]
     assert tracker.phase("p1") is Phase.ACCEPTED and tracker.phase("n49") is Phase.OFFERED
 
 
@@ -260,3 +260,18 @@ def test_adopting_an_older_state_keeps_what_this_session_has_seen() -> None:
     tracker.adopt(older.export())
     assert tracker.phase("p1") is Phase.ACCEPTED and tracker.phase("p2") is Phase.CHOSEN
     assert words(tracker.offered(OFFER, T0 + 9)) == "", "counted once per session, also after adopting"
+
+
+def test_a_copy_of_a_class_in_another_file_is_tracked_on_its_own() -> None:
+    copy = wire.from_json(Offer, wire.to_json(OFFER) | {"identity": {**wire.to_json(NET), "path": "copy.py"}})
+    tracker = Tracker("s1")
+    run(*TAKEN, tracker=tracker)
+    assert words(tracker.chosen(copy, T0 + 1)) == "offered chosen"
+    assert words(tracker.observed(copy.identity, "A", "change", T0 + 2)) == ""
+    assert words(tracker.observed(NET, "A", "change", T0 + 2)) == "reverted"
+
+
+def test_what_was_only_shown_is_not_carried_into_the_next_session() -> None:
+    tracker = Tracker("s1")
+    run(offer(), choose(NEXT), tracker=tracker)
+    assert [item["offer"]["proposal"] for item in tracker.export()["proposals"]] == ["p2"]
