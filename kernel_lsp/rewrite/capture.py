@@ -47,7 +47,7 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
         )
     namespace = _execute(program.source)
     target = _lookup(namespace, program)
-    with FakeTensorMode(allow_non_fake_inputs=True), _OnCpu(), warnings.catch_warnings():
+    with FakeTensorMode(allow_non_fake_inputs=True), _OnCpu(), _conversions(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         args, kwargs = _arguments(namespace, workload)
         module = _module(target, namespace, workload) if program.kind is TargetKind.MODULE else None
@@ -267,6 +267,27 @@ class _OnCpu(TorchFunctionMode):
         if "device" in kwargs:
             kwargs["device"] = _cpu_if_cuda(kwargs["device"])
         return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _conversions() -> Iterator[None]:
+    """Let ``layer.half()`` and ``.to(dtype)`` work in constructors: torch cannot swap fake parameters in place."""
+    original = torch.nn.Module._apply
+
+    def convert(self: Any, fn: Any, recurse: bool = True) -> Any:
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        for name, old in self._parameters.items():
+            if old is not None:
+                self._parameters[name] = torch.nn.Parameter(fn(old), old.requires_grad)
+        self._buffers.update({name: fn(old) for name, old in self._buffers.items() if old is not None})
+        return self
+
+    torch.nn.Module._apply = convert
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = original
 
 
 def _cpu_if_cuda(value: Any) -> Any:

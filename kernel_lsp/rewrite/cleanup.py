@@ -7,6 +7,7 @@ gets the new value. Anything else (inputs, views, buffers) is refused. The count
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ def clean(graph: Graph) -> None:
             graph.fx.erase_node(node)
         elif _is_mutable(node) and not _is_counter(graph, node):
             _make_ordinary(graph, node)
+        elif node.target is operator.getitem and not node.users:
+            graph.fx.erase_node(node)  # the tracer unpacks every result, used or not
 
 
 def _is_mutable(node: fx.Node) -> bool:

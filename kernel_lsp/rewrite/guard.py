@@ -112,7 +112,7 @@ def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
         found += [
             f"{self_path(path or '')}.{name} == {value!r}"
             for name in HYPERPARAMETERS
-            if (layer.training or name not in TRAINING_ONLY)
+            if (getattr(layer, "training", True) or name not in TRAINING_ONLY)
             and isinstance(value := getattr(layer, name, None), float)
         ]
     return found

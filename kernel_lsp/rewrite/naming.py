@@ -12,7 +12,8 @@ from torch import fx
 FRAME = re.compile(r'File "<kernel-lsp [0-9a-f]+>", line (\d+), in (\w+)')
 
 WORDS = {
-    "linear": "hidden", "contiguous": "packed", "matmul": "product", "mm": "product", "bmm": "product", "sum": "total",
+    "linear": "hidden", "contiguous": "packed",
+    "matmul": "product", "mm": "product", "bmm": "product", "sum": "total",
     "mean": "mean", "amax": "peak", "amin": "least", "softmax": "weights", "numpy_T": "transposed",
     "t": "transposed", "addmm": "product", "add": "shifted", "mul": "scaled", "sub": "difference",
     "div": "ratio", "to": "converted", "max": "peak", "min": "least", "abs": "magnitude", "pow":

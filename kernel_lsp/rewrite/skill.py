@@ -19,9 +19,9 @@ from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_rand
 from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
-    "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument", "aten",
-    "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source", "is_number", "is_op", "is_random",
-    "nonfinite", "proof", "scale_of", "tensor",
+    "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument",
+    "aten", "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source", "is_number",
+    "is_op", "is_random", "nonfinite", "proof", "scale_of", "tensor",
 ]  # fmt: skip
 
 aten = torch.ops.aten
@@ -48,7 +48,7 @@ def dims_of(node: fx.Node, name: str = "dim") -> tuple[int, ...] | None:
     dims = argument(node, name)
     if dims is None or dims == []:
         return None
-    rank = max(node.args[0].meta["val"].dim(), 1)  # type: ignore[union-attr]
+    rank = max(node.args[0].meta["val"].dim(), 1)
     return tuple(sorted(d % rank for d in ([dims] if isinstance(dims, int) else dims)))
 
 
@@ -58,9 +58,9 @@ def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
         return None
     left, right = node.args
     if tensor(left) and is_number(right):
-        return left, "mul" if is_op(node, aten.mul) else "div", right  # type: ignore[return-value]
+        return left, "mul" if is_op(node, aten.mul) else "div", right
     if tensor(right) and is_number(left) and is_op(node, aten.mul):
-        return right, "mul", left  # type: ignore[return-value]
+        return right, "mul", left
     return None
 
 

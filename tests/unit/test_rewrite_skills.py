@@ -1,0 +1,278 @@
+"""Each plain-PyTorch skill: fires where it is right, agrees with eager, stays away from near misses."""
+
+import pytest
+import torch
+from rewrite_helpers import assert_same, module, rewrite, sites
+
+pytestmark = pytest.mark.torch
+
+INF, NAN = float("inf"), float("nan")
+X = torch.randn(6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+WEIRD = X.clone()
+WEIRD[0, 0], WEIRD[1, 1], WEIRD[2, 2] = INF, -INF, NAN
+
+# --- reassociate-linear-reduction --------------------------------------------------------
+
+LINEAR = "self.fc = nn.Linear(8, 4000)"
+BIG = "torch.randn(640, 8)"
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return self.fc(x).sum(dim=1)",
+        "return torch.sum(self.fc(x), dim=-1, keepdim=True)",
+        "return self.fc(x).mean(1, keepdim=True)",
+        "h = self.fc(x)\nh = h / 2.0\nreturn 3 * h.mean(dim=1)",
+        "return self.fc(x).mean(dim=0)",
+        "return (x @ self.fc.weight.T).sum(dim=1)",
+        "return (x @ self.fc.weight.T).sum(dim=0)",
+        "return torch.matmul(x, self.fc.weight.t()).mean(dim=1, keepdim=True)",
+    ],
+)
+def test_a_reduced_product_becomes_a_smaller_one(forward: str) -> None:
+    source = module(forward, LINEAR, BIG)
+    made = rewrite(source, "reassociate-linear-reduction")
+    assert_same(source, made, torch.randn(640, 8, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return F.relu(self.fc(x)).sum(dim=1)",  # a nonlinearity in between
+        "return self.fc(x).abs().mean(dim=1)",
+        "return self.fc(x).amax(dim=1)",  # no linear reduction
+        "return self.fc(x).sum(dim=0)",  # the bias would count once per row
+        "h = self.fc(x)\nreturn h.sum(dim=1), h",  # the product is used twice
+        "h = self.fc(x)\nreturn (h + x[:, :1]).sum(dim=1)",  # a tensor is added
+        "return self.fc(x).sum(dim=1, dtype=torch.float64)",
+        "return self.fc(x).sum()",
+    ],
+)
+def test_what_is_not_linear_down_to_the_reduction_is_left_alone(forward: str) -> None:
+    assert sites(module(forward, LINEAR, BIG), "reassociate-linear-reduction") == []
+
+
+def test_half_precision_weights_are_not_folded() -> None:
+    source = module(
+        "return self.fc(x).sum(dim=1)", "self.fc = nn.Linear(8, 4000).half()", "torch.randn(640, 8).half()"
+    )
+    assert sites(source, "reassociate-linear-reduction") == []
+
+
+# --- reassociate-matmul-chain ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forward", ["return (self.a @ self.b) @ x", "return x.T @ (self.b.T @ self.a.T)"])
+def test_a_chain_is_multiplied_in_the_cheaper_order(forward: str) -> None:
+    init = "self.a = nn.Parameter(torch.randn(64, 64))\nself.b = nn.Parameter(torch.randn(64, 64))"
+    source = module(forward, init, "torch.randn(64, 2)")
+    assert_same(source, rewrite(source, "reassociate-matmul-chain"), torch.randn(64, 2, dtype=torch.float64))
+
+
+def test_a_chain_in_the_cheaper_order_already_is_left_alone() -> None:
+    init = "self.a = nn.Parameter(torch.randn(64, 64))"
+    source = module("return self.a @ (self.a @ x)", init, "torch.randn(64, 2)")
+    assert sites(source, "reassociate-matmul-chain") == []
+
+
+# --- singleton-reduction -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.sum(y, dim=1, keepdim=True)", "y.mean(dim=1)", "torch.max(y, dim=1)[0]",
+        "torch.min(y, 1, keepdim=True)[0]", "y.amax(dim=1)", "torch.logsumexp(y, dim=1, keepdim=True)", "y.prod(1)",
+        "torch.softmax(y, dim=1)", "F.log_softmax(y, dim=1)",
+    ],
+)  # fmt: skip
+def test_reductions_over_one_element_keep_infinity_and_nan(call: str) -> None:
+    source = module(f"y = x[:, :1]\nreturn {call}")
+    assert_same(source, rewrite(source, "singleton-reduction"), WEIRD, exact=True)
+    swapped = WEIRD.roll(-1, 1).roll(1, 0)  # -inf and NaN reach the first column as well
+    assert_same(source, rewrite(source, "singleton-reduction"), swapped, exact=True)
+
+
+def test_softmax_over_one_finite_element_is_one() -> None:
+    source = module("y = torch.sigmoid(torch.nan_to_num(x[:, :1]))\nreturn torch.softmax(y, dim=1)")
+    made = rewrite(source, "singleton-reduction", parameters={"nonfinite": "ignore"})
+    assert "torch.softmax(" not in made.program.split("def forward")[1]
+    assert_same(source, made, X, exact=True)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x.sum(dim=1)",  # 8 elements
+        "return x[:, :1].sum(dim=0)",  # the other dimension
+        "return x[:, :1].std(dim=1)",  # NaN over one element
+        "return torch.max(x[:, :1], dim=1)",  # the indices are used
+        "return x[:, :1].sum(dim=(0, 1))",
+        "return (x[:, :1] > 0).sum(dim=1)",  # another dtype
+        "return x[:, :1].sum(dim=1, dtype=torch.float64)",
+    ],
+)
+def test_other_reductions_are_left_alone(forward: str) -> None:
+    assert sites(module(forward), "singleton-reduction") == []
+
+
+# --- value-range-collapse ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return F.relu(F.relu(x))", "return F.relu(torch.sigmoid(x))", "return F.relu(F.leaky_relu(x, 0.1))",
+        "return torch.clamp(torch.tanh(x), -1.0, 1.0)", "return F.hardtanh(torch.sigmoid(x), 0.0, 1.0)",
+        "return torch.clamp(torch.clamp(x, -1.0, 0.5), 0.0, 2.0)", "return F.relu(torch.softmax(x, dim=1))",
+        "return torch.abs(F.relu(x).mean(dim=1))", "return F.leaky_relu(torch.exp(x), 0.2)",
+        "return torch.clamp(x, max=0.25).clamp(min=-0.5)", "return F.relu6(F.hardsigmoid(x))",
+    ],
+)  # fmt: skip
+def test_ops_that_change_no_value_are_dropped_and_nan_survives(forward: str) -> None:
+    source = module(forward)
+    assert_same(source, rewrite(source, "value-range-collapse"), WEIRD, exact=True)
+
+
+def test_a_clamp_that_leaves_one_value_becomes_it_and_says_what_happens_to_nan() -> None:
+    source = module("return torch.clamp(torch.clamp(x, max=0.0), 0.0, 1.0)")
+    made = rewrite(source, "value-range-collapse")
+    assert any("NaN" in caveat for caveat in made.caveats)
+    assert_same(source, made, X, exact=True)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return F.relu(x)",  # unknown sign
+        "return F.relu(torch.tanh(x))",
+        "return F.relu(F.gelu(x))",
+        "return torch.clamp(torch.sigmoid(x), 0.1, 1.0)",
+        "return F.relu(self.p)",  # parameters may change
+        "return F.relu(F.leaky_relu(x, -0.1))",
+        "y = F.leaky_relu(x, 0.1)\nreturn F.relu(y), y",
+        "return torch.abs((x > 0).int() - 1)",
+        "return torch.clamp(torch.clamp(x, 1.0, -1.0), -2.0, 2.0) + torch.relu(x)",  # bounds upside down, kept
+    ],
+)
+def test_ops_that_can_change_a_value_stay(forward: str) -> None:
+    found = sites(module(forward, "self.p = nn.Parameter(torch.rand(8))"), "value-range-collapse")
+    assert found == [] or "1.0, -1.0" in forward
+
+
+# --- diagonal-matmul ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forward", ["return torch.diag(x[0]) @ x.T", "return x @ torch.diag(x[0])",
+                                     "return torch.matmul(torch.diag_embed(x[1]), x.T)"])  # fmt: skip
+def test_a_product_with_a_diagonal_matrix_is_a_scaling(forward: str) -> None:
+    source = module(forward)
+    assert_same(source, rewrite(source, "diagonal-matmul"), X)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.diag(x[0], 1) @ torch.ones(9, 2)",  # not the main diagonal
+        "return torch.diag(x) @ x[:6]",  # the diagonal *of* a matrix: a vector
+        "return torch.diag(x[0]) @ x[0]",
+        "return torch.diag(x[0]) + x[:1]",
+    ],
+)
+def test_other_uses_of_diag_are_left_alone(forward: str) -> None:
+    assert sites(module(forward), "diagonal-matmul") == []
+
+
+# --- hoist-invariant-tensors -------------------------------------------------------------
+
+
+def test_a_constant_mask_is_built_once_and_state_dict_stays() -> None:
+    source = module("mask = torch.ones(8, 8).tril() > 0\nreturn x.unsqueeze(1).masked_fill(mask, -1.0)")
+    made = rewrite(source, "hoist-invariant-tensors")
+    assert "@functools.cache" in made.program and "register_buffer" not in made.program
+    assert_same(source, made, X, exact=True)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x + torch.rand(8)",  # random
+        "return torch.arange(8)",  # returned
+        "return torch.arange(8).view(2, 4)",  # a view of it is returned
+        "return x + torch.zeros_like(x)",  # built from an input
+    ],
+)
+def test_tensors_that_may_differ_or_leave_are_not_cached(forward: str) -> None:
+    assert sites(module(forward), "hoist-invariant-tensors") == []
+
+
+# --- fold-batchnorm-eval -----------------------------------------------------------------
+
+CONV = "self.conv = nn.Conv2d(3, 5, 3, bias={bias})\nself.bn = nn.BatchNorm2d(5, affine={affine})"
+IMAGES = "torch.randn(2, 3, 40, 40)"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_folds_into_the_convolution_in_eval_mode(bias: bool, affine: bool) -> None:
+    source = module("return self.bn(self.conv(x))", CONV.format(bias=bias, affine=affine), IMAGES)
+    made = rewrite(source, "fold-batchnorm-eval", training=False)
+    assert "not self.bn.training" in made.program
+    assert_same(source, made, torch.randn(2, 3, 40, 40, dtype=torch.float64), training=False)
+
+
+def test_batch_norm_in_train_mode_or_behind_something_else_stays() -> None:
+    init = CONV.format(bias=True, affine=True)
+    assert (
+        sites(module("return self.bn(self.conv(x))", init, IMAGES), "fold-batchnorm-eval", training=True)
+        == []
+    )
+    twice = "y = self.conv(x)\nreturn self.bn(y) + y"
+    assert sites(module(twice, init, IMAGES), "fold-batchnorm-eval", training=False) == []
+    between = module("return self.bn(torch.relu(self.conv(x)))", init, IMAGES)
+    assert sites(between, "fold-batchnorm-eval", training=False) == []
+
+
+# --- remove-dead-work --------------------------------------------------------------------
+
+
+def test_unused_results_and_eval_dropout_go() -> None:
+    source = module("unused = x.exp()\nreturn F.dropout(x, 0.5, self.training) * 2")
+    made = rewrite(source, "remove-dead-work", training=False)
+    fast = made.program.split("def forward")[1]
+    assert "exp" not in fast and "dropout" not in fast and "not self.training" in fast
+    assert_same(source, made, X, training=False, exact=True)
+
+
+def test_effects_stay_even_when_unused() -> None:
+    random = module("unused = F.dropout(x, 0.5)\nreturn x * 2")
+    assert sites(random, "remove-dead-work", training=True) == []
+    statistics = module("unused = self.bn(x)\nreturn x * 2", "self.bn = nn.BatchNorm1d(8)")
+    assert sites(statistics, "remove-dead-work", training=True) == []
+
+
+# --- channels-last-conv ------------------------------------------------------------------
+
+
+def test_convolutions_run_in_channels_last() -> None:
+    init = "self.conv = nn.Conv2d(16, 32, 3)"
+    source = module("return torch.relu(self.conv(x))", init, "torch.randn(2, 16, 24, 24)")
+    made = rewrite(source, "channels-last-conv")
+    assert_same(source, made, torch.randn(2, 16, 24, 24, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "init, forward",
+    [
+        ("self.conv = nn.Conv2d(16, 4, 3)", "return self.conv(x)"),
+        ("self.conv = nn.Conv2d(16, 16, 3, groups=16)", "return self.conv(x)"),
+        ("self.conv = nn.Conv2d(16, 32, 3)", "return self.conv(x).view(2, -1)"),
+        (
+            "self.conv = nn.Conv2d(16, 32, 3)",
+            "return self.conv(x.contiguous(memory_format=torch.channels_last))",
+        ),
+    ],
+)
+def test_convolutions_that_would_lose_or_break_are_left_alone(init: str, forward: str) -> None:
+    assert sites(module(forward, init, "torch.randn(2, 16, 24, 24)"), "channels-last-conv") == []
