@@ -178,7 +178,7 @@ def launch(tmp_path: Path) -> Launch:
         env = {**os.environ, "KERNEL_LSP_DATA_DIR": str(data_dir), **(environment or {})}
         if fault is not None:
             env |= {"KERNEL_LSP_HOST": "fault_host", "FAULT": fault}
-            env["PYTHONPATH"] = str(Path(__file__).parent)
+            env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
         command = [sys.executable, "-m", "kernel_lsp.server", "--stdio"]
         client = await ClientServerConfig(command, make_client, env).start()
         captured = client_capabilities(editor)

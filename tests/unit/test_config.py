@@ -1,0 +1,80 @@
+"""Settings: order of sources, and values that cannot be used."""
+
+import dataclasses
+from pathlib import Path
+
+from kernel_lsp import wire
+from kernel_lsp.config import Settings, load
+
+
+def project(folder: Path, text: str) -> Path:
+    (folder / "pyproject.toml").write_text(f"[tool.kernel-lsp]\n{text}\n")
+    return folder
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    folder = project(tmp_path, 'budget = 1\nthreshold = 1.1\npolicy = "one"\ndevice = "cpu"')
+    settings, problems = load(
+        folder,
+        environ={"KERNEL_LSP_THRESHOLD": "1.2", "KERNEL_LSP_POLICY": "two", "KERNEL_LSP_DEVICE": "auto"},
+        editor={"policy": "three", "device": "cuda"},
+        flags={"device": "cpu"},
+    )
+    assert problems == []
+    assert (settings.budget, settings.threshold, settings.policy, settings.device) == (1, 1.2, "three", "cpu")
+
+
+def test_a_bad_value_is_reported_and_the_lower_source_counts(tmp_path: Path) -> None:
+    folder = project(tmp_path, "budget = 3")
+    settings, problems = load(folder, environ={}, editor={"budget": "many"})
+    assert settings.budget == 3
+    assert [str(p) for p in problems] == [
+        "editor settings: budget = 'many' cannot be used (allowed: a whole number; 3 is used)"
+    ]
+
+
+def test_choices_and_limits_are_named() -> None:
+    settings, problems = load(None, environ={}, flags={"device": "tpu", "threshold": 0.5})
+    assert settings == dataclasses.replace(Settings(), device="auto", threshold=1.05)
+    assert "allowed: auto, cuda, cpu" in str(problems[0])
+    assert "allowed: 1.0 to 100.0" in str(problems[1])
+
+
+def test_an_unknown_setting_lists_the_known_ones() -> None:
+    _, problems = load(None, environ={}, editor={"colour": 1})
+    assert "unknown setting 'colour'" in str(problems[0])
+    assert "code_lens" in str(problems[0])
+
+
+def test_a_project_may_not_grant_itself_consent(tmp_path: Path) -> None:
+    settings, problems = load(project(tmp_path, 'consent = "always"'), environ={})
+    assert settings.consent == "ask"
+    assert "may not decide" in str(problems[0])
+
+
+def test_a_broken_project_file_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kernel-lsp\n")
+    settings, problems = load(tmp_path, environ={})
+    assert settings == Settings()
+    assert len(problems) == 1
+
+
+def test_a_project_file_that_is_not_text_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe\x00")
+    assert len(load(tmp_path, environ={})[1]) == 1
+
+
+def test_switches_of_our_own_processes_are_no_settings() -> None:
+    assert load(None, environ={"KERNEL_LSP_NO_BWRAP": "1", "KERNEL_LSP_HOST": "x"})[1] == []
+
+
+def test_words_for_booleans_and_lists() -> None:
+    environ = {"KERNEL_LSP_HOVER": "off", "KERNEL_LSP_KEEP_SOURCE": "Yes", "KERNEL_LSP_SKILL_FOLDERS": "a:b"}
+    settings, problems = load(None, environ=environ)
+    assert problems == []
+    assert (settings.hover, settings.keep_source, settings.skill_folders) == (False, True, ("a", "b"))
+
+
+def test_settings_survive_the_wire() -> None:
+    settings = Settings(python="/x", skill_folders=("a",), data_dir="/d")
+    assert wire.from_json(Settings, wire.to_json(settings)) == settings

@@ -1,0 +1,72 @@
+"""Who allowed workspace code to run."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.consent import MAX_ATTEMPTS, Answer, Consents, trust
+from kernel_lsp.errors import ConfigError
+
+
+def test_nobody_said_anything_is_none(tmp_path: Path) -> None:
+    assert Consents(tmp_path).answer("/project") is None
+
+
+def test_an_answer_is_shared_with_other_editors_and_kept_per_folder(tmp_path: Path) -> None:
+    Consents(tmp_path).record("/one", Answer.ALLOW)
+    Consents(tmp_path).record("/two", Answer.NEVER)
+    other = Consents(tmp_path)
+    assert other.answer("/one") is Answer.ALLOW
+    assert other.answer("/two") is Answer.NEVER
+    assert other.answer("/one/deeper") is None
+    assert not other.may_ask("/one")
+
+
+def test_the_setting_comes_before_the_stored_answer(tmp_path: Path) -> None:
+    consents = Consents(tmp_path)
+    consents.record("/one", Answer.NEVER)
+    assert consents.answer("/one", setting="always") is Answer.ALLOW
+    assert consents.answer("/two", setting="never") is Answer.NEVER
+
+
+def test_asking_stops_after_five_attempts_across_editors(tmp_path: Path) -> None:
+    for _ in range(MAX_ATTEMPTS):
+        editor = Consents(tmp_path)
+        assert editor.may_ask("/one")
+        editor.count_attempt("/one")
+    assert not Consents(tmp_path).may_ask("/one")
+    assert Consents(tmp_path).answer("/one") is None
+
+
+def test_a_damaged_file_means_that_nobody_allowed_anything(tmp_path: Path) -> None:
+    trust("/one", tmp_path)
+    for damage in (b"{", b"[]", b'{"/one": 3}', b'{"/one": {"answer": "sure"}}', b"\xff"):
+        (tmp_path / "consent.json").write_bytes(damage)
+        assert Consents(tmp_path).answer("/one") is None
+
+
+def test_forgetting_asks_again(tmp_path: Path) -> None:
+    consents = Consents(tmp_path)
+    consents.record("/one", Answer.NEVER)
+    consents.forget("/one")
+    assert Consents(tmp_path).answer("/one") is None
+    assert Consents(tmp_path).may_ask("/one")
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_answer_for_the_session(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    consents = Consents(blocked)
+    consents.count_attempt("/one")
+    with pytest.raises(ConfigError, match="data_dir"):
+        consents.record("/one", Answer.ALLOW)
+    assert consents.answer("/one") is Answer.ALLOW
+    assert Consents(blocked).answer("/one") is None
+
+
+def test_links_to_a_folder_share_its_answer(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    trust(link, tmp_path / "data", Answer.ON_REQUEST)
+    assert Consents(tmp_path / "data").answer(real) is Answer.ON_REQUEST

@@ -1,0 +1,74 @@
+"""Which interpreter a project has, and what it says about itself."""
+
+import sys
+from pathlib import Path
+
+from kernel_lsp import interpreter
+
+
+def environment(root: Path) -> str:
+    python = root / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("")
+    return str(python)
+
+
+def test_order_setting_variable_folder_own(tmp_path: Path) -> None:
+    active = environment(tmp_path / "active")
+    local = environment(tmp_path / "project" / ".venv")
+    folder = tmp_path / "project"
+    variables = {"VIRTUAL_ENV": str(tmp_path / "active")}
+    assert interpreter.find(folder, "/opt/python", variables).path == "/opt/python"
+    assert interpreter.find(folder, None, variables).path == active
+    assert interpreter.find(folder, None, {}).path == local
+    assert interpreter.find(tmp_path, None, {}).path == sys.executable
+
+
+def test_a_relative_setting_belongs_to_the_folder_and_a_bare_name_to_the_path(tmp_path: Path) -> None:
+    assert interpreter.find(tmp_path, "env/bin/python", {}).path == str(tmp_path / "env/bin/python")
+    assert Path(interpreter.find(tmp_path, "sh", {}).path).is_absolute()
+
+
+def test_a_stale_variable_is_passed_over(tmp_path: Path) -> None:
+    found = interpreter.find(tmp_path, None, {"CONDA_PREFIX": str(tmp_path / "gone")})
+    assert found.path == sys.executable
+
+
+async def test_a_missing_interpreter_names_the_remedy(tmp_path: Path) -> None:
+    probe = await interpreter.probe(str(tmp_path / "python"))
+    assert probe.problem is not None
+    assert "kernel-lsp.python" in (probe.remedy or "")
+
+
+async def test_something_that_is_no_python_is_a_problem(tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho surprise >&2\nexit 3\n")
+    fake.chmod(0o755)
+    probe = await interpreter.probe(str(fake))
+    assert probe.problem == "exited with 3: surprise"
+
+
+def fake_python(folder: Path, facts: str) -> str:
+    """Prints noise, then what the real script would print; counts its calls."""
+    fake = folder / "python"
+    fake.write_text(f"#!/bin/sh\necho x >> {folder}/calls\necho noise\nprintf '%s' \"$3\"\necho '{facts}'\n")
+    fake.chmod(0o755)
+    return str(fake)
+
+
+async def test_an_interpreter_without_torch_names_the_remedy(tmp_path: Path) -> None:
+    probe = await interpreter.probe(fake_python(tmp_path, '{"version": "3.12.1"}'))
+    assert (probe.version, probe.torch, probe.problem) == ("3.12.1", None, None)
+    assert "install torch" in (probe.remedy or "")
+
+
+async def test_a_good_answer_is_remembered_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    good = fake_python(tmp_path, '{"version": "3.12.1", "torch": "2.9", "cuda": false}')
+    assert (await interpreter.probe(good)).remedy is None
+    assert (await interpreter.probe(good)).torch == "2.9"
+    assert (tmp_path / "calls").read_text() == "x\n"
+    (tmp_path / "bad").mkdir()
+    bad = fake_python(tmp_path / "bad", "{}")
+    assert (await interpreter.probe(bad)).remedy
+    assert (await interpreter.probe(bad)).remedy
+    assert (tmp_path / "bad" / "calls").read_text() == "x\nx\n"
