@@ -236,3 +236,26 @@ def test_forgetting_while_another_editor_has_the_journal_open(path: Path) -> Non
         editor.record([event(2)])
         assert [s.counts for s in terminal.sessions()] == [{"offered": 1}]
     assert proposals(path) == ["p2"]
+
+
+def test_two_editors_that_meet_the_same_damage_set_it_aside_once(path: Path) -> None:
+    written(path)
+    with Journal.open(path) as one, Journal.open(path) as two:
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        overwrite(path, 0, os.urandom(path.stat().st_size))
+        for number, journal in enumerate([one, two, one, two]):
+            journal.record([event(900 + number)])
+    assert proposals(path) == ["p900", "p901", "p902", "p903"]
+    assert len(list(path.parent.glob("journal.corrupt-*.db"))) == 1
+
+
+def test_a_journal_made_unreadable_between_two_sessions_is_said_and_not_fatal(path: Path) -> None:
+    path.parent.mkdir()
+    path.mkdir()  # a folder in its place: cannot be opened, cannot be set aside
+    journal = Journal.open(path)
+    journal.record([event(1)])
+    assert "cannot be opened" in journal.problems[0].cause
+    path.rmdir()
+    journal.close()
+    assert proposals(path) == ["p1"]
