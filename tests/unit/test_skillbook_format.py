@@ -4,6 +4,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernel_lsp.errors import SkillError
 from kernel_lsp.skillbook import lint
@@ -194,3 +196,37 @@ def test_a_wrong_rewrite_is_told_without_running_it(tmp_path: Path, name: str) -
 )
 def test_what_the_engine_can_call_is_accepted(tmp_path: Path, code: str) -> None:
     assert lint(skill(tmp_path, rewrite=code)) == ()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_file_content_makes_linting_fail(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    lines = GOOD.splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(0, 4))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        lines[at] = data.draw(
+            st.sampled_from(
+                [
+                    "",
+                    "---\n",
+                    "  - [\n",
+                    "metadata: [1, {a: b}]\n",
+                    "? [x]\n: y\n",
+                    "!!python/object x\n",
+                    "{a: 1}: 2\n",
+                    "version: 2026-01-01\n",
+                    "tags: {a: b}\n",
+                    "#\n",
+                    "```\n",
+                    "<<: {a: 1}\n",
+                ]
+            )
+            | st.text(max_size=20)
+        )
+    raw = data.draw(st.just("".join(lines).encode("utf-8", "surrogatepass")) | st.binary(max_size=200))
+    (folder / "SKILL.md").write_bytes(raw)
+    (folder / "rewrite.py").write_bytes(data.draw(st.binary(max_size=100) | st.just(REWRITE.encode())))
+    assert all(problem.cause and problem.remedy for problem in lint(folder))
