@@ -56,18 +56,12 @@ def find_files(path: Path) -> Iterator[Path]:
 
 def check_file(path: Path) -> tuple[Path, Analysis]:
     try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+        if path.stat().st_size > MAX_BYTES:
+            return path, _unchecked("not checked: larger than 1 MB, so probably generated")
+        text = files.read_source(path).text
     except OSError as error:
         return path, _unchecked(f"cannot be read: {error.strerror or error}")
-    if data is None:
-        return path, _unchecked(
-            f"not checked: larger than {MAX_BYTES // 1_000_000} MB, so probably generated"
-        )
-    try:
-        # PEP 263: a byte order mark or a coding comment in the first two lines, else UTF-8.
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        text = data.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+    except (SyntaxError, UnicodeError, LookupError) as error:
         return path, _unchecked(f"cannot be decoded: {error}; save it as UTF-8 or add a coding comment")
     return path, analyze(Snapshot(uri=str(path), text=text))
 

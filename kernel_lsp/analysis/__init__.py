@@ -15,7 +15,7 @@ from kernel_lsp.analysis.rules import RULES, Rule
 from kernel_lsp.analysis.rules.base import Site
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
-from kernel_lsp.analysis.source import SourceFile, definitions, parse
+from kernel_lsp.analysis.source import SourceFile, collector_paused, definitions, parse
 from kernel_lsp.analysis.targets import Found, Structure, find, structure
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target
@@ -31,15 +31,16 @@ def analyze(snapshot: Snapshot) -> Analysis:
     """Everything that can be known about the text without running it."""
     if not _RELEVANT.search(snapshot.text):
         return Analysis()
-    file = parse(snapshot.text)
-    if isinstance(file, ParseProblem):
-        return Analysis(problem=file)
-    try:
-        return _analyze(file)
-    except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
-        return Analysis(problem=_TOO_DEEP)
-    except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
-        return Analysis(problem=_problem(error))
+    with collector_paused():
+        file = parse(snapshot.text)
+        if isinstance(file, ParseProblem):
+            return Analysis(problem=file)
+        try:
+            return _analyze(file)
+        except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
+            return Analysis(problem=_TOO_DEEP)
+        except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
+            return Analysis(problem=_problem(error))
 
 
 def slice_program(snapshot: Snapshot, target: Target) -> Program:
@@ -65,14 +66,15 @@ def slice_program(snapshot: Snapshot, target: Target) -> Program:
 
 def fingerprint_of(text: str, qualname: str) -> str | None:
     """The fingerprint of a class or function by name, target or not; None when it is gone or broken."""
-    file = parse(text)
-    if isinstance(file, ParseProblem):
-        return None
-    try:
-        node = dict(definitions(file.tree.body)).get(qualname)
-        return None if node is None else fingerprint(Names(file), node)
-    except (SyntaxError, RecursionError):
-        return None
+    with collector_paused():
+        file = parse(text)
+        if isinstance(file, ParseProblem):
+            return None
+        try:
+            node = dict(definitions(file.tree.body)).get(qualname)
+            return None if node is None else fingerprint(Names(file), node)
+        except (SyntaxError, RecursionError):
+            return None
 
 
 def find_target(analysis: Analysis, qualname: str) -> Target | None:

@@ -22,7 +22,7 @@ def fingerprint(names: Names, node: DefinitionNode) -> str:
     """32 hex digits for the definition and all that it uses."""
     closure = names.closure([node], own={})
     body = names.file.tree.body
-    parts = [serialize(node)]
+    parts = [_serialized(names, node)]
     for index in closure.statements:
         statement = body[index]
         if statement is node:
@@ -30,11 +30,19 @@ def fingerprint(names: Names, node: DefinitionNode) -> str:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             parts += _imports_used(statement, closure.names)
         else:
-            parts.append(serialize(statement))
+            parts.append(_serialized(names, statement))
     # Sorted, because the order of definitions is formatting; where one name is bound twice
     # an exchange goes unnoticed, which no real edit does.
     parts[1:] = sorted(parts[1:])
     return hashlib.blake2b("\x1e".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _serialized(names: Names, node: ast.stmt) -> str:
+    """Cached per file: a base class is part of every subclass's fingerprint."""
+    known = names.serialized.get(id(node))
+    if known is None:
+        known = names.serialized[id(node)] = serialize(node)
+    return known
 
 
 def serialize(node: ast.AST) -> str:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.source import BOM, DefinitionNode, SourceFile, blocks, module_level
+from kernel_lsp.analysis.source import BOM, DefinitionNode, SourceFile, blocks, children, module_level, walk
 
 AMBIENT = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__annotations__", "__builtins__"}
 
@@ -37,6 +37,8 @@ class Names:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         self._tables = _index_tables(file.text.removeprefix(BOM))
+        self.serialized: dict[int, str] = {}
+        """Statement id -> its tree as text, filled by the fingerprint."""
         self._used: dict[int, frozenset[str]] = {}
         self._binding: dict[str, list[int]] = defaultdict(list)
         self._has_star = False
@@ -109,7 +111,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
             found |= {
                 node.id
                 for expression in _expressions(inner)
-                for node in ast.walk(expression)
+                for node in walk(expression)
                 if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
             }
             found |= {h.name for h in getattr(inner, "handlers", ()) if h.name}
@@ -118,7 +120,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.AST]:
     """Children of a statement that are no statements: targets, values, tests, patterns, with-items."""
-    for child in ast.iter_child_nodes(statement):
+    for child in children(statement):
         if isinstance(child, ast.ExceptHandler):
             if child.type is not None:
                 yield child.type
@@ -148,13 +150,13 @@ def _loads(nodes: Iterable[ast.AST]) -> set[str]:
     read: set[str] = set()
     own: set[str] = set()
     for root in nodes:
-        for node in ast.walk(root):
+        for node in walk(root):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 read.add(node.id)
             elif isinstance(node, ast.comprehension):
-                own |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+                own |= {n.id for n in walk(node.target) if isinstance(n, ast.Name)}
             elif isinstance(node, ast.Lambda):
-                own |= {n.arg for n in ast.walk(node.args) if isinstance(n, ast.arg)}
+                own |= {n.arg for n in walk(node.args) if isinstance(n, ast.arg)}
     return read - own
 
 
@@ -191,5 +193,5 @@ def _is_star_import(statement: ast.stmt) -> bool:
 def _is_main_guard(statement: ast.stmt) -> bool:
     """``if __name__ == "__main__":`` binds nothing that a slice may use."""
     return isinstance(statement, ast.If) and any(
-        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+        isinstance(node, ast.Name) and node.id == "__name__" for node in walk(statement.test)
     )

@@ -11,7 +11,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.source import DefinitionNode, SourceFile
+from kernel_lsp.analysis.source import DefinitionNode, SourceFile, walk
 
 _MARK = "kernel-lsp:"
 _OFF = re.compile(r"#\s*kernel-lsp:\s*off\b(?P<rules>(?:[\s,]*KL\d+)*)\s*(?:$|[#—(-])")
@@ -76,7 +76,7 @@ def _first_statement_line(tree: ast.Module) -> float:
 def _lines_inside_strings(tree: ast.Module) -> set[int]:
     """Lines that a string literal covers up to their end, so that a ``#`` there is no comment."""
     found: set[int] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.JoinedStr) or (
             isinstance(node, ast.Constant) and isinstance(node.value, str)
         ):

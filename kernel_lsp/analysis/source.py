@@ -12,6 +12,7 @@ import gc
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TypeAlias
 
@@ -127,6 +128,34 @@ class SourceFile:
         return ".".join([root, *reversed(parts)]) if parts else root
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """Child nodes in source order, without operators and contexts, which say nothing by themselves."""
+    kind = node.__class__
+    names = _child_fields.get(kind)
+    if names is None:
+        names = _child_fields[kind] = tuple(name for name in kind._fields if name not in _NO_CHILDREN)
+    found: list[ast.AST] = []
+    for name in names:
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
+def walk(root: ast.AST) -> list[ast.AST]:
+    """Like ast.walk, as a list and about four times faster; no operators and contexts either."""
+    found = [root]
+    for node in found:  # grows meanwhile
+        found += children(node)
+    return found
+
+
+_NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment", "type_ignores", "id", "attr", "arg"})
+_child_fields: dict[type, tuple[str, ...]] = {}
+
+
 def words(text: str) -> frozenset[str]:
     """The words of a long list of names."""
     return frozenset(text.split())
@@ -137,7 +166,7 @@ def parse(text: str) -> SourceFile | ParseProblem:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are not this tool's business
-            return SourceFile(text, _parse_without_collector(text.removeprefix(BOM)))
+            return SourceFile(text, ast.parse(text.removeprefix(BOM)))
     except SyntaxError as error:
         return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
     except ValueError as error:  # null bytes and lone surrogates
@@ -146,13 +175,16 @@ def parse(text: str) -> SourceFile | ParseProblem:
         return ParseProblem(line=1, column=1, message="nested too deeply for Python's parser")
 
 
-def _parse_without_collector(text: str) -> ast.Module:
-    # The tree is tens of thousands of small objects without a cycle: the garbage collector
-    # searches them in vain, for most of the parser's time (9 MB of source: 7.0 s with it, 1.5 s without).
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection inside: a syntax tree is tens of thousands of objects without a cycle.
+
+    Searching them in vain takes most of the parser's time (9 MB of source: 7.0 s with it, 1.5 s without).
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
-        return ast.parse(text)
+        yield
     finally:
         if enabled:
             gc.enable()

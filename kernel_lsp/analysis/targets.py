@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, SourceFile, definitions, words
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, SourceFile, definitions, walk, words
 from kernel_lsp.records import TargetKind
 
 JIT = frozenset({"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"})
@@ -154,7 +154,7 @@ def _calls_torch_on_parameters(file: SourceFile, node: ast.FunctionDef) -> bool:
         return False
     names = {p.arg for p in parameters(node)}
     for statement in node.body:
-        for call in ast.walk(statement):
+        for call in walk(statement):
             if (
                 isinstance(call, ast.Call)
                 and call.args
@@ -211,7 +211,7 @@ def _launchers(
 
 def launches(node: ast.AST) -> Iterator[ast.Call]:
     """Calls of the form ``name[grid](...)``."""
-    for call in ast.walk(node):
+    for call in walk(node):
         if (
             isinstance(call, ast.Call)
             and isinstance(call.func, ast.Subscript)
@@ -226,7 +226,7 @@ def _helpers(known: Structure) -> set[str]:
     for node in known.jit_functions.values():
         called |= {
             n.func.id
-            for n in ast.walk(node)
+            for n in walk(node)
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id != node.name
         }
     return {

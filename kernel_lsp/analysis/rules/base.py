@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kernel_lsp.analysis.source import FunctionNode, SourceFile
+from kernel_lsp.analysis.source import FunctionNode, SourceFile, walk
 from kernel_lsp.analysis.targets import Found, Structure, own_forward
 from kernel_lsp.records import Finding, TargetKind
 
@@ -64,7 +64,7 @@ class Site:
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
         """Every node of every function, bodies only."""
-        return tuple(n for f in self.functions for statement in f.body for n in ast.walk(statement))
+        return tuple(n for f in self.functions for statement in f.body for n in walk(statement))
 
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, str | None], ...]:
@@ -72,12 +72,22 @@ class Site:
         return tuple((n, self.file.dotted(n.func)) for n in self.nodes if isinstance(n, ast.Call))
 
     @cached_property
+    def called_names(self) -> frozenset[str]:
+        """Last names of everything called: lets a rule return at once where it has nothing to look for."""
+        functions = (call.func for call, _ in self.calls)
+        return frozenset(
+            f.attr if isinstance(f, ast.Attribute) else f.id
+            for f in functions
+            if isinstance(f, ast.Attribute | ast.Name)
+        )
+
+    @cached_property
     def submodules(self) -> dict[str, tuple[ast.Call, str]]:
         """``self.name`` -> (constructor call, resolved class) for plain assignments in __init__."""
         node = self.found.node
         init = _methods(node).get("__init__") if isinstance(node, ast.ClassDef) else None
         found: dict[str, tuple[ast.Call, str]] = {}
-        for statement in ast.walk(init) if init else ():
+        for statement in walk(init) if init else ():
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
                 made = self.file.dotted(statement.value.func)
                 for target in statement.targets:
@@ -160,7 +170,7 @@ def _reachable(
         if current in order:
             continue
         order.append(current)
-        for node in ast.walk(current) if others else ():
+        for node in walk(current) if others else ():
             if isinstance(node, ast.Call) and (name := callee(node)) in others:
                 queue.append(others[name])  # noqa: PERF401 (two narrowings in one comprehension read worse)
     return tuple(order)

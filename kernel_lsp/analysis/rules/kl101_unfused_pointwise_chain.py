@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.rules.flow import Facts
-from kernel_lsp.analysis.rules.torchops import POINTWISE, POINTWISE_MODULES, REDUCTIONS, dimension, operation
-from kernel_lsp.analysis.source import FunctionNode, words
+from kernel_lsp.analysis.rules.torchops import POINTWISE, POINTWISE_MODULES, REDUCTIONS, operation
+from kernel_lsp.analysis.source import FunctionNode, children, words
 from kernel_lsp.analysis.targets import is_tensor_operation, parameters
 from kernel_lsp.records import TargetKind
 
@@ -25,6 +25,8 @@ class _Chain:
 
     nodes: tuple[ast.expr, ...] = ()
     names: tuple[str, ...] = ()
+    is_number: bool = False
+    """A single number in a tensor: what is computed from it costs launches, and no traffic."""
 
     def then(self, other: _Chain | None, node: ast.expr, name: str) -> _Chain:
         extra = (
@@ -63,7 +65,7 @@ class _Finder:
                 return self._call(node, env)
             case ast.Subscript(value=value) | ast.Attribute(value=value, attr="T" | "mT" | "values"):
                 return None if self.evaluate(value, env) is None else _Chain()
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child, env)
         return None
@@ -73,6 +75,8 @@ class _Finder:
     ) -> _Chain | None:
         if left is None and right is None:
             return None
+        if all(side is None or side.is_number for side in (left, right)):
+            return _NUMBER
         name = _OPERATORS.get(type(op))
         return (left or _Chain()).then(right, node, name) if name else _Chain()
 
@@ -97,23 +101,32 @@ class _Finder:
         self, node: ast.Call, name: str, operands: list[_Chain | None], rest: list[ast.expr]
     ) -> _Chain | None:
         if name in POINTWISE:
-            chain = operands[0] or _Chain()
-            for other in operands[1:]:
+            known = [operand for operand in operands if operand is not None]
+            if known and all(operand.is_number for operand in known):
+                return _NUMBER
+            chain = known[0] if known else _Chain()
+            for other in known[1:]:
                 chain = _merged(chain, other)
             return chain.then(None, node, name)
-        # A reduction over everything leaves one number: what follows costs launches and no traffic.
-        is_scalar = name in REDUCTIONS and dimension(node, rest) is None and not rest and not node.keywords
-        return None if is_scalar or name in _NOT_TENSORS or name.startswith("is_") else _Chain()
+        if name in REDUCTIONS and not rest and not node.keywords:
+            return _NUMBER
+        return None if name in _NOT_TENSORS or name.startswith("is_") else _Chain()
 
 
-def _merged(chain: _Chain, other: _Chain | None) -> _Chain:
-    if other is None or not other.nodes:
+_NUMBER = _Chain(is_number=True)
+
+
+def _merged(chain: _Chain, other: _Chain) -> _Chain:
+    if not other.nodes:
         return chain
     shorter = _Chain(other.nodes[:-1], other.names[:-1])
     return chain if other.nodes[-1] in chain.nodes else chain.then(shorter, other.nodes[-1], other.names[-1])
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    has_modules = any(made in POINTWISE_MODULES for _, made in site.submodules.values())
+    if not has_modules and not site.called_names & POINTWISE:
+        return
     for function in site.functions:
         finder = _Finder(site)
         Facts(finder.evaluate).run(function, _tensors(site, function))

@@ -18,6 +18,7 @@ from kernel_lsp.analysis.rules.torchops import (
     keeps_dimension,
     operation,
 )
+from kernel_lsp.analysis.source import children
 from kernel_lsp.records import TargetKind
 
 _Dims: TypeAlias = frozenset[int]
@@ -48,7 +49,7 @@ class _Finder:
                 dims = self.evaluate(call, env)
                 called = operation(self.site, call)
                 return dims if called and called[0] in ("max", "min") else None
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child, env)
         return None
@@ -96,6 +97,8 @@ def _broadcast(left: ast.expr, a: _Dims | None, right: ast.expr, b: _Dims | None
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if not site.called_names & REDUCTIONS:
+        return
     for function in site.functions:
         finder = _Finder(site)
         Facts(finder.evaluate).run(function)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.names import bound_names
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit, self_attribute
-from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, words
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, children, walk, words
 from kernel_lsp.records import TargetKind
 
 _MAKERS = frozenset(
@@ -24,10 +24,12 @@ _PLACEMENT = frozenset({"device", "dtype", "requires_grad", "layout", "pin_memor
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if not any(dotted in _MAKERS for _, dotted in site.calls):
+        return
     for function in site.functions:
         changed = _changed_later(function)
         locals_ = {name for s in function.body for name in bound_names(s)}
-        locals_ |= {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+        locals_ |= {a.arg for a in walk(function.args) if isinstance(a, ast.arg)}
         for statement in _unconditional(function.body):
             if _is_stored(statement) or bound_names(statement) & changed:
                 continue
@@ -53,14 +55,14 @@ def _unconditional(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _own_calls(statement: ast.stmt) -> Iterator[ast.Call]:
     """Calls in the statement's expressions, not in its nested blocks, conditional expressions or lambdas."""
-    queue: list[ast.AST] = [n for n in ast.iter_child_nodes(statement) if not isinstance(n, ast.stmt)]
+    queue: list[ast.AST] = [n for n in children(statement) if not isinstance(n, ast.stmt)]
     while queue:
         node = queue.pop()
         if isinstance(node, ast.IfExp | ast.Lambda | ast.BoolOp | ast.excepthandler | ast.match_case):
             continue
         if isinstance(node, ast.Call):
             yield node
-        queue.extend(ast.iter_child_nodes(node))
+        queue.extend(children(node))
 
 
 def _is_constant(call: ast.Call, locals_: set[str]) -> bool:
@@ -94,7 +96,7 @@ def _sounds_like_a_size(name: str) -> bool:
 def _changed_later(function: FunctionNode) -> set[str]:
     """Local names whose tensor is written in place: a fresh one is needed on each call."""
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.AugAssign | ast.Assign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -114,7 +116,7 @@ def _changed_later(function: FunctionNode) -> set[str]:
 
 
 def _names(node: ast.expr) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return {n.id for n in walk(node) if isinstance(n, ast.Name)}
 
 
 def _is_stored(statement: ast.stmt) -> bool:

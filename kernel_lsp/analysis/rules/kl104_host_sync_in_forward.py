@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.source import DefinitionNode, blocks
+from kernel_lsp.analysis.source import DefinitionNode, blocks, children, walk
 from kernel_lsp.records import TargetKind
 
 _SYNCS = frozenset({"item", "cpu", "tolist", "numpy"})
@@ -18,6 +18,8 @@ _HOST_ONLY = frozenset({"shape", "size", "numpy", "np", "config"})
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if not site.called_names & (_SYNCS | _TESTS | {"print", "equal", "allclose"}):
+        return
     for function in site.functions:
         names = {a.arg for a in function.args.args[1:]}
         yield from _statements(site, function.body, names, conditional=False)
@@ -27,7 +29,7 @@ def _statements(site: Site, body: list[ast.stmt], tensors: set[str], *, conditio
     for statement in body:
         if isinstance(statement, DefinitionNode | ast.Raise | ast.Assert) or _is_rare(statement):
             continue
-        for child in ast.iter_child_nodes(statement):
+        for child in children(statement):
             if isinstance(child, ast.expr | ast.withitem):
                 yield from _expressions(site, child, tensors, conditional=conditional)
         if isinstance(statement, ast.If | ast.While):
@@ -38,7 +40,7 @@ def _statements(site: Site, body: list[ast.stmt], tensors: set[str], *, conditio
 
 
 def _expressions(site: Site, root: ast.AST, tensors: set[str], *, conditional: bool) -> Iterator[Hit]:
-    for node in ast.walk(root):
+    for node in walk(root):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Attribute) and node.func.attr in _SYNCS and not node.args:
@@ -69,7 +71,7 @@ def _test(site: Site, test: ast.expr) -> Iterator[Hit]:
 
 def _is_on_host(site: Site, node: ast.expr) -> bool:
     """Shapes, numpy arrays and things already moved: no second wait."""
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Attribute) and inner.attr in (*_HOST_ONLY, *_SYNCS):
             return True
         if isinstance(inner, ast.Name) and (

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.rules.flow import Facts
 from kernel_lsp.analysis.rules.torchops import is_matmul, operation
+from kernel_lsp.analysis.source import children
 from kernel_lsp.records import TargetKind
 
 
@@ -25,7 +26,7 @@ class _Finder:
             if self.evaluate(operand, env):
                 self.hits[node] = side
         if operands is None:
-            for child in ast.iter_child_nodes(node):
+            for child in children(node):
                 if isinstance(child, ast.expr):
                     self.evaluate(child, env)
         return self._is_diagonal(node) or None
@@ -41,6 +42,8 @@ class _Finder:
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if not site.called_names & {"diag", "diag_embed"}:
+        return
     for function in site.functions:
         finder = _Finder(site)
         Facts(finder.evaluate).run(function)

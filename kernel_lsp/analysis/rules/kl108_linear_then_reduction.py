@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit, self_attribute
 from kernel_lsp.analysis.rules.flow import Facts
 from kernel_lsp.analysis.rules.torchops import dimension, is_matmul, is_number, operation
+from kernel_lsp.analysis.source import FunctionNode, children, walk
 from kernel_lsp.records import TargetKind
 
 # Dimension 1 is the output of a 2-D product; of a 3-D one it is the sequence, and then
@@ -18,13 +20,15 @@ _DIMENSIONS = (-1, 1)
 class _Finder:
     """Facts are True for a product, possibly scaled by a number."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, read_once: set[str]) -> None:
         self.site = site
+        self.read_once = read_once
         self.hits: list[ast.Call] = []
 
     def evaluate(self, node: ast.expr, env: dict[str, bool]) -> bool | None:
         if isinstance(node, ast.Name):
-            return env.get(node.id)
+            # A product that something else reads too must be computed anyway.
+            return env.get(node.id) if node.id in self.read_once else None
         known = {id(child): self.evaluate(child, env) for child in _operands(node)}
         match node:
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
@@ -56,7 +60,7 @@ class _Finder:
 
 def _operands(node: ast.expr) -> Iterator[ast.expr]:
     """Sub-expressions, with the receiver of a method call in place of the method."""
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         is_method = isinstance(node, ast.Call) and child is node.func
         if isinstance(child, ast.keyword) or (is_method and isinstance(child, ast.Attribute)):
             yield child.value
@@ -64,13 +68,24 @@ def _operands(node: ast.expr) -> Iterator[ast.expr]:
             yield child
 
 
+def _read_once(function: FunctionNode) -> set[str]:
+    """Names with at most one reader per assignment, the call's own included."""
+    names = [n for n in walk(function) if isinstance(n, ast.Name)]
+    reads = Counter(n.id for n in names if isinstance(n.ctx, ast.Load))
+    writes = Counter(n.id for n in names if not isinstance(n.ctx, ast.Load))
+    writes.update(n.arg for n in walk(function.args) if isinstance(n, ast.arg))
+    return {name for name, count in reads.items() if count <= max(writes[name], 1)}
+
+
 def _is_scale(node: ast.expr) -> bool:
     return is_number(node) or (self_attribute(node) or "").startswith("scal")
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if not site.called_names & {"sum", "mean"}:
+        return
     for function in site.functions:
-        finder = _Finder(site)
+        finder = _Finder(site, _read_once(function))
         Facts(finder.evaluate).run(function)
         for call in finder.hits:
             yield hit(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
 from kernel_lsp.analysis.rules.tritonops import constexprs, language_name, runtime_parameters
-from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks
+from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, children, walk
 from kernel_lsp.records import TargetKind
 
 # Position of the mask in a memory access.
@@ -24,13 +24,14 @@ class _Kernel:
         self.constexprs = constexprs(site, function)
         self.runtime = runtime_parameters(site, function)
         self.compared = _compared_names(function)
+        self.exact = _divided_exactly(function)
         self.marks: dict[str, frozenset[str]] = {}
 
     def check(self, body: list[ast.stmt], *, in_loop: bool) -> Iterator[Hit]:
         for statement in body:
             if isinstance(statement, DefinitionNode) or self._chooses_at_compile_time(statement):
                 continue
-            for child in ast.iter_child_nodes(statement):
+            for child in children(statement):
                 if isinstance(child, ast.expr):
                     yield from self._accesses(child, in_loop=in_loop)
             self._remember(statement)
@@ -41,7 +42,7 @@ class _Kernel:
     def _chooses_at_compile_time(self, statement: ast.stmt) -> bool:
         """``if EVEN_N:`` picks an unmasked fast path where the launcher proved that it is safe."""
         return isinstance(statement, ast.If) and any(
-            isinstance(n, ast.Name) and n.id in self.constexprs for n in ast.walk(statement.test)
+            isinstance(n, ast.Name) and n.id in self.constexprs for n in walk(statement.test)
         )
 
     def _remember(self, statement: ast.stmt) -> None:
@@ -74,7 +75,7 @@ class _Kernel:
                 return frozenset()
             case ast.Call(func=func):
                 return self._call_marks(node, language_name(self.file, func))
-        return frozenset().union(*(self._marks(child) for child in ast.iter_child_nodes(node)))
+        return frozenset().union(*(self._marks(child) for child in children(node)))
 
     def _call_marks(self, node: ast.Call, name: str | None) -> frozenset[str]:
         if name == "program_id":
@@ -83,17 +84,19 @@ class _Kernel:
             return frozenset(f"lanes:{a.id}" for a in node.args[1:] if isinstance(a, ast.Name))
         if name in _BOUNDING or name in _ACCESSES:
             return frozenset()
-        return frozenset().union(*(self._marks(child) for child in ast.iter_child_nodes(node)))
+        return frozenset().union(*(self._marks(child) for child in children(node)))
 
     def _accesses(self, root: ast.expr, *, in_loop: bool) -> Iterator[Hit]:
-        for node in ast.walk(root):
+        for node in walk(root):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
             name = language_name(self.file, node.func)
             if name not in _ACCESSES or _is_guarded(node, _ACCESSES[name]):
                 continue
             marks = self._marks(node.args[0])
-            tails = sorted(m[6:] for m in marks if m.startswith("lanes:") and f"tile:{m[6:]}" in marks)
+            tails = sorted(
+                m[6:] for m in marks if m.startswith("lanes:") and f"tile:{m[6:]}" in marks - self.exact
+            )
             if tails:
                 yield _found(node, name, f"the last block of {tails[0]} elements may reach past the end")
             elif not in_loop and (lanes := self._compared_lanes(node.args[0])):
@@ -102,9 +105,21 @@ class _Kernel:
                 )
 
     def _compared_lanes(self, pointer: ast.expr) -> str | None:
-        names = [n.id for n in ast.walk(pointer) if isinstance(n, ast.Name)]
+        names = [n.id for n in walk(pointer) if isinstance(n, ast.Name)]
         is_lanes = (n for n in names if any(m.startswith("lanes:") for m in self.marks.get(n, ())))
         return next((n for n in is_lanes if n in self.compared), None)
+
+
+def _divided_exactly(function: FunctionNode) -> frozenset[str]:
+    """Tiles of which the kernel counts whole ones only (``M // TILE``): sizes are multiples by contract."""
+    return frozenset(
+        f"tile:{node.right.id}"
+        for node in walk(function)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.FloorDiv)
+        and isinstance(node.left, ast.Name)
+        and isinstance(node.right, ast.Name)
+    )
 
 
 def _is_guarded(call: ast.Call, position: int) -> bool:
@@ -118,7 +133,7 @@ def _is_guarded(call: ast.Call, position: int) -> bool:
 def _compared_names(function: FunctionNode) -> set[str]:
     """Names on the left of ``name < bound``, ``name[:, None] < bound``."""
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE):
             left = node.left.value if isinstance(node.left, ast.Subscript) else node.left
             if isinstance(left, ast.Name):
@@ -134,14 +149,14 @@ def _checks_divisibility(site: Site) -> bool:
     """An assert or raise with a remainder, in a launcher or as tl.static_assert: sizes are proved to fit."""
     launchers = [node for name, node in site.known.definitions if name in site.found.launchers]
     for root in (*launchers, *site.functions):
-        for node in ast.walk(root):
+        for node in walk(root):
             is_check = isinstance(node, ast.Assert | ast.If) or (
                 isinstance(node, ast.Call)
                 and language_name(site.file, node.func) in ("static_assert", "device_assert", "assume")
             )
             if is_check:
                 tested = node.args[0] if isinstance(node, ast.Call) else node.test  # type: ignore[attr-defined]
-                if any(isinstance(n, ast.Mod) for n in ast.walk(tested)):
+                if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(tested)):
                     return True
     return False
 

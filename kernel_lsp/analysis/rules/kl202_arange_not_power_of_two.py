@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.rules.tritonops import known_values, language_name
+from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
 def _check(site: Site) -> Iterator[Hit]:
     for function in site.functions:
-        for node in (n for statement in function.body for n in ast.walk(statement)):
+        for node in (n for statement in function.body for n in walk(statement)):
             if not isinstance(node, ast.Call) or language_name(site.file, node.func) != "arange":
                 continue
             if len(node.args) != 2:

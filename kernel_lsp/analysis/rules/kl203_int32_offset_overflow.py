@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.rules.tritonops import language_name, runtime_parameters
-from kernel_lsp.analysis.source import FunctionNode, module_level
+from kernel_lsp.analysis.source import FunctionNode, children, module_level, walk
 from kernel_lsp.records import TargetKind
 
 
@@ -62,7 +62,7 @@ class _Kernel:
                 return _Integer(a.from_program, 0, a.is_wide)
             case ast.Call():
                 return self._call(node)
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self._value(child)
         return _PLAIN
 
@@ -90,7 +90,7 @@ def _check(site: Site) -> Iterator[Hit]:
         kernel = _Kernel(site, function)
         kernel.run()
         narrow = [(node, value) for node, value in kernel.products if not value.is_wide]
-        inner = {id(n) for node, _ in narrow for n in ast.walk(node) if n is not node}
+        inner = {id(n) for node, _ in narrow for n in walk(node) if n is not node}
         for node, value in narrow:
             if id(node) not in inner and (value.num_sizes >= 2 or kernel.widened):
                 yield hit(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
 from kernel_lsp.analysis.rules.tritonops import language_name
-from kernel_lsp.analysis.source import FunctionNode
+from kernel_lsp.analysis.source import FunctionNode, walk
 from kernel_lsp.records import TargetKind
 
 _LOW = frozenset({"float16", "bfloat16"})
@@ -16,7 +16,7 @@ _LOW = frozenset({"float16", "bfloat16"})
 def _check(site: Site) -> Iterator[Hit]:
     for function in site.functions:
         accumulated = _accumulated_in_loops(site, function)
-        for node in (n for statement in function.body for n in ast.walk(statement)):
+        for node in (n for statement in function.body for n in walk(statement)):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 names = {t.id for t in node.targets if isinstance(t, ast.Name)}
                 dtype = _made_in(site, node.value)
@@ -57,8 +57,8 @@ def _sums_in(site: Site, call: ast.Call) -> str | None:
 def _accumulated_in_loops(site: Site, function: FunctionNode) -> set[str]:
     """Names that a loop adds to: ``acc += x``, ``acc = acc + x``, ``acc = tl.dot(a, b, acc)``."""
     found: set[str] = set()
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.While)]
-    for node in (n for loop in loops for n in ast.walk(loop)):
+    loops = [n for n in walk(function) if isinstance(n, ast.For | ast.While)]
+    for node in (n for loop in loops for n in walk(loop)):
         match node:
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Add()):
                 found.add(name)

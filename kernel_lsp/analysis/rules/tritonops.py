@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Site, argument, integer
-from kernel_lsp.analysis.source import FunctionNode, SourceFile, module_level
+from kernel_lsp.analysis.source import FunctionNode, SourceFile, module_level, walk
 from kernel_lsp.analysis.targets import launches, parameters
 
 _LANGUAGE = "triton.language."
@@ -75,7 +75,7 @@ def _configured_values(decorator: ast.expr, name: str) -> set[int]:
     """Values in ``triton.Config({name: value})`` of an autotune decorator."""
     return {
         value
-        for node in ast.walk(decorator)
+        for node in walk(decorator)
         if isinstance(node, ast.Dict)
         for key, given in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant) and key.value == name and (value := integer(given)) is not None

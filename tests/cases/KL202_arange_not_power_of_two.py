@@ -1,0 +1,50 @@
+import triton
+import triton.language as tl
+
+WIDTH = 96
+GOOD = tl.constexpr(128)
+
+
+@triton.jit
+def literal(x_ptr):
+    offs = tl.arange(0, 100)  #! KL202
+    tl.store(x_ptr + offs, 0)
+
+
+@triton.jit
+def constant(x_ptr):
+    offs = tl.arange(0, WIDTH)  #! KL202
+    tl.store(x_ptr + offs, 0)
+
+
+@triton.jit
+def launched(x_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)  #! KL202
+    tl.store(x_ptr + offs, 0)
+
+
+def launch(x):
+    launched[(1,)](x, BLOCK=1000)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 192})], key=["n"])
+@triton.jit
+def tuned(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)  #! KL202
+    tl.store(x_ptr + offs, 0, mask=offs < n)
+
+
+# Near misses.
+
+
+@triton.jit
+def powers(x_ptr, BLOCK: tl.constexpr):
+    a = tl.arange(0, 64)
+    b = tl.arange(0, GOOD)
+    c = tl.arange(64, 128)
+    d = tl.arange(0, BLOCK)
+    tl.store(x_ptr + a + b + c + d, 0)
+
+
+def launch_power(x):
+    powers[(1,)](x, BLOCK=triton.next_power_of_2(x.shape[0]))

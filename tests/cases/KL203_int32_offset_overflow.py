@@ -1,0 +1,38 @@
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def two_sizes(x_ptr, y_ptr, length, width, BLOCK: tl.constexpr):
+    batch = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    base = batch * length * width  #! KL203
+    x = tl.load(x_ptr + base + cols, mask=cols < width)
+    tl.store(y_ptr + base + cols, x, mask=cols < width)
+
+
+@triton.jit
+def half_widened(x_ptr, y_ptr, x_stride, y_stride, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row.to(tl.int64) * x_stride + cols, mask=cols < width)
+    tl.store(y_ptr + row * y_stride + cols, x, mask=cols < width)  #! KL203
+
+
+# Near misses.
+
+
+@triton.jit
+def widened(x_ptr, y_ptr, length, width, BLOCK: tl.constexpr):
+    batch = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK)
+    base = batch * length * width
+    x = tl.load(x_ptr + base + cols, mask=cols < width)
+    tl.store(y_ptr + base + cols, x, mask=cols < width)
+
+
+@triton.jit
+def one_stride(x_ptr, stride, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    tl.store(x_ptr + row * stride + cols, 0, mask=cols < width)
