@@ -1,0 +1,229 @@
+"""What the server remembers and shows, without a server."""
+
+from dataclasses import replace
+
+import pytest
+from editor_helpers import TEXT, URI, outcome, proposal, snapshot, target_of
+
+from kernel_lsp import analysis
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import StaleProposal
+from kernel_lsp.presenter.items import Hint
+from kernel_lsp.records import Analysis, Event, Finding, Outcome, Progress, Snapshot, Span, Verdict
+from kernel_lsp.rewrite.edit import apply_edit
+from kernel_lsp.session import NO_WORKLOAD, Session
+
+FOLDER = "/project"
+EVERYWHERE = Span(start=0, end=10**6)
+
+
+def opened(text: str = TEXT, **settings: object) -> Session:
+    session = Session(client="test 1")
+    session.configure(FOLDER, Settings(static_hints=False, **settings))  # type: ignore[arg-type]
+    session.open(snapshot(text), FOLDER, "model.py")
+    look(session, session.documents[URI].snapshot)
+    return session
+
+
+def look(session: Session, seen: Snapshot, how: str = "change") -> list[Event]:
+    session.analyzed(seen, analysis.analyze(seen))
+    return session.observe(URI, how)  # type: ignore[arg-type]
+
+
+def edited(session: Session, text: str) -> list[Event]:
+    fresh = Snapshot(uri=URI, text=text, version=2)
+    session.change(fresh)
+    return look(session, fresh)
+
+
+def learned(session: Session, *proposals: object) -> Session:
+    for found in proposals or (proposal(),):
+        session.learn(found.fingerprint, outcome(found))  # type: ignore[attr-defined]
+    return session
+
+
+def verified(session: Session) -> list[Hint]:
+    return [hint for hint in session.hints(URI) if hint.proposal]
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind.value for event in events]
+
+
+def test_only_verified_wins_become_hints_on_the_name() -> None:
+    session = learned(opened())
+    (hint,) = verified(session)
+    assert TEXT[hint.span.start : hint.span.end] == "Model"
+    assert hint.code == "sum-method"
+    assert "2.00x (1.90–2.10)" in hint.message
+    session.learn(hint_fingerprint := proposal().fingerprint, outcome(proposal(verdict=Verdict.CORRECT)))
+    assert session.outcome(hint_fingerprint) is not None
+    assert verified(session) == []
+
+
+def test_a_raised_threshold_withdraws_the_hint() -> None:
+    session = learned(opened())
+    session.configure(FOLDER, Settings(threshold=1.95, static_hints=False))
+    assert verified(session) == []
+    session.configure(FOLDER, Settings(threshold=1.9, static_hints=False))
+    assert len(verified(session)) == 1
+
+
+def test_the_best_come_first_and_the_number_is_limited() -> None:
+    slow, fast = proposal(), proposal(qualname="Other")
+    quicker = {k: replace(v, low=4.0, mid=4.0, high=4.0) for k, v in fast.evaluation.speedups.items()}
+    fast = replace(fast, evaluation=replace(fast.evaluation, speedups=quicker))
+    session = learned(opened(), slow, fast)
+    assert [hint.qualname for hint in verified(session)] == ["Other", "Model"]
+    session.configure(FOLDER, Settings(max_hints_per_file=1, static_hints=False))
+    assert [hint.qualname for hint in verified(session)] == ["Other"]
+
+
+def test_findings_follow_verified_rewrites_and_yield_to_them() -> None:
+    session = opened()
+    session.configure(FOLDER, Settings(disabled_rules=("KL109",)))
+    text = session.documents[URI].snapshot
+    spans = {name: target_of(TEXT, name).name_span for name in ("Model", "Other")}
+    findings = tuple(
+        Finding(rule=rule, name="n", target=name, span=spans[name], message=rule)
+        for rule, name in (("KL101", "Model"), ("KL102", "Other"), ("KL109", "Other"))
+    )
+    found = replace(analysis.analyze(text), findings=findings)
+    session.analyzed(text, found, frozenset({"Other"}))
+    assert [hint.code for hint in session.hints(URI)] == ["KL101", "KL102", NO_WORKLOAD]
+    learned(session)
+    assert [hint.code for hint in session.hints(URI)] == ["sum-method", "KL102", NO_WORKLOAD]
+    session.dismiss(URI, "Other", "KL102", "proposal", "style")
+    assert [hint.code for hint in session.hints(URI)] == ["sum-method", NO_WORKLOAD]
+
+
+def test_the_edit_is_made_on_the_text_of_this_moment() -> None:
+    session = learned(opened())
+    moved = f"# one\n# two\n{TEXT}"
+    session.change(Snapshot(uri=URI, text=moved, version=9))
+    seen, edits = session.resolve(URI, "p-Model")
+    assert seen.version == 9
+    (only,) = edits
+    after = moved[: only.start] + only.new + moved[only.end :]
+    assert after == moved.replace("torch.sum(x, dim=1)", "x.sum(1)", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TEXT.replace("dim=1", "dim=0", 1), "changed since"),
+        (TEXT.replace("class Model", "class Renamed"), "not in the document"),
+        (TEXT + "def broken(:\n", "not in the document"),
+    ],
+)
+def test_a_stale_rewrite_is_refused(text: str, words: str) -> None:
+    session = learned(opened())
+    session.change(Snapshot(uri=URI, text=text, version=2))
+    with pytest.raises(StaleProposal, match=words):
+        session.resolve(URI, "p-Model")
+
+
+def test_a_rewrite_that_would_not_be_what_was_measured_is_refused() -> None:
+    session = learned(opened(), proposal(fingerprint_after="something else"))
+    with pytest.raises(StaleProposal, match="does not fit"):
+        session.resolve(URI, "p-Model")
+
+
+def test_acceptance_is_seen_in_the_text_and_nowhere_else() -> None:
+    session = learned(opened())
+    assert kinds(session.offered(URI, session.actions(URI, EVERYWHERE))) == ["offered"]
+    assert kinds(session.offered(URI, session.actions(URI, EVERYWHERE))) == []
+    assert kinds(session.chosen(URI, "p-Model")) == ["chosen"]
+    after = apply_edit(TEXT, target_of(TEXT, "Model").span, proposal().candidate.edit)  # type: ignore[arg-type]
+    assert kinds(edited(session, after)) == ["accepted"]
+    assert kinds(edited(session, after + "# more\n")) == []
+    assert kinds(edited(session, after.replace("x.sum(1)", "x.sum(0)", 1))) == ["modified"]
+    assert kinds(edited(session, TEXT)) == ["reverted"]
+
+
+def test_a_text_that_does_not_parse_changes_nothing() -> None:
+    session = learned(opened())
+    before = session.hints(URI), session.lenses(URI)
+    assert edited(session, TEXT + "def broken(:\n") == []
+    assert (session.hints(URI), session.lenses(URI)) == before
+
+
+def test_an_analysis_of_an_older_text_is_dropped() -> None:
+    session = opened()
+    old = session.documents[URI].snapshot
+    session.change(Snapshot(uri=URI, text="x = 1\n", version=2))
+    assert session.analyzed(old, Analysis()) is False
+    session.close(URI)
+    assert session.analyzed(old, Analysis()) is False
+
+
+def test_one_lens_per_target_in_every_state() -> None:
+    session = opened()
+    titles = lambda: [lens.title for lens in session.lenses(URI)]  # noqa: E731
+    assert titles() == ["▷ measure", "▷ measure"]
+    session.running(URI, "Model", None)
+    assert titles() == ["queued", "▷ measure"]
+    session.running(URI, "Model", Progress(phase="evaluate", message="m", done=2, total=5))
+    assert titles() == ["measuring 40 %", "▷ measure"]
+    session.finished(URI, "Model")
+    learned(session)
+    assert titles() == ["800 µs · 2.00x (1.90–2.10) available on H100", "▷ measure"]
+    session.chosen(URI, "p-Model")
+    edited(session, TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1))
+    assert titles() == ["kept 2.00x (1.90–2.10) on H100", "▷ measure"]
+
+
+def test_a_hover_shows_evidence_or_the_reason_or_nothing() -> None:
+    session = opened()
+    name = target_of(TEXT, "Model").name_span
+    assert session.hover(URI, name.start) is None
+    session.learn(proposal().fingerprint, Outcome(qualname="Model", note="no skill applies"))
+    assert session.hover(URI, name.start) == (name, "**Model**: nothing is offered; no skill applies")
+    learned(session)
+    found = session.hover(URI, name.start)
+    assert found is not None
+    assert "before → after" in found[1]
+    assert session.hover(URI, 0) is None
+
+
+def test_dismissing_silences_until_the_gain_doubles() -> None:
+    session = learned(opened())
+    session.offered(URI, session.actions(URI, EVERYWHERE))
+    assert kinds(session.dismiss(URI, "Model", "sum-method", "proposal", "wrong")) == ["dismissed"]
+    assert session.actions(URI, EVERYWHERE) == []
+    better = proposal()
+    much = {k: replace(v, low=3.2, mid=3.3, high=3.4) for k, v in better.evaluation.speedups.items()}
+    learned(session, replace(better, evaluation=replace(better.evaluation, speedups=much)))
+    assert len(session.actions(URI, EVERYWHERE)) == 1
+
+
+def test_never_suggesting_a_skill_covers_the_folder() -> None:
+    session = learned(opened(), proposal(), proposal(qualname="Other"))
+    session.dismiss(URI, "Model", "sum-method", "skill", "style")
+    assert session.actions(URI, EVERYWHERE) == []
+
+
+def test_a_proposal_whose_edit_cannot_be_seen_is_not_offered() -> None:
+    same = proposal()
+    session = learned(opened(), replace(same, fingerprint_after=same.fingerprint))
+    assert verified(session) == []
+    assert session.actions(URI, EVERYWHERE) == []
+
+
+def test_the_state_goes_on_in_the_next_session() -> None:
+    first = learned(opened())
+    first.chosen(URI, "p-Model")
+    after = TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1)
+    edited(first, after)
+    second = Session(client="test 2", name="second")
+    second.restore(FOLDER, [], first.tracker.export())
+    assert second.tracked_paths(FOLDER) == {"model.py"}
+    assert kinds(second.observe_text(FOLDER, "model.py", TEXT, "disk")) == ["reverted"]
+
+
+def test_a_deleted_file_is_seen() -> None:
+    session = learned(opened())
+    session.chosen(URI, "p-Model")
+    edited(session, TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1))
+    session.close(URI)
+    assert "deleted" in kinds(session.observe_text(FOLDER, "model.py", None, "close"))
