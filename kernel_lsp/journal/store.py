@@ -32,7 +32,7 @@ from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import privacy
 from kernel_lsp.journal.database import Database
 from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
-from kernel_lsp.journal.tracker import MAX_TRACKED, STATE_VERSION, Dismissal
+from kernel_lsp.journal.tracker import FORGETTABLE, MAX_TRACKED, STATE_VERSION, Dismissal
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
 
 FILE_NAME = "journal.db"
@@ -146,7 +146,7 @@ class Journal:
 
     def save_tracker(self, state: Json) -> None:
         """Keep a tracker's export; of two editors' states of one proposal the later one stays."""
-        rows = [_tracker_row(item) for item in state["proposals"]]
+        rows = [_tracker_row(item) for item in state["proposals"] if item["phase"] not in FORGETTABLE]
 
         def write(session: Session) -> None:
             known = _known_since(session, {row["folder"] for row in rows})

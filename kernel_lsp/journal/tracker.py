@@ -88,7 +88,7 @@ TAKEN = IN_PLACE | {Phase.MODIFIED, Phase.DELETED}
 SETTLED = {Phase.OFFERED, Phase.REFUSED, Phase.EXPIRED, Phase.DISMISSED, Phase.REVERTED}
 """Forgotten first when too many are tracked."""
 FORGETTABLE = {Phase.OFFERED, Phase.EXPIRED, Phase.DISMISSED}
-"""Shown and not taken: a later session may offer it anew (dismissals are events of the journal)."""
+"""Shown and not taken: no later session has to know (dismissals are events of the journal)."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -239,9 +239,8 @@ class Tracker:
     # --- across restarts -----------------------------------------------------------------
 
     def export(self) -> Json:
-        """What a later session has to know, as JSON values, for :meth:`restore`."""
-        worth = [item for item in self._tracked.values() if item.phase not in FORGETTABLE]
-        return {"version": STATE_VERSION, "proposals": [wire.to_json(item) for item in worth]}
+        """The state as JSON values, for :meth:`restore` and :meth:`adopt`."""
+        return {"version": STATE_VERSION, "proposals": [wire.to_json(t) for t in self._tracked.values()]}
 
     @classmethod
     def restore(cls, state: Json, *, session: str = "", client: str | None = None) -> Tracker:

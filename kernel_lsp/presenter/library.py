@@ -1,4 +1,7 @@
-"""The skill library for a terminal and for scripts: skills and problems in, strings and rows out. Pure."""
+"""The skill library for a terminal and for scripts: skills and problems in, strings and rows out. Pure.
+
+Strings end without a line break; the command that prints them adds one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def skills_text(skills: Sequence[Skill], problems: Sequence[SkillProblem] = ()) 
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS) - 1)]
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
     lines += ["", f"left out because of {_count(len(problems), 'problem')}:"] if problems else []
-    return "\n".join([*lines, *map(str, problems)]) + "\n"
+    return "\n".join([*lines, *map(str, problems)])
 
 
 def skills_json(skills: Sequence[Skill], problems: Sequence[SkillProblem] = ()) -> str:
@@ -40,7 +43,7 @@ def skill_text(skill: Skill) -> str:
         skill.path,
     ]
     bullets = "\n".join(f"- {fact}" for fact in facts)
-    return f"# {skill.name}\n\n{skill.description}\n\n{bullets}\n\n{skill.body}"
+    return f"# {skill.name}\n\n{skill.description}\n\n{bullets}\n\n{skill.body.rstrip()}"
 
 
 def skill_json(skill: Skill) -> str:
@@ -53,7 +56,7 @@ def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
     found = (
         f"{_count(len(problems), 'problem')} in {_count(num_files, 'file')}" if problems else "no problems"
     )
-    return "\n".join([*map(str, problems), f"{_count(num_skills, 'skill')} checked, {found}"]) + "\n"
+    return "\n".join([*map(str, problems), f"{_count(num_skills, 'skill')} checked, {found}"])
 
 
 def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
@@ -69,4 +72,4 @@ def _count(number: int, word: str) -> str:
 
 
 def _json(**content: object) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2) + "\n"
+    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2)

@@ -1,6 +1,7 @@
 """The journal for a terminal and for scripts: sessions and events in, strings and rows out. Pure.
 
-Times are shown as the journal has them: UTC.
+Times are shown as the journal has them: UTC. Strings end without a line break; the command that prints them
+adds one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def event_row(event: Event) -> tuple[str, ...]:
 
 def sessions_text(sessions: Sequence[SessionSummary]) -> str:
     if not sessions:
-        return "the journal is empty\n"
+        return "the journal is empty"
     return _table([COLUMNS, *(session_row(session) for session in sessions)])
 
 
@@ -59,7 +60,7 @@ def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
     end = f"until {_moment(session.ended)}" if session.ended else "not ended"
     head = f"{session.id}: {session.client or '?'} in {session.folder or '-'}, kernel-lsp {session.version}\n"
     when = f"from {_moment(session.started)} {end} (UTC)\n\n"
-    return head + when + (_table([EVENT_COLUMNS, *map(event_row, events)]) if events else "no events\n")
+    return head + when + (_table([EVENT_COLUMNS, *map(event_row, events)]) if events else "no events")
 
 
 def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
@@ -67,7 +68,7 @@ def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
 
 
 def forgotten_text(*, sessions: int, events: int, proposals: int) -> str:
-    return f"removed: {events} events, {proposals} proposals, {sessions} sessions\n"
+    return f"removed: {events} events, {proposals} proposals, {sessions} sessions"
 
 
 def forgotten_json(*, sessions: int, events: int, proposals: int) -> str:
@@ -95,8 +96,8 @@ def _moment(iso: str) -> str:
 def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _json(**content: object) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2) + "\n"
+    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2)

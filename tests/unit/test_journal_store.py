@@ -194,6 +194,17 @@ def test_the_tracker_goes_on_after_a_restart(path: Path) -> None:
     assert [e.kind.value for e in again.observed(identity, "A", "open", 3.0)] == ["reverted"]
 
 
+def test_what_was_only_shown_is_not_carried_into_the_next_session(path: Path) -> None:
+    identity = Identity(folder=FOLDER, path="net.py", qualname="Net")
+    tracker = Tracker("s")
+    tracker.offered(Offer(proposal="shown", identity=identity, before="A", after="B"), 1.0)
+    tracker.chosen(Offer(proposal="taken", identity=identity, before="A", after="C"), 1.0)
+    with Journal.open(path) as journal:
+        journal.save_tracker(tracker.export())
+        kept = journal.tracker_state(FOLDER)["proposals"]
+    assert [item["offer"]["proposal"] for item in kept] == ["taken"]
+
+
 def test_of_two_editors_states_the_later_one_stays(path: Path) -> None:
     identity = Identity(folder=FOLDER, path="net.py", qualname="Net")
     old, new = Tracker("old"), Tracker("new")
@@ -305,6 +316,12 @@ def test_the_place_follows_the_environment(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_absolute_paths_shrink_to_their_last_part(text: str, short: str) -> None:
     assert privacy.redacted([{"k": text}]) == [{"k": short}]
+
+
+def test_a_folder_reached_through_a_link_is_the_same_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert privacy.folder_key(str(tmp_path / "link")) == privacy.folder_key(str(tmp_path / "real"))
 
 
 def test_a_folder_key_is_readable_stable_and_no_path() -> None:

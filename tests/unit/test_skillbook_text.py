@@ -55,12 +55,12 @@ def test_json_of_skills_has_a_schema_version_and_no_bodies_in_lists() -> None:
 
 def test_a_skill_is_shown_whole() -> None:
     text = library.skill_text(FUSE)
-    assert text.startswith("# fuse-tail\n\nFuse a chain.") and text.endswith(FUSE.body)
+    assert text.startswith("# fuse-tail\n\nFuse a chain.") and text.endswith("## Motivation\nMemory.")
     assert "version 2" in text and "/skills/fuse-tail" in text and "pointwise, fusion" in text
 
 
 def test_lint_says_each_problem_and_how_much_was_checked() -> None:
-    assert library.lint_text([], num_skills=14) == "14 skills checked, no problems\n"
+    assert library.lint_text([], num_skills=14) == "14 skills checked, no problems"
     text = library.lint_text([PROBLEM], num_skills=1)
     assert text.splitlines() == [str(PROBLEM), "1 skill checked, 1 problem in 1 file"]
     assert json.loads(library.lint_json([PROBLEM], num_skills=1))["num_skills"] == 1
@@ -70,7 +70,7 @@ def test_the_list_of_sessions_counts_what_matters() -> None:
     header, row = sessions.sessions_text([SESSION]).splitlines()
     assert header.index("folder") == row.index("enigma-")
     assert row.split()[-5:] == ["3", "2", "0", "1", "0"] and "2026-01-02 03:04:05" in row
-    assert sessions.sessions_text([]) == "the journal is empty\n"
+    assert sessions.sessions_text([]) == "the journal is empty"
     assert json.loads(sessions.sessions_json([SESSION]))["sessions"][0]["counts"]["evaluated"] == 9
 
 
@@ -97,12 +97,12 @@ def test_a_session_shows_its_events_with_what_is_worth_knowing() -> None:
     lines = text.splitlines()[4:]
     assert all(note in line for note, line in zip(notes, lines, strict=True))
     assert "not ended" in text and "src/net.py::Net" in text
-    assert sessions.session_text(SESSION, []).endswith("no events\n")
+    assert sessions.session_text(SESSION, []).endswith("no events")
     assert len(json.loads(sessions.session_json(SESSION, [event(EventKind.OFFERED)]))["events"]) == 1
 
 
 def test_forgetting_says_how_much() -> None:
     assert sessions.forgotten_text(sessions=1, events=2, proposals=3) == (
-        "removed: 2 events, 3 proposals, 1 sessions\n"
+        "removed: 2 events, 3 proposals, 1 sessions"
     )
     assert json.loads(sessions.forgotten_json(sessions=1, events=2, proposals=3))["forgotten"]["events"] == 2

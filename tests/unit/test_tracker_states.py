@@ -269,9 +269,3 @@ def test_a_copy_of_a_class_in_another_file_is_tracked_on_its_own() -> None:
     assert words(tracker.chosen(copy, T0 + 1)) == "offered chosen"
     assert words(tracker.observed(copy.identity, "A", "change", T0 + 2)) == ""
     assert words(tracker.observed(NET, "A", "change", T0 + 2)) == "reverted"
-
-
-def test_what_was_only_shown_is_not_carried_into_the_next_session() -> None:
-    tracker = Tracker("s1")
-    run(offer(), choose(NEXT), tracker=tracker)
-    assert [item["offer"]["proposal"] for item in tracker.export()["proposals"]] == ["p2"]
