@@ -31,7 +31,7 @@ def folder_key(folder: str | None) -> str | None:
     """``project-1f0c9a2b7d33``: readable, the same for the same folder, and not its path."""
     if folder is None:
         return None
-    absolute = os.path.normcase(os.path.realpath(folder))  # noqa: PTH118 - editors and shells differ in links
+    absolute = os.path.normcase(os.path.realpath(folder))
     digest = hashlib.sha256(absolute.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{PurePath(absolute).name or 'root'}-{digest}"
 

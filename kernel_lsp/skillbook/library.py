@@ -94,7 +94,7 @@ def load(where: Iterable[SkillFolder | Path]) -> Skillbook:
             skill, wrong = format.examine(candidate, folder.source)
             problems += wrong
             if skill is not None and skill.name in skills:
-                if skill.path != skills[skill.name].path:
+                if not Path(skill.path).samefile(skills[skill.name].path):
                     problems.append(_duplicate(skill, skills[skill.name]))
             elif skill is not None:
                 skills[skill.name] = skill
@@ -112,7 +112,9 @@ def _candidates(folder: SkillFolder, problems: list[SkillProblem]) -> list[Path]
         )
         return []
     try:
-        return sorted(p for p in folder.path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+        found = sorted(p for p in folder.path.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+        # `skills` is a common name: a workspace's may hold Python packages, which are no broken skills.
+        return [p for p in found if folder.source != "workspace" or (p / "SKILL.md").exists()]
     except OSError as error:
         if folder.required or not isinstance(error, FileNotFoundError):
             if folder.source == "built-in":

@@ -67,7 +67,8 @@ def test_the_first_folder_wins_a_name_and_the_second_is_reported(tmp_path: Path)
 
 def test_the_same_folder_given_twice_is_no_clash(tmp_path: Path) -> None:
     write(tmp_path, "one")
-    assert load([tmp_path, tmp_path]).problems == ()
+    (tmp_path.parent / "link").symlink_to(tmp_path)
+    assert load([tmp_path, tmp_path, tmp_path.parent / "link"]).problems == ()
 
 
 def test_the_digest_changes_with_any_file_that_matters_and_with_nothing_else(tmp_path: Path) -> None:
@@ -87,6 +88,13 @@ def test_workspace_skills_are_loaded_only_for_a_workspace_that_was_passed(tmp_pa
     assert "workspace" not in {f.source for f in folders(data_dir=tmp_path / "none")}
     found = folders(workspace=tmp_path, data_dir=tmp_path / "none")
     assert [s.source for s in load(found).skills if s.name == "local"] == ["workspace"]
+
+
+def test_a_workspace_folder_that_holds_other_things_is_no_problem(tmp_path: Path) -> None:
+    (tmp_path / "skills" / "a_python_package").mkdir(parents=True)
+    write(tmp_path / "skills", "broken", "no front matter")
+    problems = load(folders(workspace=tmp_path, data_dir=tmp_path / "none")).problems
+    assert [Path(p.path).parent.name for p in problems if str(tmp_path) in p.path] == ["broken"]
 
 
 def test_a_configured_folder_inside_the_workspace_is_workspace_code(tmp_path: Path) -> None:
