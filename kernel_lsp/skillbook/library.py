@@ -94,7 +94,7 @@ def load(where: Iterable[SkillFolder | Path]) -> Skillbook:
             skill, wrong = format.examine(candidate, folder.source)
             problems += wrong
             if skill is not None and skill.name in skills:
-                if not Path(skill.path).samefile(skills[skill.name].path):
+                if Path(skill.path).resolve() != Path(skills[skill.name].path).resolve():
                     problems.append(_duplicate(skill, skills[skill.name]))
             elif skill is not None:
                 skills[skill.name] = skill

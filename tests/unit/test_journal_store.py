@@ -4,10 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from kernel_lsp import wire
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import migrations, open_journal, privacy
+from kernel_lsp.journal.models import Base
 from kernel_lsp.journal.store import Forgotten, Journal, default_path
 from kernel_lsp.journal.tracker import Identity, Offer, Tracker, silenced
 from kernel_lsp.records import (
@@ -329,3 +332,9 @@ def test_a_folder_key_is_readable_stable_and_no_path() -> None:
     assert key is not None and key.startswith("enigma-") and "/" not in key and "ada" not in key
     assert key == privacy.folder_key("/home/ada/enigma/") == privacy.folder_key("/home/ada/x/../enigma")
     assert key != privacy.folder_key("/home/bob/enigma") and privacy.folder_key("/") is not None
+
+
+def test_every_table_is_one_that_postgresql_takes_too() -> None:
+    for table in Base.metadata.sorted_tables:
+        ddl = str(CreateTable(table).compile(dialect=postgresql.dialect()))
+        assert ddl.strip().startswith("CREATE TABLE") and "DATETIME" not in ddl
