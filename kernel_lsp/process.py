@@ -16,6 +16,7 @@ import contextlib
 import functools
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from kernel_lsp.errors import WorkerLost
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 LOG_TAIL_BYTES = 64 * 1024
+MARK = "KERNEL_LSP_CHILD"
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 
 
@@ -111,8 +113,9 @@ def bubblewrap() -> str | None:
 class Child:
     """One running child. Use :func:`start`; always end with :meth:`kill`."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, mark: str = "") -> None:
         self.name = name
+        self.mark = mark
         self.process = process
         self._log = bytearray()
         self._logging = asyncio.create_task(self._collect_log())
@@ -171,7 +174,10 @@ class Child:
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # own session: also reaps compilers it started
-        await self.process.wait()
+        if not bubblewrap():  # with it, the PID namespace has ended with its first process
+            end_marked(self.mark)
+        with contextlib.suppress(TimeoutError):  # wait() also waits for pipes that a stray may still hold
+            await asyncio.wait_for(self.process.wait(), 5)
         self._logging.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._logging
@@ -215,17 +221,28 @@ async def start(
     """Start one of our modules in the interpreter ``python``; None confines nothing."""
     rlimits = json.dumps({key: value for key, value in asdict(limits).items() if value is not None})
     argv = [python, "-B", str(BOOTSTRAP), rlimits, module, *arguments]
+    mark = f"{MARK}={secrets.token_hex(8)}"
+    extra = {**(environment or {}), MARK: mark.partition("=")[2]}
     process = await asyncio.create_subprocess_exec(
         *(confinement.wrap(argv) if confinement else argv),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=confinement.scratch if confinement else None,
-        env=_environment(confinement, environment or {}),
+        env=_environment(confinement, extra),
         start_new_session=True,
         limit=2**20,
     )
-    return Child(module.removeprefix("kernel_lsp."), process)
+    return Child(module.removeprefix("kernel_lsp."), process, mark)
+
+
+def end_marked(mark: str) -> None:
+    """Kill every process whose environment carries ``mark``: strays that left the process group."""
+    for entry in Path("/proc").iterdir() if mark else ():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "environ").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _environment(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:

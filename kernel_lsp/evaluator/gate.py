@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,17 +181,32 @@ async def _judge_candidate(
         "init": opened["init"],
         "training": request.workload.training,
     }
-    await _candidate(worker, "load", request.budget.load_s, init, **loading)
-    await _trials(request, judge, worker, opened, found, report)
-    finished, _ = await _candidate(worker, "finish", request.budget.call_s)
-    _guard_notes(finished["notes"], found)
-    await worker.child.kill()  # its memory and cores belong to the timing now
-    if request.device == "interpreter":
-        await _compile_kernels(request, sandbox, finished["kernels"], found, report)
-    closed, _ = await ask_judge(judge, "close", request.budget.call_s)
-    _note_closing(closed, found)
-    if request.require_speed and request.device != "interpreter" and not closed["degenerate"]:
-        await _time(request, sandbox, judge, opened, init, loading, found, report)
+    timed = request.require_speed and request.device != "interpreter"
+    async with _background(_prepare(request, sandbox, judge, opened, init) if timed else None) as timer:
+        await _candidate(worker, "load", request.budget.load_s, init, **loading)
+        await _trials(request, judge, worker, opened, found, report)
+        finished, _ = await _candidate(worker, "finish", request.budget.call_s)
+        _guard_notes(finished["notes"], found)
+        await worker.child.kill()  # its memory and cores belong to the timing now
+        if request.device == "interpreter":
+            await _compile_kernels(request, sandbox, finished["kernels"], found, report)
+        closed, _ = await ask_judge(judge, "close", request.budget.call_s)
+        _note_closing(closed, found)
+        if timer and not closed["degenerate"]:
+            report(Progress(phase="evaluate", message="preparing baselines"))
+            await _time(request, await timer, judge, init, loading, found, report)
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Coroutine[Any, Any, Party] | None) -> AsyncIterator[asyncio.Task[Party] | None]:
+    """Run ``work`` beside the block; ended with it, its failure seen only by who awaits it."""
+    task = asyncio.create_task(work) if work else None
+    try:
+        yield task
+    finally:
+        if task:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 # --- asking the worker ---------------------------------------------------------------------
@@ -314,9 +329,8 @@ async def _compile_kernels(
 
 async def _time(
     request: EvaluationRequest,
-    sandbox: Sandbox,
+    timer: Party,
     judge: Party,
-    opened: dict[str, Any],
     init: list[bytes],
     loading: dict[str, Any],
     found: Findings,
@@ -324,11 +338,8 @@ async def _time(
 ) -> None:
     """Measure in a fresh process, check timed outputs, veto with the parent's clock."""
     budget = request.budget
-    report(Progress(phase="evaluate", message="preparing baselines"))
-    timer = await sandbox.worker("timer")
-    sealed, blobs = await ask_judge(judge, "sealed", budget.call_s, count=SETS)
-    prepared = await _prepare(request, timer, opened, init, sealed, blobs)
-    for note in prepared["notes"]:
+    clean = await _baseline(timer, budget.call_s)
+    for note in timer.notes:
         found.check("compile-baseline", None, note)
     await _candidate(timer, "load", budget.load_s, init, **loading, timing=True)
     report(Progress(phase="evaluate", message="timing"))
@@ -340,19 +351,25 @@ async def _time(
     times = measured["times_ms"]
     _record_times(times, found)
     found.peak_bytes = measured["peak_bytes"]
-    _veto_sabotage(prepared["clean_ms"], times["eager"], found)
+    _veto_sabotage(clean, times["eager"], found)
     await _veto_clock(timer, times, budget.call_s, found)
 
 
+async def _baseline(timer: Party, timeout_s: float) -> list[float]:
+    """Times of eager (ms) before a candidate is loaded, on a machine that no trial uses any more."""
+    try:
+        reply, _ = await timer.ask("baseline", timeout_s)
+    except WorkerLost as error:
+        raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
+    return list(reply["clean_ms"])
+
+
 async def _prepare(
-    request: EvaluationRequest,
-    timer: Party,
-    opened: dict[str, Any],
-    init: list[bytes],
-    sealed: dict[str, Any],
-    blobs: list[bytes],
-) -> dict[str, Any]:
-    """Everything that must be in the timing process before the candidate is. Raises EvaluationError."""
+    request: EvaluationRequest, sandbox: Sandbox, judge: Party, opened: dict[str, Any], init: list[bytes]
+) -> Party:
+    """A process with everything that timing needs except the candidate. Raises EvaluationError."""
+    timer = await sandbox.worker("timer")
+    sealed, blobs = await ask_judge(judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     joined = _shift({"init": opened["init"]}, 0) | _shift(sealed, len(init))
     try:
@@ -368,7 +385,8 @@ async def _prepare(
         )
     except WorkerLost as error:
         raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
-    return reply
+    timer.notes = reply["notes"]
+    return timer
 
 
 def _shift(value: Any, by: int) -> Any:

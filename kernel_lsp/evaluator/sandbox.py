@@ -6,6 +6,7 @@ nobody may read the judge's memory. All of it is gone when the `with` block ends
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -40,8 +41,7 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for child in self.children:
-                await child.kill()
+            await asyncio.gather(*(child.kill() for child in self.children))
         finally:
             shutil.rmtree(self.root, ignore_errors=True)
 
@@ -116,6 +116,8 @@ class Party:
 
     def __init__(self, child: process.Child) -> None:
         self.child = child
+        self.notes: list[str] = []
+        """What a timing process could not do, for the evidence."""
 
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any

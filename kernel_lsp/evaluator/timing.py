@@ -30,8 +30,8 @@ _clock, _collect, _disable, _enable = perf_counter, gc.collect, gc.disable, gc.e
 _manual_seed, _set_grad = torch.manual_seed, torch.set_grad_enabled
 
 
-class Slow(Exception):
-    """The time box of torch.compile is over."""
+class Slow(BaseException):
+    """The time box of torch.compile is over. No Exception: the compiler swallows those."""
 
 
 @dataclass

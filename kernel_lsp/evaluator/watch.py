@@ -70,10 +70,14 @@ class Watch:
         sys.addaudithook(self._audit)
         self._on = True
 
+    def noticed(self) -> list[Note]:
+        """What the candidate asked of the system so far; cheap enough for every call."""
+        return [{"name": "no-side-channels", "detail": text} for text in self._events.values()]
+
     def problems(self) -> list[Note]:
         """Everything that is different now, each as {"name", "detail"}."""
         self._on = False
-        found = [{"name": "no-side-channels", "detail": text} for text in self._events.values()]
+        found = self.noticed()
         found += [
             {"name": "functions-unpatched", "detail": f"the candidate replaced {where}.{name}"}
             for (where, name), old in self._functions.items()

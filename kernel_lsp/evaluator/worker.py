@@ -81,7 +81,7 @@ class Worker:
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return _failure(error, "calling the candidate")
         notes = watch.output_problems(result, arguments, message["aliases"])
-        notes += self._kept_problems()
+        notes += self._kept_problems() + self.watch.noticed()
         if any(old != raw_bytes(new) for old, new in zip(before, tensor_leaves(arguments), strict=True)):
             notes.append({"name": "inputs-untouched", "detail": "the candidate writes into its inputs"})
         if fixed != self._fingerprints(message["changed"]):
@@ -182,8 +182,12 @@ class Worker:
         self.clock = timing.Rounds(self.device, self.sets, message["grad"])
         self.clock.add("eager", reference)
         self.clock.add_compiled(reference, message["compile_s"])
-        clean = self.clock.warm_up("eager")
-        return {"clean_ms": clean, "notes": self.clock.notes}
+        return {"notes": self.clock.notes}
+
+    def baseline(self) -> dict[str, Any]:
+        """The reference's times in a process that no candidate has touched."""
+        assert self.clock is not None
+        return {"clean_ms": self.clock.warm_up("eager")}
 
     def time(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
         """Interleaved rounds; a few outputs go back to be checked."""
@@ -258,6 +262,8 @@ def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Out
         return worker.run(message, blobs, out)
     if what == "prepare":
         return worker.prepare(message, blobs)
+    if what == "baseline":
+        return worker.baseline()
     if what == "time":
         return worker.time(message, out)
     return worker.burst(message) if what == "burst" else worker.finish()

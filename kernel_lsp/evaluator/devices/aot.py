@@ -89,15 +89,18 @@ def _resources(ptx: str) -> tuple[int | None, int | None]:
     """(registers, spilled bytes) as ptxas reports them; None where it cannot be asked."""
     import triton
 
-    ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     target = re.search(r"\.target (\w+)", ptx)
-    if target is None or not ptxas.exists():
+    if target is None:
         return None, None
     Path("kernel.ptx").write_text(ptx)
-    command = [str(ptxas), "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    used, spilled = USED.search(done.stderr), SPILLED.search(done.stderr)
-    return (int(used[1]) if used else None), (int(spilled[1]) if spilled else None)
+    # Triton brings two assemblers; only one of them may know this version of PTX.
+    for ptxas in sorted((Path(triton.__file__).parent / "backends" / "nvidia" / "bin").glob("ptxas*")):
+        command = [str(ptxas), "-v", f"--gpu-name={target[1]}", "kernel.ptx", "-o", "kernel.cubin"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        used, spilled = USED.search(done.stderr), SPILLED.search(done.stderr)
+        if used:
+            return int(used[1]), (int(spilled[1]) if spilled else None)
+    return None, None
 
 
 def main() -> None:

@@ -1,0 +1,171 @@
+"""Children die with everything they started, whatever they do; and their deaths are named."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp import process
+from kernel_lsp.errors import WorkerLost
+
+CHILD = """
+import os, signal, sys, time
+from kernel_lsp import wire
+requests, replies = wire.claim_stdio()
+while (request := wire.read_frame(requests)) is not None:
+    message, blobs = request
+    exec(message["code"])
+    wire.write_frame(replies, {"pid": os.getpid(), "said": message["code"]}, blobs)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An importable module that runs what it is told."""
+    (tmp_path / "obedient.py").write_text(CHILD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "obedient"
+
+
+async def start(module: str, confinement: process.Confinement | None = None, **limits: int) -> process.Child:
+    return await process.start(
+        module, python=sys.executable, limits=process.Limits(**limits), confinement=confinement
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_a_reply_carries_bytes_and_prints_are_only_log(module: str) -> None:
+    child = await start(module)
+    reply, blobs = await child.ask({"code": "print('hello')"}, [b"abc", b""], timeout_s=20)
+    assert reply["said"] == "print('hello')" and blobs == [b"abc", b""]
+    await child.kill()
+    assert not child.alive
+
+
+@pytest.mark.parametrize(
+    "code, words",
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("os._exit(3)", "exited with 3"),
+        ("raise ValueError('so it is')", "so it is"),
+        ("os.write(replies.fileno(), b'x' * 100)", "obedient"),
+    ],
+)
+async def test_a_death_is_named(module: str, code: str, words: str) -> None:
+    child = await start(module)
+    with pytest.raises(WorkerLost) as caught:
+        await child.ask({"code": code}, timeout_s=20)
+    assert words in str(caught.value) and not child.alive
+
+
+async def test_silence_is_ended_in_time(module: str) -> None:
+    child = await start(module)
+    with pytest.raises(WorkerLost, match="no answer within"):
+        await child.ask({"code": "time.sleep(100)"}, timeout_s=1)
+    assert not child.alive
+
+
+async def test_cancelling_a_question_kills_the_child_at_once(module: str) -> None:
+    child = await start(module)
+    await child.ask({"code": "pass"}, timeout_s=20)
+    asking = asyncio.create_task(child.ask({"code": "time.sleep(100)"}, timeout_s=100))
+    await asyncio.sleep(0.2)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert not child.alive
+
+
+async def test_strays_that_leave_the_process_group_are_ended_too(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "bubblewrap", lambda: None)
+    child = await start(module)
+    started = "subprocess.Popen(['sleep', '90'], start_new_session=True).pid"
+    code = f"import subprocess; message['code'] = str({started})"
+    reply, _ = await child.ask({"code": code}, timeout_s=20)
+    assert alive(int(reply["said"]))
+    await child.kill()
+    assert not alive(int(reply["said"]))
+
+
+async def test_memory_beyond_the_limit_is_a_memory_error(module: str) -> None:
+    child = await start(module, memory_bytes=512 * 1024**2)
+    with pytest.raises(WorkerLost, match="MemoryError"):
+        await child.ask({"code": "bytearray(1024**3)"}, timeout_s=20)
+
+
+@pytest.mark.skipif(process.bubblewrap() is None, reason="needs bubblewrap")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('/etc/written', 'w')",
+        "import socket; socket.create_connection(('1.1.1.1', 53), timeout=2)",
+        "os.kill(PARENT, 0)",
+        "open('SECRET').read()",
+    ],
+    ids=["write", "network", "processes", "hidden"],
+)
+async def test_a_confined_child_cannot(
+    module: str, code: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    scratch, secret = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("secret") / "key"
+    secret.write_text("x")
+    confinement = process.Confinement(scratch=scratch, readable=(tmp_path,))
+    child = await process.start(
+        module,
+        python=sys.executable,
+        limits=process.Limits(),
+        confinement=confinement,
+        environment={"PYTHONPATH": str(tmp_path)},
+    )
+    allowed, _ = await child.ask({"code": "open('mine', 'w').write('x')"}, timeout_s=20)
+    assert allowed["pid"] < 100  # a PID namespace of its own
+    code = code.replace("PARENT", str(os.getpid())).replace("SECRET", str(secret))
+    with pytest.raises(WorkerLost):
+        await child.ask({"code": code}, timeout_s=20)
+    assert "mine" in os.listdir(scratch) and "written" not in os.listdir("/etc")
+
+
+def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "obedient.py").write_text(CHILD)
+    program = textwrap.dedent("""
+        import asyncio, sys
+        from kernel_lsp import process
+        async def main():
+            child = await process.start("obedient", python=sys.executable, limits=process.Limits())
+            reply, _ = await child.ask({"code": "pass"}, timeout_s=20)
+            print(reply["pid"], flush=True)
+            await asyncio.sleep(100)
+        asyncio.run(main())
+    """)
+    root = str(Path(process.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}"}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert alive(pid)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+async def test_a_confined_environment_carries_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", "secret")
+    made = process._environment(process.Confinement(scratch=tmp_path), {"EXTRA": "1"})
+    assert "SERVICE_TOKEN" not in made and made["HOME"] == str(tmp_path) and made["EXTRA"] == "1"
