@@ -31,6 +31,7 @@ from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, ModuleCall, Origin
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -101,6 +102,11 @@ def _graph(
         origin=Origin(program=program.source, entry=program.entry, module=module),
         output_spec=exported.call_spec.out_spec,
     )
+    if any(isinstance(n.meta.get("val"), SYMBOLIC) for n in graph.nodes):
+        raise CaptureError(
+            f"{program.entry} turns a tensor into a Python number",
+            "move .item() or int(tensor) out of forward",
+        )
     clean(graph)
     graph.origin = Origin(
         program=program.source,
@@ -271,7 +277,7 @@ class _OnCpu(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _conversions() -> Iterator[None]:
-    """Let ``layer.half()`` and ``.to(dtype)`` work in constructors: torch cannot swap fake parameters in place."""
+    """Let ``layer.half()`` work in constructors: torch cannot swap fake parameters in place."""
     original = torch.nn.Module._apply
 
     def convert(self: Any, fn: Any, recurse: bool = True) -> Any:

@@ -41,7 +41,10 @@ def _is_mutable(node: fx.Node) -> bool:
 
 def _is_counter(graph: Graph, node: fx.Node) -> bool:
     path = graph.state.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
-    return path is not None and path.endswith("num_batches_tracked") and not node.users
+    if path is None or not path.endswith("num_batches_tracked"):
+        return False
+    node.replace_all_uses_with(node.args[0])  # a second call of the layer counts on the same buffer
+    return True
 
 
 def _make_ordinary(graph: Graph, node: fx.Node) -> None:

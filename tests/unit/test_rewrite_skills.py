@@ -83,7 +83,8 @@ def test_a_chain_in_the_cheaper_order_already_is_left_alone() -> None:
     "call",
     [
         "torch.sum(y, dim=1, keepdim=True)", "y.mean(dim=1)", "torch.max(y, dim=1)[0]",
-        "torch.min(y, 1, keepdim=True)[0]", "y.amax(dim=1)", "torch.logsumexp(y, dim=1, keepdim=True)", "y.prod(1)",
+        "torch.min(y, 1, keepdim=True)[0]", "y.amax(dim=1)", "torch.logsumexp(y, dim=1, keepdim=True)",
+        "y.prod(1)",
         "torch.softmax(y, dim=1)", "F.log_softmax(y, dim=1)",
     ],
 )  # fmt: skip
@@ -153,12 +154,11 @@ def test_a_clamp_that_leaves_one_value_becomes_it_and_says_what_happens_to_nan()
         "return F.relu(F.leaky_relu(x, -0.1))",
         "y = F.leaky_relu(x, 0.1)\nreturn F.relu(y), y",
         "return torch.abs((x > 0).int() - 1)",
-        "return torch.clamp(torch.clamp(x, 1.0, -1.0), -2.0, 2.0) + torch.relu(x)",  # bounds upside down, kept
     ],
 )
 def test_ops_that_can_change_a_value_stay(forward: str) -> None:
     found = sites(module(forward, "self.p = nn.Parameter(torch.rand(8))"), "value-range-collapse")
-    assert found == [] or "1.0, -1.0" in forward
+    assert found == []
 
 
 # --- diagonal-matmul ---------------------------------------------------------------------

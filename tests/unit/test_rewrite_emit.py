@@ -1,0 +1,170 @@
+"""The emitted source: a guard that is never stale, original code byte for byte, readable statements."""
+
+import ast
+
+import pytest
+import torch
+from rewrite_helpers import instance, module, program, rewrite, session, skill, workload
+
+from kernel_lsp.errors import KernelLspError, RewriteError
+from kernel_lsp.records import Candidate, Step
+from kernel_lsp.rewrite.engine import Session
+
+pytestmark = pytest.mark.torch
+
+INIT = "self.fc = nn.Linear(8, 4000)\nself.scale = 2.0"
+FORWARD = "# why\nlogits = self.fc(x)  # wide\nlogits = logits * self.scale\nreturn logits.sum(dim=1)"
+SOURCE = module(FORWARD, INIT, "torch.randn(640, 8)")
+SKILL = "reassociate-linear-reduction"
+
+
+def fast(candidate: Candidate) -> str:
+    return candidate.program.split("def forward")[1].split("def get_inputs")[0]
+
+
+def ran_eager(candidate: Candidate, change: object, x: torch.Tensor) -> bool:
+    made = instance(candidate.program, None, torch.float32)
+    change(made)  # type: ignore[operator]
+    calls, original = [], made._forward_eager
+    made._forward_eager = lambda *args: calls.append(1) or original(*args)
+    with torch.no_grad():
+        made(x)
+    return bool(calls)
+
+
+def test_the_original_body_and_its_comments_are_kept_byte_for_byte() -> None:
+    made = rewrite(SOURCE, SKILL)
+    old = SOURCE[SOURCE.index("(self, x):") : SOURCE.index("\n\n\ndef get_inputs")]
+    assert f"    def _forward_eager{old}" in made.program
+    assert made.program.replace(fast(made), "").count("def __init__") == 1
+
+
+def test_the_fast_path_says_why_and_uses_no_name_twice() -> None:
+    text = fast(rewrite(SOURCE, SKILL))
+    assert "# sum(x @ W.T + b) over output features is x @ sum(W) + sum(b)." in text
+    assert "weight_sum = torch.sum(self.fc.weight, dim=0)" in text
+
+
+def nothing(_module: object) -> None:
+    """The verified workload."""
+
+
+def other_scale(made: object) -> None:
+    made.scale = 3.0  # type: ignore[attr-defined]
+
+
+def other_layer(made: object) -> None:
+    made.fc = torch.nn.Linear(8, 10)  # type: ignore[attr-defined]
+
+
+X = torch.randn(640, 8)
+
+
+@pytest.mark.parametrize(
+    "change, x, eager",
+    [
+        (nothing, X, False),
+        (nothing, X[:7], False),  # dimension 0 is free: other sizes give the same source
+        (nothing, X.t().contiguous().t(), False),
+        (other_scale, X, True),
+        (other_layer, X, True),
+        (nothing, torch.randn(2, 3, 8), True),
+    ],
+)
+def test_the_guard_lets_in_exactly_what_was_reasoned_about(
+    change: object, x: torch.Tensor, eager: bool
+) -> None:
+    assert ran_eager(rewrite(SOURCE, SKILL), change, x) is eager
+
+
+def test_a_size_that_the_source_mentions_is_guarded() -> None:
+    source = module("return torch.clamp(torch.clamp(x, max=0.0), 0.0, 1.0)", inputs="torch.randn(6, 8)")
+    assert "x.shape == (6, 8)" in fast(rewrite(source, "value-range-collapse"))
+
+
+def test_a_rewrite_of_eval_mode_is_guarded_by_the_layer_it_reasoned_about() -> None:
+    source = module("return self.drop(x) * 2", "self.drop = nn.Dropout(0.5)")
+    made = rewrite(source, "remove-dead-work", training=False)
+    assert "not self.drop.training" in fast(made)
+
+
+def test_unchanged_layers_stay_calls_of_the_module() -> None:
+    init = "self.bn = nn.BatchNorm1d(8)\nself.net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1))"
+    source = module("return F.relu(torch.sigmoid(self.net(self.bn(x))))", init)
+    text = fast(rewrite(source, "value-range-collapse"))
+    assert "self.bn(x)" in text and "self.net[0](" in text and "self.net[1](" in text
+    assert "training" not in text  # the layers read their own mode
+
+
+def test_a_layer_called_twice_keeps_its_hyperparameters_by_name() -> None:
+    init = "self.bn = nn.BatchNorm1d(8, eps=1e-3)"
+    source = module("return F.relu(torch.sigmoid(self.bn(self.bn(x))))", init)
+    text = fast(rewrite(source, "value-range-collapse"))
+    assert text.count("F.batch_norm(") == 2 and "eps=self.bn.eps" in text
+    assert text.count("self.bn.num_batches_tracked.add_(1)") == 2
+
+
+@pytest.mark.parametrize("unit", ["  ", "\t", "        "])
+def test_the_files_own_indentation_is_used(unit: str) -> None:
+    source = SOURCE.replace("    ", unit)
+    text = fast(rewrite(source, SKILL))
+    assert f"\n{unit}{unit}weight_sum = " in text
+    ast.parse(source)
+
+
+def test_windows_line_endings_do_not_shift_the_target() -> None:
+    made = rewrite(SOURCE.replace("\n", "\r\n"), SKILL)
+    assert made.program == rewrite(SOURCE, SKILL).program
+
+
+def test_a_function_gets_a_twin_with_its_original_body() -> None:
+    source = "import torch\n\n\ndef gate(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)\n"
+    source += "    return torch.relu(y)\n"
+    source += "\n\ndef get_inputs():\n    return [torch.randn(4, 4)]\n"
+    opened = Session(program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")])
+    made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
+    assert "def _gate_eager(x: torch.Tensor, *, hot=False):\n    y = torch.sigmoid(x)" in made.program
+    assert "return _gate_eager(x, hot=hot)" in made.program
+    namespace: dict[str, object] = {}
+    exec(made.program, namespace)
+    x = torch.randn(4, 4)
+    assert torch.equal(namespace["gate"](x), torch.sigmoid(x))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        (
+            SOURCE.replace("    def forward", "    @staticmethod\n    def forward").replace(
+                "(self, x)", "(x)"
+            ),
+            "decorated|signature|traced",
+        ),
+        (SOURCE + "\n_forward_eager = 1\n", "already has"),
+        (
+            SOURCE.replace("class Model(nn.Module)", "class Base(nn.Module)").replace(
+                "def get_inputs", "class Model(Base):\n    pass\n\n\ndef get_inputs"
+            ),
+            "no forward of its own",
+        ),
+    ],
+)
+def test_forms_that_cannot_be_kept_are_refused(source: str, message: str) -> None:
+    with pytest.raises(KernelLspError, match=message):
+        rewrite(source, SKILL)
+
+
+def test_dictionaries_and_nested_results_are_rebuilt() -> None:
+    source = module('y = F.relu(torch.sigmoid(x))\nreturn {"y": y, "pair": (y + 1, [x])}')
+    made = rewrite(source, "value-range-collapse")
+    with torch.no_grad():
+        got = instance(made.program, None, torch.float32)(torch.zeros(6, 8))
+    assert got["y"][0, 0] == 0.5 and got["pair"][0][0, 0] == 1.5 and got["pair"][1][0].shape == (6, 8)
+
+
+def test_a_step_that_does_not_apply_is_an_error_with_a_remedy() -> None:
+    opened = session(SOURCE, SKILL)
+    with pytest.raises(RewriteError, match="does not apply at nowhere"):
+        opened.propose([Step(skill=SKILL, site="nowhere")])
+    with pytest.raises(RewriteError, match="has no rewrite"):
+        opened.propose([Step(skill="unknown", site="x")])

@@ -1,0 +1,92 @@
+"""Facts: never tighter than the truth, tight where skills need them."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rewrite_helpers import graph_of, module
+
+from kernel_lsp.rewrite.facts import Fact
+
+pytestmark = pytest.mark.torch
+
+
+def fact(expression: str) -> Fact:
+    graph = graph_of(module(f"return {expression}"))
+    return graph.fact(graph.outputs[0])
+
+
+@pytest.mark.parametrize(
+    "expression, lo, hi",
+    [
+        ("torch.relu(x)", 0, math.inf),
+        ("torch.sigmoid(x)", 0, 1),
+        ("torch.tanh(F.relu(x))", 0, 1),
+        ("torch.softmax(x, dim=1) * 2 - 1", -1, 1),
+        ("torch.clamp(x, -1.0, 2.0).abs()", 0, 2),
+        ("-torch.sigmoid(x).transpose(0, 1)", -1, 0),
+        ("torch.exp(x).mean(dim=1)", 0, math.inf),
+        ("F.leaky_relu(torch.tanh(x), 0.5)", -0.5, 1),
+        ("torch.cat([torch.sigmoid(x), torch.tanh(x)], dim=1)", -1, 1),
+        ("F.pad(torch.sigmoid(x) + 1, (1, 1))", 0, 2),
+        ("torch.max(torch.sigmoid(x), dim=1)[0]", 0, 1),
+        ("torch.ones(3)", 1, 1),
+        ("torch.ones(3) * 0.5", 0.5, 0.5),
+        ("x", -math.inf, math.inf),
+        ("torch.relu(x) - torch.relu(x)", -math.inf, math.inf),
+    ],
+)
+def test_ranges_worked_by_hand(expression: str, lo: float, hi: float) -> None:
+    found = fact(expression)
+    assert (found.lo, found.hi) == (lo, hi)
+
+
+def test_nan_and_infinity_are_tracked_apart() -> None:
+    assert not fact("torch.sigmoid(x)").may_be_inf and fact("torch.sigmoid(x)").may_be_nan
+    assert fact("torch.relu(x)").may_be_inf
+    assert fact("torch.zeros(2)").finite and fact("torch.zeros(2)").const == 0.0
+    assert fact("torch.relu(x).clamp(0.0, 1.0) * float('inf')").may_be_nan
+
+
+def test_bounds_are_rounded_as_the_dtype_stores_them() -> None:
+    assert fact("torch.clamp(x, max=0.1)").hi == torch.tensor(0.1).item()
+
+
+def test_layout_facts() -> None:
+    assert fact("x.t()").contiguous is False
+    assert fact("x.view(6, 8, 1).unsqueeze(0)").singleton_dims == (0, 3)
+
+
+UNARY = [
+    "torch.relu({})", "torch.sigmoid({})", "torch.tanh({})", "torch.abs({})", "(-{})", "({} * 3.3)",
+    "({} * -0.7)", "({} + 0.1)", "(1.5 - {})", "({} / 7.0)", "torch.clamp({}, -0.3, 0.7)",
+    "torch.clamp({}, min=0.2)", "F.leaky_relu({}, 0.01)", "F.gelu({})", "F.silu({})", "F.mish({})",
+    "F.hardswish({})", "F.softplus({})", "torch.softmax({}, dim=-1)", "F.log_softmax({}, dim=-1)",
+    "torch.exp({})", "torch.sqrt({})", "{}.square()", "{}.mean(dim=-1, keepdim=True)",
+    "{}.sum(dim=0, keepdim=True)", "torch.floor({})", "{}.amax(dim=0, keepdim=True)", "F.relu6({})",
+    "F.hardsigmoid({})", "({0} * {0})", "({0} + torch.relu({0}))", "torch.minimum({}, torch.ones(4))",
+]  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(UNARY), min_size=1, max_size=4), st.integers(0, 2**31))
+def test_no_value_ever_leaves_its_range(chain: list[str], seed: int) -> None:
+    expression = "x"
+    for step in chain:
+        expression = step.format(expression)
+    source = module(f"return {expression}", inputs="torch.randn(5, 4)")
+    graph = graph_of(source)
+    found = graph.fact(graph.outputs[0])
+    generator = torch.Generator().manual_seed(seed)
+    x = (
+        torch.randn(5, 4, generator=generator)
+        * 10 ** torch.randint(-3, 25, (5, 4), generator=generator).float()
+    )
+    x[0, 0], x[1, 1], x[2, 2] = math.inf, -math.inf, math.nan
+    value = eval(expression, {"torch": torch, "F": torch.nn.functional, "x": x})
+    real = value[~value.isnan()]
+    assert (real >= found.lo).all() and (real <= found.hi).all(), expression
+    assert found.may_be_nan or not value.isnan().any(), expression
+    assert found.may_be_inf or not value.isinf().any(), expression
