@@ -118,7 +118,9 @@ def rewrite(case: Case, dtype: str, device: str = "cuda") -> str:
     session = Session(program, workload, device, [skill])
     matches = session.rewrites[case.skill].match(session.graph)
     if not matches:
-        raise RuntimeError(f"{case.skill} does not match: {session.notes or [n.name for n in session.graph.nodes]}")
+        raise RuntimeError(
+            f"{case.skill} does not match: {session.notes or [n.name for n in session.graph.nodes]}"
+        )
     best = max(matches, key=lambda match: len(match.nodes))
     return session.propose([Step(skill=case.skill, site=best.label)]).candidate.program
 
@@ -228,7 +230,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200, help="torch.compile is skipped after this time")
     options = parser.parse_args()
     started, rows = time.monotonic(), []
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; medians of {NUM_REPS} reps in ms, L2 flushed")
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; medians of {NUM_REPS} reps in ms, L2 flushed"
+    )
     print(f"{'case':<42} {'dtype':<9} {'eager':>8} {'compile':>8} {'ours':>8} {'eager':>7} {'best':>7}"
           f" {'GB/s':>6} {'copy':>5}  error ours / eager")  # fmt: skip
     for case in CASES:

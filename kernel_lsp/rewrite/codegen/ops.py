@@ -166,7 +166,7 @@ RENDER: dict[str, Render] = {
     "hardsigmoid": lambda x: _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
     "hardswish": lambda x: f"{x} * " + _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
     "softsign": lambda x: f"{x} / (1.0 + tl.abs({x}))",
-    "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, {x} * 0.0))",
+    "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))",  # 0 for NaN, as torch
     "isnan": lambda x: f"{x} != {x}",
     "to_float": lambda x: f"{x}.to(tl.float32)",
     "round_to": lambda x, dtype: f"{x}.to({dtype}).to(tl.float32)",

@@ -1,0 +1,76 @@
+"""What the code generation tests share: write a program, rewrite it with one skill, run both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
+
+ROOT = Path(__file__).resolve().parents[2]
+CHILD = Path(__file__).with_name("codegen_child.py")
+
+
+class Child:
+    """A process that interprets kernels (``run``) or compiles them (``compile``)."""
+
+    def __init__(self, mode: str) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment.pop("TRITON_INTERPRET", None)
+        if mode == "run":
+            environment["TRITON_INTERPRET"] = "1"
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHILD), mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+
+    def ask(self, **request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        reply = json.loads(self.process.stdout.readline())
+        assert "error" not in reply, reply["error"]
+        return reply["result"]
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(timeout=30)
+
+
+def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str = "") -> str:
+    """A module whose forward returns the expression."""
+    setup = f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" if init else ""
+    return (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
+        f"class Model(nn.Module):\n{setup}    def forward(self, {arguments}):\n        return {expression}\n\n\n"
+        f"def get_inputs():\n    return [{inputs}]\n"
+    )
+
+
+def matches(source: str, skill: str):
+    """The engine's session and what the skill finds in the program."""
+    from kernel_lsp.rewrite.engine import Session
+
+    found = Skill(
+        name=skill, description="", scope="graph", tags=(), version=1, body="",
+        path=str(ROOT / "skills" / skill), executable=True,
+    )  # fmt: skip
+    target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
+    session = Session(target, Workload(name="test", origin=WorkloadOrigin.GET_INPUTS), "cpu", [found])
+    assert skill in session.rewrites, session.notes
+    return session, session.rewrites[skill].match(session.graph)
+
+
+def rewritten(source: str, skill: str, **parameters) -> str:
+    """The program after the skill's largest match."""
+    session, found = matches(source, skill)
+    assert found, f"{skill} does not match {[node.name for node in session.graph.nodes]}"
+    best = max(found, key=lambda match: len(match.nodes))
+    return session.propose([Step(skill=skill, site=best.label, parameters=parameters)]).candidate.program

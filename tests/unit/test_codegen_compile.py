@@ -1,0 +1,40 @@
+"""Every kernel family compiles ahead of time for sm_80 and sm_90 and keeps its values in registers."""
+
+import pytest
+from codegen_helpers import Child, program, rewritten
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+WIDE = "torch.randn(4096, 4096), torch.randn(4096, 4096)"
+HALF = "torch.randn(4096, 16384, dtype=torch.bfloat16), torch.randn(16384, dtype=torch.bfloat16)"
+FAMILIES = [
+    ("fused-pointwise", "F.gelu(x + y) * torch.tanh(x) + F.mish(y)", WIDE),
+    ("fused-pointwise", "F.elu(x * y) + F.softplus(x)", HALF),
+    ("fused-row-softmax", "torch.softmax(x * 0.125 + y, dim=-1)", WIDE),
+    ("fused-row-softmax", "F.log_softmax(x + y, dim=-1)", HALF),
+    ("fused-row-softmax", "torch.softmax(x, dim=1) * 2 + y", "torch.randn(64, 512, 64, 64), torch.randn(64)"),
+    ("fused-row-softmax", "torch.softmax(x + y, dim=-1)", "torch.randn(512, 65536), torch.randn(65536)"),
+    ("fused-norm", "F.silu(F.layer_norm(x + y, (16384,)))", HALF),
+    ("fused-norm", "F.layer_norm(x, (16, 512, 512)) + y", "torch.randn(8, 16, 512, 512), torch.randn(512)"),
+    ("fused-norm", "F.relu(F.group_norm(x, 8)) * y", "torch.randn(32, 64, 64, 64), torch.randn(64)"),
+    ("fused-reduction", "((x - y) ** 2).mean()", WIDE),
+    ("fused-reduction", "torch.logsumexp(x + y, -1)", WIDE),
+    ("fused-loss", "F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))", WIDE),
+    ("fused-loss", "F.cross_entropy(x, y)", "torch.randn(4096, 50257), torch.randint(0, 50257, (4096,))"),
+]
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    child = Child("compile")
+    yield child
+    child.close()
+
+
+@pytest.mark.parametrize("skill, expression, inputs", FAMILIES)
+def test_kernels_compile_without_spills(compiler, skill, expression, inputs):
+    kernels = compiler.ask(after=rewritten(program(expression, inputs), skill))
+    assert {kernel["arch"] for kernel in kernels} == {80, 90}
+    assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels
