@@ -43,10 +43,11 @@ def changes(text: str, span: Span, edit: SourceEdit) -> list[TextChange]:
     """
     file = _File(text)
     home = file.statement_at(span)
+    definitions, target = _without_collisions(file, edit)
     made = [
         *_import_changes(file, home, edit.imports),
-        *_definition_changes(file, home, edit.definitions),
-        *_target_changes(file, span, edit.target),
+        *_definition_changes(file, home, definitions),
+        *_target_changes(file, span, target),
     ]
     made = [change for change in made if change.new != text[change.start : change.end]]
     made.sort(key=lambda change: (change.start, change.end))
@@ -156,6 +157,30 @@ def _bindings(node: ast.stmt) -> list[tuple[str, ...]]:
 
 
 # --- definitions and target --------------------------------------------------------------
+
+
+def _without_collisions(file: _File, edit: SourceEdit) -> tuple[str, str]:
+    """Definitions and target, with new names for definitions whose name the file uses already.
+
+    Two targets of one file may get kernels of the same name that compute different things.
+    """
+    definitions, target = edit.definitions, edit.target
+    if not definitions or definitions.strip("\n") in LINE_END.sub("\n", file.text):
+        return definitions, target
+    taken = {name for node in file.body for name in _defined(node)}
+    for name in [name for node in _parse(definitions).body for name in _defined(node)]:
+        if name in taken:
+            fresh = next(n for i in range(2, 10_000) if (n := f"{name}_{i}") not in taken)
+            definitions, target = (re.sub(rf"\b{name}\b", fresh, text) for text in (definitions, target))
+    return definitions, target
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    """Names that a top-level function, class or assignment binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _definition_changes(file: _File, home: ast.stmt, definitions: str) -> list[TextChange]:

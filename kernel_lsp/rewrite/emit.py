@@ -240,7 +240,9 @@ class _Writer:
         self.pending: dict[fx.Node, tuple[str, int]] = {}
         self.read_by: dict[fx.Node, set[fx.Node]] = {}
         """Inlined node -> the named values its source mentions."""
+        self.by_name = {node.name: node for node in self.nodes}
         self.left = {node: len(node.users) for node in graph.fx.nodes}
+        """Readers that are not printed yet; at zero, the value's name is free again."""
         self.return_notes: list[str] = []
         self.untouched: set[str] = set()
         """Captured nodes that are printed exactly as the person's code would run them."""
@@ -268,6 +270,9 @@ class _Writer:
             text, level = self.printer.call(node, self._operand)
             if _same(node, self.graph) and (module_path(node) is None or not _is_modal(node)):
                 self.untouched.add(node.name)
+        for item in call.nodes if call is not None else (node.name,):
+            for read in self.by_name[item].all_input_nodes:
+                self.left[read] -= 1
         notes = [f"# {line}" for note in self.graph.notes.get(node.name, ()) for line in _wrap(note)]
         returned = list(node.users) == [self.graph.output]
         if (returned or not notes) and self._may_inline(node, text):
@@ -281,9 +286,8 @@ class _Writer:
 
     def _argument_of(self, call: ModuleCall) -> str:
         inside = set(call.nodes)
-        by_name = {n.name: n for n in self.nodes}
         for name in call.nodes:
-            for arg in by_name[name].all_input_nodes:
+            for arg in self.by_name[name].all_input_nodes:
                 if arg.name not in inside and arg not in self.graph.state:
                     return self._operand(arg, 0)
         raise RewriteError(f"{call.path} has lost its input")
@@ -294,7 +298,6 @@ class _Writer:
             return guard.self_path(self.graph.state[node])
         if node in self.graph.constants:
             return self._constant(self.graph.constants[node])
-        self.left[node] -= 1
         if node in self.pending:
             text, own = self.pending[node]
             return f"({text})" if own < level else text
@@ -358,10 +361,9 @@ class _Writer:
 
     def _module_calls(self) -> dict[str, ModuleCall]:
         """Layers whose nodes are all still there, unchanged but for what flows in."""
-        by_name = {node.name: node for node in self.nodes}
         found: dict[str, ModuleCall] = {}
         for call in self.graph.origin.calls:
-            nodes = [by_name.get(name) for name in call.nodes]
+            nodes = [self.by_name.get(name) for name in call.nodes]
             if all(n is not None and _same(n, self.graph, but=call.argument) for n in nodes) and not any(
                 n.name in self.graph.notes and n.name != call.result for n in nodes if n is not None
             ):

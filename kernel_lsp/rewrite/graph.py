@@ -34,7 +34,7 @@ from kernel_lsp.rewrite.naming import Statements
 aten = torch.ops.aten
 
 # Ops that draw random numbers or write buffers without saying so in their schema's return.
-RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal_", "uniform_", "rrelu")
+RANDOM = ("rand", "bernoulli", "multinomial", "normal", "poisson", "binomial", "rrelu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +216,8 @@ class Graph:
             new.meta.setdefault("replaces", old.meta.get("replaces", old.name))
         old.replace_all_uses_with(new)
         self.drop_unused()
+        if isinstance(was, torch.Tensor) and was.stride() != now.stride():
+            self._refresh(new)
 
     def drop_unused(self) -> list[str]:
         """Remove calls that nobody reads and that have no effect; returns their names."""
@@ -257,6 +259,15 @@ class Graph:
         made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
         made.notes = {name: list(texts) for name, texts in self.notes.items()}
         return made
+
+    def _refresh(self, changed: fx.Node) -> None:
+        """Values again for everything that reads ``changed``: its strides are new."""
+        stale = {changed}
+        for node in self.nodes:
+            if stale & set(node.all_input_nodes) and "generated" not in node.meta:
+                node.meta = {**node.meta, "val": self._propagate(node.target, node.args, node.kwargs)}
+                self._facts.pop(node, None)
+                stale.add(node)
 
     def _propagate(self, op: Any, args: Any, kwargs: Any) -> Any:
         values = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
@@ -310,6 +321,8 @@ def has_effect(node: fx.Node) -> bool:
 def is_random(node: fx.Node) -> bool:
     """Draws from the generator: dropping or repeating it shifts every later draw."""
     name = str(getattr(node.target, "_opname", ""))
+    if name in ("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"):
+        return bool(argument(node, "dropout_p", argument(node, "dropout")))
     if not name.startswith(RANDOM) and "dropout" not in name:
         return False
     return argument(node, "train", argument(node, "training", True)) is not False

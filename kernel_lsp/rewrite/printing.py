@@ -23,7 +23,7 @@ PRECEDENCE = {"**": 6, "-x": 5, "@": 4, "*": 4, "/": 4, "+": 3, "-": 3}
 COMPARE, ATOM = 1, 9
 
 METHODS = frozenset([
-    "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand", "contiguous",
+    "add_", "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "expand", "contiguous",
     "flatten", "unflatten", "t", "clone", "detach", "expand_as", "view_as", "type_as", "repeat",
     "float", "half", "double", "bfloat16", "to", "narrow", "masked_fill",
 ])  # fmt: skip

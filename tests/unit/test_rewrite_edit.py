@@ -147,3 +147,18 @@ def test_everything_outside_the_target_survives_byte_for_byte(
     made = apply_edit(text, span_of(text, "Model"), edit(target="\n".join(block(new))))
     assert made == eol.join([*before, *block(new), *after, ""])
     assert apply_edit(made, span_of(made, "Model"), edit(target="\n".join(block(new)))) == made
+
+
+def test_a_definition_never_takes_the_name_of_another_one() -> None:
+    text = "def helper():\n    return 1\n\n\nclass Model:\n    x = 1\n"
+    wanted = edit(definitions="def helper():\n    return 2", target="class Model:\n    x = helper()")
+    made = apply_edit(text, span_of(text, "Model"), wanted)
+    namespace: dict[str, object] = {}
+    exec(made, namespace)
+    assert namespace["helper"]() == 1 and namespace["Model"].x == 2  # type: ignore[operator, attr-defined]
+    assert (
+        apply_edit(
+            made, span_of(made, "Model"), edit(definitions="", target="class Model:\n    x = 1")
+        ).count("def ")
+        == 2
+    )

@@ -168,3 +168,24 @@ def test_a_step_that_does_not_apply_is_an_error_with_a_remedy() -> None:
         opened.propose([Step(skill=SKILL, site="nowhere")])
     with pytest.raises(RewriteError, match="has no rewrite"):
         opened.propose([Step(skill="unknown", site="x")])
+
+
+def test_a_name_is_reused_only_when_its_value_is_read_no_more() -> None:
+    source = module("y = torch.relu(torch.sigmoid(x * x))\nx = y + x * x\nz = x * y\nreturn x + z - y")
+    made = rewrite(source, "value-range-collapse")
+    x = torch.randn(6, 8)
+    with torch.no_grad():
+        eager, fast_path = instance(source, None, torch.float32), instance(made.program, None, torch.float32)
+        assert torch.equal(eager(x), fast_path(x))
+
+
+def test_new_strides_reach_everything_below() -> None:
+    source = module(
+        "return torch.relu(self.conv(x)).contiguous()",
+        "self.conv = nn.Conv2d(16, 32, 3)",
+        "torch.randn(2, 16, 64, 64)",
+    )
+    opened = session(source, "channels-last-conv", "remove-dead-work")
+    first = next(site for site in opened.capture().sites if site.skill == "channels-last-conv")
+    proposed = opened.propose([Step(skill=first.skill, site=first.site)])
+    assert not [site for site in proposed.sites_left if site.skill == "remove-dead-work"]
