@@ -40,8 +40,9 @@ BURST_MS = 200.0
 """How long the parent watches each provider with its own clock."""
 OVERHEAD_MS = 0.05
 IMPOSSIBLE = 2.0
-"""A burst may take this many times what the worker's clock claims before it is called a lie."""
+"""How far the parent's clock may disagree with the worker's before it is called a lie."""
 SABOTAGE = 1.5
+ATTEMPTS = 3
 MAX_NOTES = 5
 
 
@@ -351,7 +352,7 @@ async def _time(
     times = measured["times_ms"]
     _record_times(times, found)
     found.peak_bytes = measured["peak_bytes"]
-    _veto_sabotage(clean, times["eager"], found)
+    await _veto_sabotage(judge, clean, times["eager"], budget.call_s, found)
     await _veto_clock(timer, times, budget.call_s, found)
 
 
@@ -439,35 +440,51 @@ def _record_times(times: dict[str, list[float]], found: Findings) -> None:
     }
 
 
-def _veto_sabotage(clean: list[float], mixed: list[float], found: Findings) -> None:
-    """A baseline that got slower once the candidate was in its process counts as it was before.
+async def _veto_sabotage(
+    judge: Party, clean: list[float], mixed: list[float], timeout_s: float, found: Findings
+) -> None:
+    """A baseline that is slower only where the candidate lives counts as it is elsewhere.
 
-    Noise does that too, so the claim is lowered and not the candidate condemned.
+    A busy machine slows it everywhere, so a suspicion is settled by timing the reference in the
+    judge, now. The claim is lowered and the candidate not condemned: this is a measurement.
     """
-    settled = clean[-max(3, len(clean) // 2) :]
-    before, after = stats.quantile(settled, 0.5), stats.quantile(mixed, 0.5)
-    slower = after > SABOTAGE * before and stats.quantile(mixed, 0.2) > stats.quantile(settled, 0.8)
-    detail = f"eager took {before:.3g} ms before the candidate was loaded and {after:.3g} ms after"
+    before, after = _typical(clean), stats.quantile(mixed, 0.5)
+    if after > SABOTAGE * before:
+        again, _ = await ask_judge(judge, "baseline", timeout_s)
+        before = max(before, _typical(again["clean_ms"]))
+    slower = after > SABOTAGE * before
+    detail = f"eager takes {before:.3g} ms without the candidate and {after:.3g} ms in its process"
     found.check("baseline-undisturbed", not slower, detail if slower else "")
     if slower:
         found.speedups = {name: stats.scaled(i, before / after) for name, i in found.speedups.items()}
 
 
+def _typical(warm_up: list[float]) -> float:
+    """Median of the settled half of a warm-up."""
+    return stats.quantile(warm_up[-max(3, len(warm_up) // 2) :], 0.5)
+
+
 async def _veto_clock(timer: Party, times: dict[str, list[float]], timeout_s: float, found: Findings) -> None:
-    """The parent's clock over many launches: a time that the worker's clock cannot have seen is a lie."""
-    claimed = stats.quantile(times["candidate"], 0.5)
-    count = max(5, min(1000, int(BURST_MS / max(claimed, 0.001))))
-    observed = float("inf")
-    for _ in range(3):  # the machine may be busy once; it is not busy in the same moment every time
-        start = time.perf_counter()
-        await _candidate(timer, "burst", timeout_s, provider="candidate", count=count)
-        observed = min(observed, (time.perf_counter() - start) * 1e3 / count)
-        if observed <= IMPOSSIBLE * claimed + OVERHEAD_MS:
-            break
-    honest = observed <= IMPOSSIBLE * claimed + OVERHEAD_MS
-    detail = f"{claimed:.4g} ms claimed, {observed:.4g} ms seen from outside over {count} calls"
-    found.check("outside-clock", honest, detail)
-    if not honest:
-        with contextlib.suppress(EvaluationError):
-            await timer.child.kill()
-        raise Rejected(EvalStatus.CHEATED, f"the times cannot be true: {detail}")
+    """The parent's clock over many launches of both: a speedup that only the worker's clock sees is a lie."""
+    claimed = {name: stats.quantile(times[name], 0.5) for name in ("eager", "candidate")}
+    for _ in range(ATTEMPTS):  # the machine may be busy once, not in the same moment every time
+        seen = {name: await _burst(timer, name, claimed[name], timeout_s) for name in claimed}
+        believable = seen["candidate"] <= IMPOSSIBLE * claimed["candidate"] + OVERHEAD_MS
+        ratio, promised = seen["eager"] / seen["candidate"], claimed["eager"] / claimed["candidate"]
+        if believable or IMPOSSIBLE * ratio >= promised:
+            found.check("outside-clock", True, f"{seen['candidate']:.4g} ms a call, caches warm")
+            return
+    detail = (
+        f"{claimed['candidate']:.4g} ms claimed and {promised:.3g} times faster than eager; "
+        f"{seen['candidate']:.4g} ms and {ratio:.3g} times seen from outside"
+    )
+    found.check("outside-clock", False, detail)
+    raise Rejected(EvalStatus.CHEATED, f"the times cannot be true: {detail}")
+
+
+async def _burst(timer: Party, provider: str, expected_ms: float, timeout_s: float) -> float:
+    """Milliseconds a call by the parent's clock, over about BURST_MS of calls."""
+    count = max(5, min(1000, int(BURST_MS / max(expected_ms, 0.001))))
+    start = time.perf_counter()
+    await _candidate(timer, "burst", timeout_s, provider=provider, count=count)
+    return (time.perf_counter() - start) * 1e3 / count

@@ -1,7 +1,7 @@
 """The judge: makes secret inputs, holds reference and float64 oracle, compares. A child process.
 
 It imports the *reference* program only and never sees candidate code; it reads a candidate's
-outputs as raw bytes. Requests: open, trial, compare, sealed (inputs for timing), time, close.
+outputs as raw bytes. Requests: open, trial, compare, sealed (inputs for timing), baseline, close.
 The reference's output for a trial exists only after the candidate has answered that trial.
 
 Covers: values, dtype, shape, buffers that the reference changes, random and stateful references.
@@ -22,7 +22,7 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import devices, inputs, numerics, programs
+from kernel_lsp.evaluator import devices, inputs, numerics, programs, timing
 from kernel_lsp.evaluator.tensors import Outbox, decode, encode, leaves, map_tensors, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
@@ -280,6 +280,15 @@ class Judge:
             "arguments": map_tensors(lambda t: rescale(t, scale), made["arguments"]),
         }
 
+    def baseline(self) -> dict[str, Any]:
+        """The reference's times (ms) now, in a process that never loads a candidate."""
+        placed = [
+            map_tensors(lambda t: _place(t, self.device.place), made["arguments"]) for made in self.sets
+        ]
+        rounds = timing.Rounds(self.device, placed, self.grad)
+        rounds.add("eager", self.target)
+        return {"clean_ms": rounds.warm_up("eager")}
+
     def close(self) -> dict[str, Any]:
         """What is known only after all trials: whether the workload can tell candidates apart."""
         columns = list(zip(*self.oracle_outputs, strict=True)) if self.oracle_outputs else []
@@ -364,7 +373,7 @@ def answer(
         return judge, judge.compare(message, blobs)
     if what == "sealed":
         return judge, judge.sealed(message["count"], out)
-    return judge, judge.close()
+    return judge, judge.baseline() if what == "baseline" else judge.close()
 
 
 def main() -> None:
