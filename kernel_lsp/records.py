@@ -229,7 +229,7 @@ class Step:
 class SourceEdit:
     """A rewrite of one target, independent of where in the file the target stands.
 
-    ``rewrite.edit.place`` turns it into text changes against any snapshot whose target still
+    ``rewrite.edit.apply_edit`` turns it into text changes against any snapshot whose target still
     has the fingerprint it was made for.
     """
 

@@ -276,3 +276,41 @@ def test_convolutions_run_in_channels_last() -> None:
 )
 def test_convolutions_that_would_lose_or_break_are_left_alone(init: str, forward: str) -> None:
     assert sites(module(forward, init, "torch.randn(2, 16, 24, 24)"), "channels-last-conv") == []
+
+
+# --- avgpool-into-conv -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "conv, pool",
+    [
+        ("nn.Conv2d(3, 5, 3, padding=1)", "F.avg_pool2d(y, 2)"),
+        ("nn.Conv2d(4, 6, (3, 5), bias=False, groups=2)", "F.avg_pool2d(y, (2, 3), stride=(2, 3))"),
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2, stride=3)"),
+    ],
+)
+def test_average_pooling_merges_into_the_convolution(conv: str, pool: str) -> None:
+    channels = 4 if "groups" in conv else 3
+    source = module(
+        f"y = self.conv(x)\nreturn {pool}", f"self.conv = {conv}", f"torch.randn(8, {channels}, 65, 64)"
+    )
+    images = torch.randn(8, channels, 65, 64, dtype=torch.float64)
+    assert_same(source, rewrite(source, "avgpool-into-conv"), images)
+
+
+@pytest.mark.parametrize(
+    "conv, pool",
+    [
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(F.relu(y), 2)"),
+        ("nn.Conv2d(3, 5, 3, stride=2)", "F.avg_pool2d(y, 2)"),
+        ("nn.Conv2d(3, 5, 3, dilation=2)", "F.avg_pool2d(y, 2)"),
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2, padding=1)"),
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2, ceil_mode=True)"),
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 3, stride=1)"),  # more operations, not fewer
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2) + y.mean()"),
+        ("nn.Conv2d(3, 5, 3)", "F.max_pool2d(y, 2)"),
+    ],
+)
+def test_pooling_that_is_not_such_a_mean_is_left_alone(conv: str, pool: str) -> None:
+    source = module(f"y = self.conv(x)\nreturn {pool}", f"self.conv = {conv}", "torch.randn(8, 3, 64, 64)")
+    assert sites(source, "avgpool-into-conv") == []
