@@ -45,7 +45,7 @@ def test_the_example_of_the_documentation() -> None:
         ("x=float64[]", ArgSpec(name="x", dtype="float64", shape=())),
         ("ids=i64[8,9]<32000", ArgSpec(name="ids", dtype="int64", shape=(8, 9), distribution="index:32000")),
         ("x=f32[4] grad", ArgSpec(name="x", dtype="float32", shape=(4,), requires_grad=True)),
-        ("f32[4] ones grad", ArgSpec(name=None, dtype="float32", shape=(4,), distribution="ones", requires_grad=True)),
+        ("f32[] ones", ArgSpec(name=None, dtype="float32", shape=(), distribution="ones")),
         ("p=-0.5", ArgSpec(name="p", value=-0.5)),
         ("mode='a b|c'", ArgSpec(name="mode", value="a b|c")),
         ("flag=True", ArgSpec(name="flag", value=True)),

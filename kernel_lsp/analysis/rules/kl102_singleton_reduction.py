@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, integer
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, integer, self_attribute
 from kernel_lsp.analysis.rules.flow import Facts
 from kernel_lsp.analysis.rules.torchops import (
     POINTWISE,
@@ -81,10 +81,13 @@ class _Finder:
 
     def _submodule(self, node: ast.Call, dims: _Dims | None) -> _Dims | None:
         made = self.site.submodule_class(node)
-        if made == "torch.nn.Linear":
-            constructor = self.site.submodules[node.func.attr][0]  # type: ignore[attr-defined]
-            return frozenset({-1}) if integer(argument(constructor, 1, "out_features")) == 1 else None
-        return dims if made in _SAME_SHAPE_MODULES else None
+        if made in _SAME_SHAPE_MODULES:
+            return dims
+        name = self_attribute(node.func)
+        is_score = (
+            name is not None and name in self.site.submodules and _has_one_output(*self.site.submodules[name])
+        )
+        return frozenset({-1}) if is_score else None
 
 
 def _broadcast(left: ast.expr, a: _Dims | None, right: ast.expr, b: _Dims | None) -> _Dims | None:
@@ -96,8 +99,28 @@ def _broadcast(left: ast.expr, a: _Dims | None, right: ast.expr, b: _Dims | None
     return a & b if a and b else None
 
 
+def _has_one_output(constructor: ast.Call, made: str) -> bool:
+    return made == "torch.nn.Linear" and integer(argument(constructor, 1, "out_features")) == 1
+
+
+def _makes_singletons(site: Site) -> bool:
+    """A quick look for anything that could; most modules have nothing."""
+    if "unsqueeze" in site.called_names or any(
+        _has_one_output(c, made) for c, made in site.submodules.values()
+    ):
+        return True
+    return any(
+        any(k.arg == "keepdim" for k in call.keywords) or (len(call.args) > 1 and _is_true(call.args[-1]))
+        for call, _ in site.calls
+    )
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
 def _check(site: Site) -> Iterator[Hit]:
-    if not site.called_names & REDUCTIONS:
+    if not site.called_names & REDUCTIONS or not _makes_singletons(site):
         return
     for function in site.functions:
         finder = _Finder(site)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
 from kernel_lsp.analysis.rules.tritonops import constexprs, language_name, runtime_parameters
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, children, walk
+from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
 
 # Position of the mask in a memory access.
@@ -24,7 +25,8 @@ class _Kernel:
         self.constexprs = constexprs(site, function)
         self.runtime = runtime_parameters(site, function)
         self.compared = _compared_names(function)
-        self.exact = _divided_exactly(function)
+        # A kernel that counts whole tiles and compares nothing takes multiples only, by contract.
+        self.takes_multiples = _counts_whole_tiles(function) and not self.compared
         self.marks: dict[str, frozenset[str]] = {}
 
     def check(self, body: list[ast.stmt], *, in_loop: bool) -> Iterator[Hit]:
@@ -94,10 +96,8 @@ class _Kernel:
             if name not in _ACCESSES or _is_guarded(node, _ACCESSES[name]):
                 continue
             marks = self._marks(node.args[0])
-            tails = sorted(
-                m[6:] for m in marks if m.startswith("lanes:") and f"tile:{m[6:]}" in marks - self.exact
-            )
-            if tails:
+            tails = sorted(m[6:] for m in marks if m.startswith("lanes:") and f"tile:{m[6:]}" in marks)
+            if tails and not self.takes_multiples:
                 yield _found(node, name, f"the last block of {tails[0]} elements may reach past the end")
             elif not in_loop and (lanes := self._compared_lanes(node.args[0])):
                 yield _found(
@@ -110,15 +110,16 @@ class _Kernel:
         return next((n for n in is_lanes if n in self.compared), None)
 
 
-def _divided_exactly(function: FunctionNode) -> frozenset[str]:
-    """Tiles of which the kernel counts whole ones only (``M // TILE``): sizes are multiples by contract."""
-    return frozenset(
-        f"tile:{node.right.id}"
-        for node in walk(function)
-        if isinstance(node, ast.BinOp)
+def _counts_whole_tiles(function: FunctionNode) -> bool:
+    """``M // TILE`` somewhere in the kernel."""
+    names = {p.arg for p in parameters(function)}
+    return any(
+        isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.FloorDiv)
         and isinstance(node.left, ast.Name)
         and isinstance(node.right, ast.Name)
+        and {node.left.id, node.right.id} <= names
+        for node in walk(function)
     )
 
 
