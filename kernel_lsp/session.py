@@ -55,6 +55,8 @@ class Document:
     """The snapshot of ``analysis``."""
     unmeasurable: frozenset[str] = frozenset()
     """Targets (qualified names) without a workload."""
+    measurable: frozenset[str] = frozenset()
+    """Targets with one; the others were not looked at yet."""
 
     @property
     def current(self) -> bool:
@@ -88,14 +90,12 @@ class Session:
     def close(self, uri: str) -> None:
         self.documents.pop(uri, None)
 
-    def analyzed(
-        self, snapshot: Snapshot, found: Analysis, unmeasurable: frozenset[str] = frozenset()
-    ) -> bool:
+    def analyzed(self, snapshot: Snapshot, found: Analysis) -> bool:
         """Take an analysis. False: the document moved on or does not parse, so nothing new is shown."""
         document = self.documents.get(snapshot.uri)
         if document is None or document.snapshot is not snapshot or found.problem is not None:
             return False
-        document.analysis, document.analyzed, document.unmeasurable = found, snapshot, unmeasurable
+        document.analysis, document.analyzed = found, snapshot
         return True
 
     def settings(self, folder: str) -> Settings:
@@ -371,7 +371,7 @@ class Session:
     def _target_now(self, document: Document, qualname: str) -> Target | None:
         """On the text of this very moment, also when the debounced analysis is behind."""
         if not document.current:
-            self.analyzed(document.snapshot, analysis.analyze(document.snapshot), document.unmeasurable)
+            self.analyzed(document.snapshot, analysis.analyze(document.snapshot))
         return analysis.find_target(document.analysis, qualname) if document.current else None
 
     def _offer(self, document: Document, proposal: Proposal) -> Offer | None:

@@ -33,14 +33,16 @@ from kernel_lsp.hostclient import HostClient
 from kernel_lsp.journal.tracker import Dismissal, How
 from kernel_lsp.positions import Positions, split_lines
 from kernel_lsp.presenter import lsp
-from kernel_lsp.records import Analysis, Event, Job, Snapshot
+from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
-from kernel_lsp.session import Session
+from kernel_lsp.session import Document, Session
 
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
 DEBOUNCE_S = 0.05
 KEEP_S = 1.0
+MAX_WORKLOAD_TARGETS = 40
+"""Per file; a file with more is a library, whose targets are measured on request."""
 BUCKETS_MS = (10, 50, 100, 200, 500)
 """Of the latency counts in kernel-lsp.status; gopls counts in the same ones."""
 
@@ -189,13 +191,34 @@ class Server(LanguageServer):
         if document is None:
             return
         snapshot = document.snapshot
-        found, unmeasurable = await self.off_loop(examine, snapshot, document.folder)
+        found = await self.off_loop(analysis.analyze, snapshot)
         self._pending.pop(uri, None)
-        if self.session.analyzed(snapshot, found, unmeasurable):
+        if self.session.analyzed(snapshot, found):
             self.record(self.session.observe(uri, self._how.pop(uri, "change")))
             self.publish(uri)
-            self.spawn(self._recall(uri))
+            self.spawn(self._after_analysis(uri, snapshot))
+
+    async def _after_analysis(self, uri: str, snapshot: Snapshot) -> None:
+        """What hints need not wait for: workloads, which read files, and earlier verdicts."""
+        document = self.session.documents.get(uri)
+        if document is None or not await self._find_workloads(document, snapshot):
+            return
+        self.publish(uri)
+        await self._recall(uri)
+        if document.snapshot is snapshot:
             self.on_analyzed(uri)
+
+    async def _find_workloads(self, document: Document, snapshot: Snapshot) -> bool:
+        """Target by target, so that a newer text is never kept waiting. False: there is one."""
+        having: set[str] = set()
+        missing: set[str] = set()
+        for target in document.analysis.targets[:MAX_WORKLOAD_TARGETS]:
+            known, _ = await self.off_loop(workloads.workloads_for, snapshot, target, document.folder)
+            (having if known else missing).add(target.qualname)
+            if document.snapshot is not snapshot:
+                return False
+        document.measurable, document.unmeasurable = frozenset(having), frozenset(missing)
+        return True
 
     def publish(self, uri: str) -> None:
         """Send the hints of a document, unless they are what the client has already."""
@@ -240,7 +263,7 @@ class Server(LanguageServer):
         unknown = [
             t
             for t in document.analysis.targets
-            if t.qualname not in document.unmeasurable
+            if t.qualname in document.measurable
             and t.fingerprint not in self._asked
             and self.session.outcome(t.fingerprint) is None
         ]
@@ -332,13 +355,6 @@ class Server(LanguageServer):
         """Called by the watch's thread."""
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.on_disk, paths)
-
-
-def examine(snapshot: Snapshot, folder: str) -> tuple[Analysis, frozenset[str]]:
-    """The analysis, and the qualified names of targets that nobody gave a workload."""
-    found = analysis.analyze(snapshot)
-    missing = [t.qualname for t in found.targets if not workloads.workloads_for(snapshot, t, folder)[0]]
-    return found, frozenset(missing)
 
 
 def timed(name: str) -> Callable[[F], F]:

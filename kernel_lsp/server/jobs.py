@@ -153,7 +153,7 @@ class Jobs:
     def _unknown(self, document: Document, target: Target) -> bool:
         return (
             target.fingerprint not in self._tried
-            and target.qualname not in document.unmeasurable
+            and target.qualname in document.measurable
             and self._ls.session.outcome(target.fingerprint) is None
         )
 

@@ -18,6 +18,8 @@ from kernel_lsp.server.app import RequestFailed, Server, log
 from kernel_lsp.server.jobs import Jobs
 
 PARENT_POLL_S = 2.0
+SWITCH_S = 0.0005
+"""How long an analysis may hold the interpreter against a request; Python's default is ten times that."""
 KEEP_TIMEOUT_S = 0.3
 
 
@@ -58,6 +60,7 @@ def serve(tcp: tuple[str, int] | None = None) -> None:
     logging.getLogger("pygls").setLevel(logging.ERROR)  # it logs every cancelled request
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
     log.setLevel(logging.INFO)
+    sys.setswitchinterval(SWITCH_S)
     if tcp is not None:
         make_server().start_tcp(*tcp)
         _end(0)

@@ -28,7 +28,7 @@ async def test_open_hint_apply_undo_and_the_journal_tells_it(launch: Launch) -> 
     text = EXAMPLE.read_text()
     async with launch(fault=None, environment={"KERNEL_LSP_DEVICE": "cpu"}) as session:
         uri = session.open("example.py", text)
-        await session.hint(uri, seconds=120)
+        await session.hint(uri, seconds=240)
         action = await session.rewrite(uri)
         resolved = await session.client.code_action_resolve_async(action)
         after = apply_edit(text, resolved.edit, uri, str(session.result.capabilities.position_encoding))
@@ -48,7 +48,7 @@ async def test_a_second_session_knows_the_verdict_without_measuring(launch: Laun
     text = EXAMPLE.read_text()
     environment = {"KERNEL_LSP_DEVICE": "cpu"}
     async with launch(fault=None, environment=environment) as session:
-        await session.hint(session.open("example.py", text), seconds=120)
+        await session.hint(session.open("example.py", text), seconds=240)
     environment["KERNEL_LSP_BACKGROUND"] = "no"
     async with launch(fault=None, environment=environment) as session:
         await session.hint(session.open("example.py", text), seconds=30)
@@ -67,12 +67,13 @@ def test_neovim_applies_the_verified_rewrite_and_undoes_it(tmp_path: Path) -> No
         "KL_FILE": str(file),
         "KL_ROOT": str(folder),
         "KL_PYTHON": sys.executable,
+        "KL_PATIENCE_MS": "240000",
         "PYTHONPATH": str(ROOT),
         "XDG_STATE_HOME": str(tmp_path / "state"),
     }
     script = Path(__file__).with_name("nvim_flow.lua")
     command = ["nvim", "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", f"luafile {script}"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     steps = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
     assert steps == ["ASKED", "HINT", "CHOSE", "APPLIED", "UNDONE", "DONE"], done.stdout + done.stderr
     assert file.read_text() == EXAMPLE.read_text()

@@ -89,7 +89,8 @@ def test_findings_follow_verified_rewrites_and_yield_to_them() -> None:
         for rule, name in (("KL101", "Model"), ("KL102", "Other"), ("KL109", "Other"))
     )
     found = replace(analysis.analyze(text), findings=findings)
-    session.analyzed(text, found, frozenset({"Other"}))
+    session.analyzed(text, found)
+    session.documents[URI].unmeasurable = frozenset({"Other"})
     assert [hint.code for hint in session.hints(URI)] == ["KL101", "KL102", NO_WORKLOAD]
     learned(session)
     assert [hint.code for hint in session.hints(URI)] == ["sum-method", "KL102", NO_WORKLOAD]
