@@ -76,42 +76,121 @@ SCALE = "self.scale = nn.Parameter(torch.randn({0}, dtype=DTYPE))"
 BIAS = "self.bias = nn.Parameter(torch.randn({0}, dtype=DTYPE))"
 
 CASES = (
-    _case("bias gelu residual 16384x4096", "fused-pointwise", "F.gelu(x + self.bias) * 0.5 + r", "x, r",
-          [_randn(16384, 4096), _randn(16384, 4096)], BIAS.format(4096)),
-    _case("channel scale mish 64x256x56x56", "fused-pointwise",
-          "F.mish(x * self.scale[None, :, None, None] + 1.0)", "x", [_randn(64, 256, 56, 56)], SCALE.format(256)),
+    _case(
+        "bias gelu residual 16384x4096",
+        "fused-pointwise",
+        "F.gelu(x + self.bias) * 0.5 + r",
+        "x, r",
+        [_randn(16384, 4096), _randn(16384, 4096)],
+        BIAS.format(4096),
+    ),
+    _case(
+        "channel scale mish 64x256x56x56",
+        "fused-pointwise",
+        "F.mish(x * self.scale[None, :, None, None] + 1.0)",
+        "x",
+        [_randn(64, 256, 56, 56)],
+        SCALE.format(256),
+    ),
     _case("softsign 8192x8192", "fused-pointwise", "x / (1 + torch.abs(x))", "x", [_randn(8192, 8192)]),
-    _case("softmax scale mask 16x16x1024x1024", "fused-row-softmax",
-          "torch.softmax(x * 0.125 + m, dim=-1)", "x, m", [_randn(16, 16, 1024, 1024), _randn(1024, 1024)]),
-    _case("log_softmax 256x131072", "fused-row-softmax", "F.log_softmax(x * 0.5, dim=-1)", "x", [_randn(256, 131072)]),
-    _case("softmax dim 1 64x64x128x128", "fused-row-softmax", "torch.softmax(x, dim=1) * 2", "x",
-          [_randn(64, 64, 128, 128)]),
-    _case("add layer_norm 16384x4096", "fused-norm", "self.norm(x + r)", "x, r",
-          [_randn(16384, 4096), _randn(16384, 4096)], "self.norm = nn.LayerNorm(4096, dtype=DTYPE)"),
-    _case("layer_norm 16x64x256x256 (few long rows)", "fused-norm", "self.norm(x)", "x", [_randn(16, 64, 256, 256)],
-          "self.norm = nn.LayerNorm((64, 256, 256), dtype=DTYPE)"),
-    _case("rms_norm by hand 16384x4096", "fused-norm",
-          "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale", "x", [_randn(16384, 4096)],
-          SCALE.format(4096)),
-    _case("group_norm silu 32x256x64x64", "fused-norm", "F.silu(self.norm(x))", "x", [_randn(32, 256, 64, 64)],
-          "self.norm = nn.GroupNorm(32, 256, dtype=DTYPE)"),
-    _case("instance_norm relu 32x64x256x256", "fused-norm", "F.relu(self.norm(x))", "x", [_randn(32, 64, 256, 256)],
-          "self.norm = nn.InstanceNorm2d(64)"),
-    _case("mean of squares 128M", "fused-reduction", "torch.mean((x - y) ** 2)", "x, y",
-          [_randn(32768, 4096), _randn(32768, 4096)]),
-    _case("row logsumexp 16384x8192", "fused-reduction", "torch.logsumexp(x * 2, dim=-1)", "x", [_randn(16384, 8192)]),
-    _case("huber 32768x4096", "fused-loss", "F.huber_loss(x, y, delta=0.5)", "x, y",
-          [_randn(32768, 4096), _randn(32768, 4096)]),
-    _case("cross_entropy 8192x50257", "fused-loss", "F.cross_entropy(x, t)", "x, t",
-          [_randn(8192, 50257), "torch.randint(0, 50257, (8192,))"]),
-)  # fmt: skip
+    _case(
+        "softmax scale mask 16x16x1024x1024",
+        "fused-row-softmax",
+        "torch.softmax(x * 0.125 + m, dim=-1)",
+        "x, m",
+        [_randn(16, 16, 1024, 1024), _randn(1024, 1024)],
+    ),
+    _case(
+        "log_softmax 256x131072",
+        "fused-row-softmax",
+        "F.log_softmax(x * 0.5, dim=-1)",
+        "x",
+        [_randn(256, 131072)],
+    ),
+    _case(
+        "softmax dim 1 64x64x128x128",
+        "fused-row-softmax",
+        "torch.softmax(x, dim=1) * 2",
+        "x",
+        [_randn(64, 64, 128, 128)],
+    ),
+    _case(
+        "add layer_norm 16384x4096",
+        "fused-norm",
+        "self.norm(x + r)",
+        "x, r",
+        [_randn(16384, 4096), _randn(16384, 4096)],
+        "self.norm = nn.LayerNorm(4096, dtype=DTYPE)",
+    ),
+    _case(
+        "layer_norm 16x64x256x256 (few long rows)",
+        "fused-norm",
+        "self.norm(x)",
+        "x",
+        [_randn(16, 64, 256, 256)],
+        "self.norm = nn.LayerNorm((64, 256, 256), dtype=DTYPE)",
+    ),
+    _case(
+        "rms_norm by hand 16384x4096",
+        "fused-norm",
+        "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale",
+        "x",
+        [_randn(16384, 4096)],
+        SCALE.format(4096),
+    ),
+    _case(
+        "group_norm silu 32x256x64x64",
+        "fused-norm",
+        "F.silu(self.norm(x))",
+        "x",
+        [_randn(32, 256, 64, 64)],
+        "self.norm = nn.GroupNorm(32, 256, dtype=DTYPE)",
+    ),
+    _case(
+        "instance_norm relu 32x64x256x256",
+        "fused-norm",
+        "F.relu(self.norm(x))",
+        "x",
+        [_randn(32, 64, 256, 256)],
+        "self.norm = nn.InstanceNorm2d(64)",
+    ),
+    _case(
+        "mean of squares 128M",
+        "fused-reduction",
+        "torch.mean((x - y) ** 2)",
+        "x, y",
+        [_randn(32768, 4096), _randn(32768, 4096)],
+    ),
+    _case(
+        "row logsumexp 16384x8192",
+        "fused-reduction",
+        "torch.logsumexp(x * 2, dim=-1)",
+        "x",
+        [_randn(16384, 8192)],
+    ),
+    _case(
+        "huber 32768x4096",
+        "fused-loss",
+        "F.huber_loss(x, y, delta=0.5)",
+        "x, y",
+        [_randn(32768, 4096), _randn(32768, 4096)],
+    ),
+    _case(
+        "cross_entropy 8192x50257",
+        "fused-loss",
+        "F.cross_entropy(x, t)",
+        "x, t",
+        [_randn(8192, 50257), "torch.randint(0, 50257, (8192,))"],
+    ),
+)
 
 
 def rewrite(case: Case, dtype: str, device: str = "cuda") -> str:
     """The program with the skill applied at its first site. Raises RuntimeError when it has none."""
     folder = ROOT / "skills" / case.skill
     skill = Skill(
-        name=case.skill, description="", scope="graph", tags=(), version=1, body="", path=str(folder), executable=True
+        name=case.skill, description="", scope="graph", tags=(), version=1, body="",
+        path=str(folder), executable=True,
     )  # fmt: skip
     program = Program(source=case.program(dtype), entry="Model", kind=TargetKind.MODULE)
     workload = Workload(name="benchmark", origin=WorkloadOrigin.GET_INPUTS)

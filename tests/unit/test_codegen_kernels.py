@@ -1,4 +1,4 @@
-"""Generated kernels in Triton's interpreter, against float64 torch: awkward shapes, NaN, infinity, low precision."""
+"""Generated kernels in Triton's interpreter against float64 torch: awkward shapes, NaN, low precision."""
 
 import pytest
 from codegen_helpers import Child, matches, program, rewritten
@@ -32,20 +32,63 @@ def agrees(interpreter, source: str, skill: str, **parameters) -> None:
 
 
 UNARY = [
-    "torch.relu", "F.gelu", "F.silu", "F.mish", "torch.sigmoid", "torch.tanh", "F.softplus", "F.elu", "F.selu",
-    "F.celu", "F.leaky_relu", "F.hardswish", "F.hardsigmoid", "F.hardtanh", "F.relu6", "torch.abs", "torch.neg",
-    "F.logsigmoid", "torch.expm1", "torch.sign", "F.softsign", "F.tanhshrink", "torch.floor", "torch.ceil",
-    "torch.sin", "torch.cos", "torch.erf", "torch.square",
-]  # fmt: skip
+    "torch.relu",
+    "F.gelu",
+    "F.silu",
+    "F.mish",
+    "torch.sigmoid",
+    "torch.tanh",
+    "F.softplus",
+    "F.elu",
+    "F.selu",
+    "F.celu",
+    "F.leaky_relu",
+    "F.hardswish",
+    "F.hardsigmoid",
+    "F.hardtanh",
+    "F.relu6",
+    "torch.abs",
+    "torch.neg",
+    "F.logsigmoid",
+    "torch.expm1",
+    "torch.sign",
+    "F.softsign",
+    "F.tanhshrink",
+    "torch.floor",
+    "torch.ceil",
+    "torch.sin",
+    "torch.cos",
+    "torch.erf",
+    "torch.square",
+]
 EXPRESSIONS = [
-    "F.gelu(x, approximate='tanh')", "F.softplus(x, beta=2.0, threshold=5.0)", "F.elu(x, alpha=0.7)",
-    "torch.exp(-x.abs())", "torch.log(x.abs() + 1)", "torch.sqrt(x * x)", "torch.rsqrt(x * x + 1)",
-    "torch.log1p(x * x)", "1 / (1 + x * x)", "x ** 2", "x ** 3", "torch.clamp(x, -1, 0.5)", "x.clamp(min=0.25)",
-    "torch.maximum(x, y)", "torch.minimum(x, y)", "torch.where(x > y, x, 0.1 * y)",
-    "x.masked_fill(y > 0, -1e4)", "torch.where((x >= 0) & (y != 0), x, y)", "torch.threshold(x, 0.1, 20.0)",
-    "x.bfloat16().float()", "F.dropout(x, 0.5, training=False)", "(x > 0).float()", "x / 4", "torch.rsub(x, 2)",
-    "torch.sub(x, y, alpha=0.5)", "torch.exp2(x.clamp(max=3))",
-]  # fmt: skip
+    "F.gelu(x, approximate='tanh')",
+    "F.softplus(x, beta=2.0, threshold=5.0)",
+    "F.elu(x, alpha=0.7)",
+    "torch.exp(-x.abs())",
+    "torch.log(x.abs() + 1)",
+    "torch.sqrt(x * x)",
+    "torch.rsqrt(x * x + 1)",
+    "torch.log1p(x * x)",
+    "1 / (1 + x * x)",
+    "x ** 2",
+    "x ** 3",
+    "torch.clamp(x, -1, 0.5)",
+    "x.clamp(min=0.25)",
+    "torch.maximum(x, y)",
+    "torch.minimum(x, y)",
+    "torch.where(x > y, x, 0.1 * y)",
+    "x.masked_fill(y > 0, -1e4)",
+    "torch.where((x >= 0) & (y != 0), x, y)",
+    "torch.threshold(x, 0.1, 20.0)",
+    "x.bfloat16().float()",
+    "F.dropout(x, 0.5, training=False)",
+    "(x > 0).float()",
+    "x / 4",
+    "torch.rsub(x, 2)",
+    "torch.sub(x, y, alpha=0.5)",
+    "torch.exp2(x.clamp(max=3))",
+]
 
 
 @pytest.mark.parametrize("inputs", [NORMAL, SPECIAL], ids=["normal", "special"])
@@ -112,7 +155,7 @@ ROWS = [
 @pytest.mark.parametrize("shape", [(3, 5), (2, 1), (4, 3, 31), (2, 2, 129)])
 @pytest.mark.parametrize("skill, expression", ROWS)
 def test_rows_of_awkward_lengths_agree_with_torch(interpreter, skill, expression, shape):
-    if shape[-1] == 1 and "-1" in expression or "1:]" in expression and shape[-1] == 1:
+    if shape[-1] == 1 and ("-1" in expression or "1:]" in expression):
         pytest.skip("a reduction over one element is left to another skill")
     agrees(interpreter, program(expression, f"torch.randn({shape}), torch.randn({shape})"), skill)
 
@@ -161,11 +204,16 @@ def test_a_result_that_others_read_is_stored_too(interpreter):
 
 
 LOSSES = [
-    "F.mse_loss(x, y)", "F.l1_loss(x, y, reduction='sum')", "F.smooth_l1_loss(x, y, beta=0.5)",
-    "F.huber_loss(x, y, delta=0.3)", "F.kl_div(F.logsigmoid(x), y.abs(), reduction='sum')",
-    "F.kl_div(x, torch.relu(y), reduction='batchmean')", "F.binary_cross_entropy_with_logits(x * 30, torch.sigmoid(y))",
-    "F.mse_loss(torch.relu(x), y, reduction='none') * 2", "torch.clamp(1 - x * y, min=0).mean()",
-]  # fmt: skip
+    "F.mse_loss(x, y)",
+    "F.l1_loss(x, y, reduction='sum')",
+    "F.smooth_l1_loss(x, y, beta=0.5)",
+    "F.huber_loss(x, y, delta=0.3)",
+    "F.kl_div(F.logsigmoid(x), y.abs(), reduction='sum')",
+    "F.kl_div(x, torch.relu(y), reduction='batchmean')",
+    "F.binary_cross_entropy_with_logits(x * 30, torch.sigmoid(y))",
+    "F.mse_loss(torch.relu(x), y, reduction='none') * 2",
+    "torch.clamp(1 - x * y, min=0).mean()",
+]
 
 
 @pytest.mark.parametrize("expression", LOSSES)

@@ -80,13 +80,13 @@ def matches(graph: Graph) -> list[Match]:
 def _covered(node: fx.Node) -> bool:
     if op_name(node) != "cross_entropy_loss" or argument(node, "weight") is not None:
         return False
-    logits, target = (arg.meta["val"] for arg in node.args[:2])  # type: ignore[union-attr]
+    logits, target = (arg.meta["val"] for arg in node.args[:2])
     plain = argument(node, "label_smoothing", 0.0) == 0.0
     return bool(plain and logits.dim() == 2 and logits.dtype in FLOATS and target.dtype == torch.int64)
 
 
 def _match(graph: Graph, node: fx.Node) -> Match:
-    fused_s = cost.read_once_seconds(graph, [node.args[0]], launches=_launches(node))  # type: ignore[list-item]
+    fused_s = cost.read_once_seconds(graph, [node.args[0]], launches=_launches(node))
     return Match(
         nodes=(node,),
         label=graph.label(node),
@@ -133,9 +133,8 @@ def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:
         divided = " / tl.sum(lane_count, axis=0)" if how == 1 else ""
         kernels.append(TOTAL.format(name=name, ignore=ignore, divided=divided))
         launcher += f"    out = torch.empty((), dtype=torch.{dtype}, device=logits.device)\n"
-        launcher += (
-            f"    _{name}_total_kernel[(1,)](loss, target, out, n_rows, BLOCK_SIZE=1024, num_warps=4)\n"
-        )
+        launcher += f"    _{name}_total_kernel[(1,)](loss, target, out, n_rows, BLOCK_SIZE=1024, num_warps=4)"
+        launcher += "\n"
     launcher += f"    return {'loss' if how == 0 else 'out'}\n"
     definitions = "\n\n".join([*kernels, launcher])
     return Generated(name=name, imports=source.IMPORTS, definitions=definitions, summary="cross entropy")

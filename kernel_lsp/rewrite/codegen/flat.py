@@ -78,7 +78,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
     first = region.outputs[0]
     device = f"{region.operands[0].name}.device"
     arguments = [
-        *(item.name for item in (*region.operands, *region.outputs)),
+        *(item.name for item in source.tensors(region)),
         "n_elements",
         *sizes,
         f"BLOCK_SIZE={choice['BLOCK_SIZE']}",

@@ -12,7 +12,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.lower import is_identity, output_nodes, squeezed_nodes
 from kernel_lsp.rewrite.codegen.pointwise import is_pointwise, op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
-from kernel_lsp.rewrite.graph import Graph, argument, is_op
+from kernel_lsp.rewrite.graph import Graph, argument
 
 MAX_NODES = 40
 """A kernel with more lines is no longer read by anybody, and starts to spill registers."""
@@ -142,7 +142,7 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], Shape]]:
     taken: set[fx.Node] = set()
     found = []
     for node in reversed(graph.nodes):
-        if node in taken or not is_pointwise(node) or is_identity(node) or is_op_view(node):
+        if node in taken or not is_pointwise(node) or is_identity(node):
             continue
         space = Shape(sizes=shape_of(node))
         nodes = grow(graph, node, space, taken)
@@ -150,8 +150,3 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], Shape]]:
         if nodes:
             found.append((nodes, space))
     return found[::-1]
-
-
-def is_op_view(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is None or (any(r.alias_info is not None for r in schema.returns) and not is_op(node))

@@ -103,7 +103,7 @@ class _Lowering:
             return self.value(arg) if arg in self.inside else self._load(node, name, arg)
 
         if _is_unsqueeze(node):
-            return self.value(node.args[0])  # type: ignore[arg-type]
+            return self.value(node.args[0])
         if space_of(node) is not None:
             return reductions.build(node, get)
         return TABLE[op_name(node)](node, get)
@@ -139,14 +139,14 @@ class _Lowering:
         elif user in self.squeezed and space_of(user) is None:
             full = list(space.reduced)
             kept = len(space.sizes) - len(full)
-            sizes, index = (1,) * (kept - len(sizes)) + sizes, [None] * (kept - len(index)) + index
+            sizes, index = (1,) * (kept - len(sizes)) + sizes, [*[None] * (kept - len(index)), *index]
             at = full[0] if full else 0
             sizes = (*sizes[:at], *(1,) * len(full), *sizes[at:])
             index = [*index[:at], *(None,) * len(full), *index[at:]]
         missing = len(space.sizes) - len(sizes)
         if missing < 0:
             raise Unsupported(f"{node.name} has more dimensions than the region")
-        sizes, index = (1,) * missing + sizes, [None] * missing + index
+        sizes, index = (1,) * missing + sizes, [*[None] * missing, *index]
         if space.groups is not None:
             many = sizes[1] != 1
             per_group = space.expanded[2]
@@ -214,9 +214,8 @@ class _Lowering:
     def _choose_names(self) -> dict[fx.Node, str]:
         chosen = {}
         for node in dict.fromkeys(wide.node for wide in self.wide.values()):
-            path = self.graph.state.get(node)
-            hint = path.split(".")[-1] if path else _short(node.name)
-            chosen[node] = self.names.fresh(hint)
+            path = self.graph.state.get(_behind_views(node))
+            chosen[node] = self.names.fresh(path.split(".")[-1] if path else node.name)
         return chosen
 
     def _dim_names(self) -> list[str]:
@@ -345,8 +344,11 @@ def is_identity(node: fx.Node) -> bool:
     return op_name(node) in (*IDENTITY, "broadcast_tensors") or _is_unsqueeze(node)
 
 
-def _short(name: str) -> str:
-    return name
+def _behind_views(node: fx.Node) -> fx.Node:
+    """The tensor that ``scale[None, :, None]`` and its like look at."""
+    while op_name(node) in ("unsqueeze", "view", "reshape", "slice", "expand"):
+        node = node.args[0]
+    return node
 
 
 def _product(sizes: Any) -> int:

@@ -160,18 +160,22 @@ RENDER: dict[str, Render] = {
     # tanh(softplus(x)) = n / (n + 2) with n = e * (e + 2), e = exp(x); from x = 20 on it is 1.
     "mish_exp": lambda x: f"tl.exp(tl.minimum({x}, 20.0))",
     "mish": lambda x, e: f"{x} * ({e} * ({e} + 2.0)) / ({e} * ({e} + 2.0) + 2.0)",
-    "elu": lambda x, alpha, scale, input_scale: (
-        f"tl.where({x} > 0.0, {_times(x, scale)}, {_times(_times('_expm1(' + _times(x, input_scale) + ')', alpha), scale)})"
-    ),
+    "elu": lambda x, alpha, scale, input_scale: _elu(x, alpha, scale, input_scale),
     "hardsigmoid": lambda x: _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
     "hardswish": lambda x: f"{x} * " + _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
     "softsign": lambda x: f"{x} / (1.0 + tl.abs({x}))",
     "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))",  # 0 for NaN, as torch
     "isnan": lambda x: f"{x} != {x}",
     "to_float": lambda x: f"{x}.to(tl.float32)",
-    "round_to": lambda x, dtype: f"{x}.to({dtype}).to(tl.float32)",
+    "round_to_bfloat16": lambda x: f"{x}.to(tl.bfloat16).to(tl.float32)",
+    "round_to_float16": lambda x: f"{x}.to(tl.float16).to(tl.float32)",
     "to_bool": lambda x: f"{x} != 0",
 }
+
+
+def _elu(x: str, alpha: str, scale: str, input_scale: str) -> str:
+    negative = _times(_times(f"_expm1({_times(x, input_scale)})", alpha), scale)
+    return f"tl.where({x} > 0.0, {_times(x, scale)}, {negative})"
 
 
 def _times(text: str, factor: str) -> str:

@@ -21,7 +21,6 @@ aten = torch.ops.aten
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 WHOLE = (torch.int64, torch.int32)
-TRITON_DTYPE = {torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16"}
 
 
 class Unsupported(Exception):
@@ -49,7 +48,7 @@ def broadcast_source(node: Any) -> fx.Node | None:
     base, index = node.args
     if getattr(base.target, "_opname", "") != "broadcast_tensors":
         return None
-    return base.args[0][index]  # type: ignore[no-any-return]
+    return base.args[0][index]
 
 
 def argument_of(node: fx.Node, name: str) -> Any:
@@ -74,7 +73,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def as_float(arg: Argument) -> Argument:
+def as_float(arg: Argument) -> Any:
     """Whole numbers and booleans take part in float arithmetic as float32."""
     if isinstance(arg, Value) and arg.dtype in ("bool", "int64", "int32"):
         return apply("to_float", arg)
@@ -91,7 +90,7 @@ def _scaled(get: Get, name: str) -> Argument:
     value = as_float(get(name))
     if alpha in (None, 1):
         return value
-    return value * alpha if not isinstance(value, Value) else apply("mul", value, alpha)  # type: ignore[operator]
+    return value * alpha if not isinstance(value, Value) else apply("mul", value, alpha)
 
 
 def _add(node: fx.Node, get: Get) -> Argument:
@@ -233,8 +232,8 @@ def _cast(node: fx.Node, get: Get) -> Argument:
     value, dtype = get("self"), _dtype(node)
     if not isinstance(value, Value):
         raise Unsupported("cast of a number")
-    if dtype in TRITON_DTYPE and value.dtype == "float32":
-        return apply("round_to", value, TRITON_DTYPE[dtype], hint="rounded")  # type: ignore[arg-type]
+    if dtype in (torch.float16, torch.bfloat16) and value.dtype == "float32":
+        return apply(f"round_to_{dtype_name(dtype)}", value, hint="rounded")
     if dtype in FLOATS:
         return as_float(value)
     if dtype == torch.bool:
@@ -267,9 +266,9 @@ TABLE: dict[str, Builder] = {
     **{
         name: _unary(name)
         for name in (
-            "neg", "reciprocal", "square", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt",
-            "sin", "cos", "erf", "floor", "ceil", "tanh", "sigmoid", "relu", "silu", "log_sigmoid", "hardsigmoid",
-            "hardswish", "sign",
+            "neg", "reciprocal", "square", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt",
+            "rsqrt", "sin", "cos", "erf", "floor", "ceil", "tanh", "sigmoid", "relu", "silu",
+            "log_sigmoid", "hardsigmoid", "hardswish", "sign",
         )
     },
     **{name: _compare(name) for name in COMPARISONS},
@@ -278,7 +277,8 @@ TABLE: dict[str, Builder] = {
     **{name: _same for name in IDENTITY if name != "dropout"},
     "dropout": _dropout,
     "add": _add, "sub": _sub, "rsub": _rsub, "mul": _mul, "div": _div, "pow": _pow,
-    "logical_not": _not, "bitwise_not": _not, "isnan": lambda node, get: apply("isnan", get("self"), dtype="bool"),
+    "logical_not": _not, "bitwise_not": _not,
+    "isnan": lambda node, get: apply("isnan", get("self"), dtype="bool"),
     "where": _where, "masked_fill": _masked_fill,
     "maximum": _binary_float("maximum"), "minimum": _binary_float("minimum"),
     "clamp": _clamp, "clamp_min": _clamp_min, "clamp_max": _clamp_max, "hardtanh": _hardtanh,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Value, apply, part, reduce
@@ -72,7 +73,7 @@ def _rms_norm(node: fx.Node, get: Get) -> Value:
     x = as_float(get("input"))
     eps = argument(node, "eps")
     if eps is None:
-        eps = {"float32": 1.1920928955078125e-07, "bfloat16": 0.0078125, "float16": 0.0009765625}[x.dtype]
+        eps = torch.finfo(node.meta["val"].dtype).eps
     square = apply("div", reduce("sum", apply("square", x), hint="square_sum"), count(), hint="mean_square")
     rstd = apply("rsqrt", apply("add", square, float(eps), hint="mean_square_eps"), hint="rstd")
     return _affine(apply("mul", x, rstd, hint="normed"), node, get)

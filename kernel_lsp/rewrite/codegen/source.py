@@ -43,7 +43,12 @@ def parameters(region: Region, text: str, *, runtime: Sequence[str]) -> list[str
 
 
 def pointers(region: Region) -> list[str]:
-    return [f"{item.name}_ptr" for item in (*region.operands, *region.outputs)]
+    return [f"{item.name}_ptr" for item in tensors(region)]
+
+
+def tensors(region: Region) -> list[Operand | Output]:
+    """What the kernel gets pointers to: operands, then outputs."""
+    return [*region.operands, *region.outputs]
 
 
 def signature(region: Region) -> str:

@@ -79,7 +79,7 @@ def space_of(node: fx.Node) -> Shape | None:
 
 def source(node: fx.Node) -> fx.Node:
     """The tensor that is reduced."""
-    return node.args[0]  # type: ignore[return-value]
+    return node.args[0]
 
 
 def _along(node: fx.Node, dims: Sequence[int]) -> Shape:

@@ -126,7 +126,8 @@ def _final_kernel(region: Region, reductions: list[Value]) -> tuple[str, list[st
     operands = _used(region, [output.value for output in region.outputs], stop=True)
     text = "\n".join(body.lines)
     header = [
-        *(f"{item.name}_ptr" for item in (*operands, *region.outputs)),
+        *(f"{operand.name}_ptr" for operand in operands),
+        *(f"{output.name}_ptr" for output in region.outputs),
         *(["partial_ptr", "n_chunks"]),
         *(["n_cols"] if "n_cols" in text else []),
         *_constexpr(_sizes(body.lines, region)),
