@@ -32,15 +32,7 @@ def analyze(snapshot: Snapshot) -> Analysis:
     if not _RELEVANT.search(snapshot.text):
         return Analysis()
     with collector_paused():
-        file = parse(snapshot.text)
-        if isinstance(file, ParseProblem):
-            return Analysis(problem=file)
-        try:
-            return _analyze(file)
-        except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
-            return Analysis(problem=_TOO_DEEP)
-        except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
-            return Analysis(problem=_problem(error))
+        return _analyze_text(snapshot.text)  # the tree must be gone when collections start again
 
 
 def slice_program(snapshot: Snapshot, target: Target) -> Program:
@@ -67,18 +59,34 @@ def slice_program(snapshot: Snapshot, target: Target) -> Program:
 def fingerprint_of(text: str, qualname: str) -> str | None:
     """The fingerprint of a class or function by name, target or not; None when it is gone or broken."""
     with collector_paused():
-        file = parse(text)
-        if isinstance(file, ParseProblem):
-            return None
-        try:
-            node = dict(definitions(file.tree.body)).get(qualname)
-            return None if node is None else fingerprint(Names(file), node)
-        except (SyntaxError, RecursionError):
-            return None
+        return _fingerprint_of(text, qualname)
 
 
 def find_target(analysis: Analysis, qualname: str) -> Target | None:
     return next((t for t in analysis.targets if t.qualname == qualname), None)
+
+
+def _analyze_text(text: str) -> Analysis:
+    file = parse(text)
+    if isinstance(file, ParseProblem):
+        return Analysis(problem=file)
+    try:
+        return _analyze(file)
+    except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
+        return Analysis(problem=_TOO_DEEP)
+    except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
+        return Analysis(problem=_problem(error))
+
+
+def _fingerprint_of(text: str, qualname: str) -> str | None:
+    file = parse(text)
+    if isinstance(file, ParseProblem):
+        return None
+    try:
+        node = dict(definitions(file.tree.body)).get(qualname)
+        return None if node is None else fingerprint(Names(file), node)
+    except (SyntaxError, RecursionError):
+        return None
 
 
 def _analyze(file: SourceFile) -> Analysis:

@@ -16,6 +16,8 @@ _MAKERS = frozenset(f"torch.{name}" for name in words("zeros ones empty full ara
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if "contiguous" not in site.called_names:
+        return
     for node in site.nodes:
         operands = is_matmul(site, node) if isinstance(node, ast.expr) else None
         for operand in operands or ():
