@@ -327,7 +327,8 @@ def main() -> None:
             print(show(row), flush=True)
             torch.cuda.empty_cache()
     if options.out:
-        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "num_reps": NUM_REPS}
+        device = torch.cuda.get_device_name()
+        about = {"device": device, "torch": torch.__version__, "num_reps": NUM_REPS}
         options.out.write_text(json.dumps({**about, "rows": rows}, indent=1))
 
 

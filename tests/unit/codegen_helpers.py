@@ -49,7 +49,8 @@ def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str 
     setup = f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" if init else ""
     return (
         "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
-        f"class Model(nn.Module):\n{setup}    def forward(self, {arguments}):\n        return {expression}\n\n\n"
+        f"class Model(nn.Module):\n{setup}    def forward(self, {arguments}):\n"
+        f"        return {expression}\n\n\n"
         f"def get_inputs():\n    return [{inputs}]\n"
     )
 

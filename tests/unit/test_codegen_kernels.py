@@ -8,7 +8,8 @@ pytest.importorskip("torch")
 
 NORMAL = "torch.randn(7, 13), torch.randn(7, 13)"
 SPECIAL = (
-    'torch.tensor([float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-30, -1e-4, 88.0, -104.0, 25.0, -3.0, 3.0]),'
+    'torch.tensor([float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-30,'
+    " -1e-4, 88.0, -104.0, 25.0, -3.0, 3.0]),"
     " torch.linspace(-2, 2, 12)"
 )
 
