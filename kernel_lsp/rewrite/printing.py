@@ -37,7 +37,6 @@ FUNCTIONAL = frozenset([
     "rms_norm",
 ])  # fmt: skip
 DROPPED = frozenset({"cudnn_enable", "cudnn_enabled", "layout", "pin_memory"})
-RENAMED = {"train": "training", "self": "input"}
 POSITIONAL = {
     "linear": 3,
     "conv1d": 3,
@@ -50,6 +49,11 @@ POSITIONAL = {
 }
 WRAPPERS = frozenset({"split", "norm", "broadcast_tensors"})  # Python functions of torch that agree with aten
 VARIADIC = frozenset({"view", "reshape", "permute", "expand", "repeat", "transpose"})
+
+
+def is_functional(node: fx.Node) -> bool:
+    """Printed as a function of torch.nn.functional, which says ``training`` where aten says ``train``."""
+    return node.target._schema.name.split("::")[1] in FUNCTIONAL
 
 
 class Printer:
@@ -196,9 +200,8 @@ class Printer:
                 continue
             if isinstance(value, (list, tuple)) and len(value) == 1 and item.name == "dim":
                 value = value[0]
-            made.append(
-                f"{RENAMED.get(item.name, item.name)}={self._attribute(node, item.name, value, operand)}"
-            )
+            name = "training" if item.name == "train" and is_functional(node) else item.name
+            made.append(f"{name}={self._attribute(node, item.name, value, operand)}")
         return made
 
     def _attribute(self, node: fx.Node, name: str, value: Any, operand: Any) -> str:
