@@ -309,9 +309,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=200, help="torch.compile is skipped after this time")
     options = parser.parse_args()
     started, rows = time.monotonic(), []
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; medians of {NUM_REPS} reps in ms, L2 flushed"
-    )
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"medians of {NUM_REPS} reps in ms, L2 flushed before each")
     print(f"{'case':<42} {'dtype':<9} {'eager':>8} {'compile':>8} {'ours':>8} {'eager':>7} {'best':>7}"
           f" {'GB/s':>6} {'copy':>5}  error ours / eager")  # fmt: skip
     for case in CASES:
