@@ -229,8 +229,15 @@ async def _candidate(
     if not isinstance(reply, dict):
         raise Rejected(EvalStatus.CHEATED, "the worker answered with something that is no message of ours")
     if "error" in reply and do != "run":
-        raise Rejected(EvalStatus(reply["kind"]), reply["error"])
+        raise Rejected(_kind(reply), str(reply["error"]))
     return reply, answer
+
+
+def _kind(reply: dict[str, Any]) -> EvalStatus:
+    """What sort of failure a worker reports; only failures, whatever it writes."""
+    named = str(reply.get("kind"))
+    failures = (EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR, EvalStatus.WRONG_RESULT)
+    return EvalStatus(named) if named in failures else EvalStatus.RUNTIME_ERROR
 
 
 # --- correctness ---------------------------------------------------------------------------
@@ -267,6 +274,10 @@ async def _trials(
             "could not judge: the reference fails or is never finite on nearly all inputs",
             "give a workload whose inputs lie where the reference is defined",
         )
+    if not all(entry["same_strides"] for entry in found.errors):
+        found.check("strides", None, "the output has another memory layout than the reference's")
+    if opened["grad"]:
+        found.check("gradients", None, "the output carries gradients; their values were not compared")
     found.check("values", True, f"{len(found.errors)} trials against a float64 oracle")
 
 
@@ -280,8 +291,7 @@ def _settle(verdict: dict[str, Any], reply: dict[str, Any], opened: dict[str, An
         detail = "could not judge: random output (the candidate draws another stream than the reference)"
         raise Rejected(EvalStatus.NOT_RUN, detail)
     found.check("values", False, verdict["detail"])
-    kind = reply.get("kind", EvalStatus.WRONG_RESULT)
-    raise Rejected(EvalStatus(kind), verdict["detail"])
+    raise Rejected(_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT, verdict["detail"])
 
 
 def _guard_notes(notes: list[dict[str, str]], found: Findings) -> None:
@@ -320,7 +330,7 @@ async def _compile_kernels(
     compiler = await sandbox.compiler()
     reply, _ = await _candidate(
         compiler, "compile", request.budget.load_s + 30 * len(kernels), kernels=kernels,
-        source=request.candidate_source, kind="compile_error",
+        source=request.candidate_source,
     )  # fmt: skip
     found.kernels = tuple(wire.from_json(CompiledKernel, kernel) for kernel in reply["kernels"])
 

@@ -165,6 +165,7 @@ class Judge:
         result = self._run(self.target, trial["arguments"], trial["state"], noise_seed)
         # Copied also on a CPU: a reference may return one of its own buffers.
         output = map_tensors(lambda t: t.detach().cpu().clone(), result)
+        self.carries_grad = [t.requires_grad for t in tensor_leaves(result)]
         after = self.target.state_dict() if self.is_module else {}
         return output, {k: v.detach().cpu().clone() for k, v in after.items() if isinstance(v, torch.Tensor)}
 
@@ -207,6 +208,8 @@ class Judge:
             got_state = decode(message["state"], blobs) if message.get("state") else {}
         except (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError) as error:
             return {"ok": False, "detail": f"the worker's answer is not readable: {error}"}
+        if self.grad and [t.requires_grad for t in tensor_leaves(got)] != self.carries_grad:
+            return {"ok": False, "detail": "the output does not carry gradients where the reference's does"}
         if self.changed and "number" in message:
             missing = [key for key in self.changed if key not in got_state]
             if missing:
@@ -234,6 +237,7 @@ class Judge:
         return {
             "ok": worst.passed,
             "detail": f"{trial['family']}: {worst.detail}" if worst.detail else "",
+            "same_strides": all(c.stride() == r.stride() for c, r in pairs),
             "informative": any(bool(torch.isfinite(r).any()) for _, r in pairs),
             "candidate_error": _finite(worst.candidate_error),
             "reference_error": _finite(worst.reference_error),

@@ -111,7 +111,8 @@ def main() -> None:
         try:
             reply: dict[str, Any] = {"kernels": compile_all(message["source"], message["kernels"])}
         except Exception as error:  # Triton raises many kinds; each means: does not compile
-            reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
+            text = f"a kernel does not compile: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+            reply = {"error": text, "kind": "compile_error"}
         with contextlib.suppress(BrokenPipeError):
             wire.write_frame(replies, reply)
 

@@ -1,0 +1,93 @@
+"""Triton candidates without a GPU: interpreted for correctness, compiled ahead of time, never timed."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from kernel_lsp.evaluator import evaluate
+from kernel_lsp.evaluator.verify import request_from_files
+from kernel_lsp.records import EvalStatus, Evaluation
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
+]
+pytest.importorskip("triton")
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.relu(x * y) + 1
+
+def get_inputs():
+    return [torch.rand(30, 67), torch.rand(30, 67)]
+"""
+CANDIDATE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fused(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    y = tl.load(y_ptr + offs, mask=mask)
+    tl.store(out_ptr + offs, tl.maximum(x * y, 0.0) + 1.0, mask=mask)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        n = x.numel()
+        fused[(triton.cdiv(n, 512),)](x, y, out, n, BLOCK=512, num_warps=2)
+        return out
+"""
+
+
+async def judged(source: str) -> Evaluation:
+    return await evaluate(request_from_files(REFERENCE, source))
+
+
+async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim_of_speed() -> None:
+    evaluation = await judged(CANDIDATE)
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    assert evaluation.device == "interpreter" and not evaluation.timings and evaluation.speedup is None
+    assert [(kernel.name, kernel.arch) for kernel in evaluation.kernels] == [
+        ("fused", "sm_80"),
+        ("fused", "sm_90"),
+    ]
+    assert all(kernel.registers and kernel.spill_bytes == 0 for kernel in evaluation.kernels)
+
+
+@pytest.mark.parametrize(
+    "right, wrong, status",
+    [
+        ("mask = offs < n", "mask = offs < n - 1", EvalStatus.WRONG_RESULT),
+        ("tl.maximum(x * y, 0.0)", "x * y", EvalStatus.WRONG_RESULT),
+        ("BLOCK=512,", "BLOCK=500,", EvalStatus.RUNTIME_ERROR),
+        ("num_warps=2", "num_warps=3", EvalStatus.COMPILE_ERROR),
+        ("tl.maximum(x * y, 0.0)", "tl.no_such_function(x)", EvalStatus.RUNTIME_ERROR),
+    ],
+    ids=["tail", "operation", "block", "warps", "missing"],
+)
+async def test_a_wrong_kernel_is_named(right: str, wrong: str, status: EvalStatus) -> None:
+    evaluation = await judged(CANDIDATE.replace(right, wrong))
+    assert evaluation.status is status, (evaluation.status, evaluation.detail)
+    assert evaluation.detail
+
+
+async def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy() -> None:
+    decoy = CANDIDATE.replace("fused[(triton.cdiv(n, 512),)](x, y, out, n, BLOCK=512, num_warps=2)", "")
+    evaluation = await judged(decoy.replace("return out", "return torch.relu(x * y) + 1"))
+    assert evaluation.status is EvalStatus.CHEATED and "launches none" in evaluation.detail
+
+
+async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do() -> None:
+    request = replace(request_from_files(REFERENCE, CANDIDATE), device="cpu")
+    evaluation = await evaluate(request)
+    assert evaluation.status is EvalStatus.NOT_RUN and "interpreter" in evaluation.detail
