@@ -35,6 +35,8 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.rewrite import edit
 
+__all__ = ["NO_WORKLOAD", "Dismissal", "Document", "How", "Session"]
+
 MAX_OUTCOMES = 2_000
 NO_WORKLOAD = "KL000"
 """Rule id of the hint that a target cannot be measured because nobody said what it is called with."""

@@ -30,12 +30,11 @@ from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, Consents
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.hostclient import HostClient
-from kernel_lsp.journal.tracker import Dismissal, How
 from kernel_lsp.positions import Positions, split_lines
 from kernel_lsp.presenter import lsp
 from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
-from kernel_lsp.session import Document, Session
+from kernel_lsp.session import Dismissal, Document, How, Session
 
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])

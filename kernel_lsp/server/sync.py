@@ -10,9 +10,9 @@ from lsprotocol import types
 
 from kernel_lsp import documents
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.journal.tracker import How
 from kernel_lsp.records import Snapshot
 from kernel_lsp.server.app import Server, log
+from kernel_lsp.session import How
 
 SECTION = "kernel-lsp"
 TICK_S = 1.0
