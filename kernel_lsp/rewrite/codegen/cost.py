@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.codegen.space import LOSSES
 from kernel_lsp.rewrite.graph import Graph
 
 TRITON_OVERHEAD_S = 12e-6
-"""Triton's launcher is Python and costs about twice an eager launch; both overlap with other work."""
+"""Assumed, not measured: Triton's launcher is Python, taken as twice an eager launch."""
 
 # Composite operations run as several kernels in eager: (times the input is moved, launches).
 COMPOSITE = {
