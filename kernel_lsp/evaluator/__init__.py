@@ -2,7 +2,7 @@
 
     evaluation = await evaluate(EvaluationRequest(...), report)
 
-The parent side (this file, gate.py, sandbox.py, guards.py, stats.py) imports no torch. Judge and
+The parent side (gate, measure, findings, sandbox, guards, stats, verify) imports no torch. Judge and
 worker are child processes in the project's interpreter: the judge never sees the candidate, the
 worker never sees an expected output.
 """

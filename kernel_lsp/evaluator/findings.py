@@ -1,0 +1,73 @@
+"""What an evaluation has found so far, and asking a worker so that every failure is a finding."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp.errors import WorkerLost
+from kernel_lsp.evaluator.sandbox import Party
+from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Timing
+
+MAX_NOTES = 5
+
+
+class Rejected(Exception):
+    """The verdict is in, and it is no."""
+
+    def __init__(self, status: EvalStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+@dataclass
+class Findings:
+    """What is known so far; turned into an Evaluation at any point."""
+
+    checks: list[Check] = field(default_factory=list)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    families: list[str] = field(default_factory=list)
+    timings: tuple[Timing, ...] = ()
+    speedups: dict[str, Interval] = field(default_factory=dict)
+    kernels: tuple[CompiledKernel, ...] = ()
+    peak_bytes: dict[str, int] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, name: str, passed: bool | None, detail: str = "") -> None:
+        self.checks.append(Check(name=name, passed=passed, detail=detail))
+
+
+async def candidate(
+    worker: Party, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Ask the worker; raises Rejected for everything a candidate can do to the process."""
+    start = time.monotonic()
+    try:
+        reply, answer = await worker.ask(do, timeout_s, blobs, **fields)
+    except WorkerLost as error:
+        if time.monotonic() - start >= timeout_s:
+            where = "loading" if do == "load" else "running"
+            detail = f"{where} the candidate took longer than {timeout_s:.0f} s"
+            raise Rejected(EvalStatus.TIMED_OUT, f"{detail}; it was ended") from error
+        raise Rejected(EvalStatus.RUNTIME_ERROR, f"the candidate's process died: {error}") from error
+    if not isinstance(reply, dict):
+        raise Rejected(EvalStatus.CHEATED, "the worker answered with something that is no message of ours")
+    if "error" in reply and do != "run":
+        raise Rejected(failure_kind(reply), str(reply["error"]))
+    return reply, answer
+
+
+def failure_kind(reply: dict[str, Any]) -> EvalStatus:
+    """What sort of failure a worker reports; only failures, whatever it writes."""
+    named = str(reply.get("kind"))
+    failures = (EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR, EvalStatus.WRONG_RESULT)
+    return EvalStatus(named) if named in failures else EvalStatus.RUNTIME_ERROR
+
+
+def guard_notes(notes: list[dict[str, str]], found: Findings) -> None:
+    if not notes:
+        return
+    for note in notes[:MAX_NOTES]:
+        found.check(str(note["name"]), False, str(note["detail"])[:300])
+    raise Rejected(EvalStatus.CHEATED, "; ".join(str(note["detail"])[:300] for note in notes[:MAX_NOTES]))
