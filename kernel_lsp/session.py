@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernel_lsp import analysis
+from kernel_lsp import analysis, workloads
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import GONE, IN_PLACE, Dismissal, How, Identity, Offer, Tracker, silenced
@@ -408,6 +408,16 @@ class Session:
             identity = Identity(folder=document.folder, path=document.path, qualname=qualname)
             events += self.tracker.observed(identity, seen, how, now)
         return events
+
+
+def examine(snapshot: Snapshot) -> Analysis:
+    """Everything known without running anything; for a thread."""
+    return analysis.analyze(snapshot)
+
+
+def has_workload(snapshot: Snapshot, target: Target, folder: str) -> bool:
+    """Did anybody say what this target is called with? Reads the folder's recorded workloads."""
+    return bool(workloads.workloads_for(snapshot, target, folder)[0])
 
 
 _DEFAULTS = Settings()

@@ -25,7 +25,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.workspace import text_document
 
-from kernel_lsp import __version__, analysis, config, documents, wire, workloads
+from kernel_lsp import __version__, config, documents, session, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, Consents
 from kernel_lsp.errors import KernelLspError
@@ -190,7 +190,7 @@ class Server(LanguageServer):
         if document is None:
             return
         snapshot = document.snapshot
-        found = await self.off_loop(analysis.analyze, snapshot)
+        found = await self.off_loop(session.examine, snapshot)
         self._pending.pop(uri, None)
         if self.session.analyzed(snapshot, found):
             self.record(self.session.observe(uri, self._how.pop(uri, "change")))
@@ -212,7 +212,7 @@ class Server(LanguageServer):
         having: set[str] = set()
         missing: set[str] = set()
         for target in document.analysis.targets[:MAX_WORKLOAD_TARGETS]:
-            known, _ = await self.off_loop(workloads.workloads_for, snapshot, target, document.folder)
+            known = await self.off_loop(session.has_workload, snapshot, target, document.folder)
             (having if known else missing).add(target.qualname)
             if document.snapshot is not snapshot:
                 return False
