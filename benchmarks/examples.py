@@ -26,31 +26,28 @@ COLLAPSES = ("matmul_then_sum", "singleton_reductions", "diagonal_matmul")
 
 def optimize(path: Path, device: str) -> tuple[dict[str, Any], float | None, float]:
     """(the command's JSON, seconds to the first verified rewrite, seconds in all)."""
-    with tempfile.TemporaryDirectory() as data:
+    with tempfile.TemporaryDirectory() as data, tempfile.TemporaryFile("w+") as output:
         command = [sys.executable, "-m", "kernel_lsp", "optimize", str(path), "--json", "--device", device]
-        start = time.monotonic()
+        start, first, said = time.monotonic(), None, []
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(data)
+            command, stdout=output, stderr=subprocess.PIPE, text=True, env=environment(data)
         )
-        first = first_verified(process, start)
-        assert process.stdout is not None
-        output = process.stdout.read()
-        process.wait()
-        return json.loads(output), first, time.monotonic() - start
+        assert process.stderr is not None
+        for line in process.stderr:  # the command says at once that a rewrite was found faster
+            said.append(line.strip())
+            first = time.monotonic() - start if first is None and "verified" in line else first
+        code, seconds = process.wait(), time.monotonic() - start
+        output.seek(0)
+        text = output.read()
+        result = json.loads(text) if text else {"outcomes": []}
+        if not result["outcomes"]:
+            note = f"exit code {code}: {' | '.join(said[-3:])}"
+            result["outcomes"] = [{"qualname": path.stem, "proposals": [], "note": note}]
+        return result, first, seconds
 
 
 def environment(data: str) -> dict[str, str]:
-    return {**os.environ, "KERNEL_LSP_DATA_DIR": data, "PYTHONPATH": str(ROOT)}
-
-
-def first_verified(process: subprocess.Popen[str], start: float) -> float | None:
-    """When the command says that a rewrite was found faster; it says so on standard error at once."""
-    assert process.stderr is not None
-    first = None
-    for line in process.stderr:
-        if first is None and "verified" in line:
-            first = time.monotonic() - start
-    return first
+    return {**os.environ, "KERNEL_LSP_DATA_DIR": data}
 
 
 def rows(name: str, result: dict[str, Any], first: float | None, seconds: float) -> list[dict[str, Any]]:
@@ -82,9 +79,7 @@ def row(name: str, outcome: dict[str, Any], first: float | None, seconds: float)
 
 
 def show(table: list[dict[str, Any]]) -> None:
-    print(
-        f"{'example':24} {'verdict':9} {'first s':>8} {'all s':>7}  speedup over baselines [95 % interval]"
-    )
+    print(f"{'example':24} {'verdict':9} {'first s':>8} {'all s':>7}  speedup over baselines [95 % interval]")
     for entry in table:
         first = "-" if entry["first_s"] is None else f"{entry['first_s']:.1f}"
         speedups = ", ".join(

@@ -496,6 +496,8 @@ class Progress:
     message: str
     done: int | None = None
     total: int | None = None
+    proposal: Proposal | None = None
+    """A verified rewrite, as soon as it is known; a better one may follow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

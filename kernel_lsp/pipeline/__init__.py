@@ -1,0 +1,11 @@
+"""The order of the stages: analyze, select, propose, evaluate. Imports no torch; holds no stage's logic.
+
+order.py       a job from text to outcome, with its cache
+prepare.py     what is known about a job before any of the user's code runs
+tournament.py  which candidates are judged how thoroughly, and which one is offered
+"""
+
+from kernel_lsp.pipeline.order import Pipeline
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+
+__all__ = ["Pipeline", "Prepared", "prepare"]

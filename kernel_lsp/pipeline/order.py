@@ -1,0 +1,169 @@
+"""A job from text to outcome: which stage comes next, and what is remembered."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_lsp import __version__, interpreter, skillbook
+from kernel_lsp.agents import plan
+from kernel_lsp.cache import Cache
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.tournament import Tournament
+from kernel_lsp.process import Confinement, Limits
+from kernel_lsp.records import Candidate, Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
+from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.skillbook import Skillbook
+
+Report = Callable[[Progress], None]
+MAX_SKILLS = 20
+"""Skills that are recalled for one target (daVinci-kernel's selection agent sees as many)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """What a job works with: the interpreter, the device that judges, the skills as they are on disk now."""
+
+    probe: Probe
+    device: str
+    """cuda or cpu."""
+    skills: Skillbook
+
+
+class Pipeline:
+    """One user's settings and cache. Make one per process; jobs may run one after another."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.cache = Cache(Path(settings.data_dir) / "cache")
+
+    async def optimize(self, job: Job, report: Report = lambda progress: None) -> Outcome:
+        """The main job: every candidate for one target, judged, best first.
+
+        An Outcome without a winner says why in ``note``. Raises KernelLspError when something of
+        ours broke. Cancelling the task ends every child within half a second.
+        """
+        prepared = prepare(job)
+        if isinstance(prepared, Outcome):
+            return prepared
+        bench = await self._bench(job)
+        if known := self._known(prepared, bench):
+            return known
+        outcome = await self._run(prepared, bench, report)
+        if not any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals):
+            self.cache.put(self._key(prepared, bench), outcome)
+        return outcome
+
+    async def cached(self, job: Job) -> Outcome | None:
+        """What is already known about a job; runs nothing but (once) the interpreter's version probe."""
+        prepared = prepare(job)
+        return None if isinstance(prepared, Outcome) else self._known(prepared, await self._bench(job))
+
+    def _known(self, prepared: Prepared, bench: Bench) -> Outcome | None:
+        outcome = self.cache.get(self._key(prepared, bench))
+        return replace(outcome, cached=True) if outcome else None
+
+    def _key(self, prepared: Prepared, bench: Bench) -> str:
+        return Cache.key(
+            version=__version__,
+            fingerprint=prepared.target.fingerprint,
+            program=prepared.program,
+            workload=prepared.workload,
+            probe=bench.probe,
+            device=bench.device,
+            skills=bench.skills.digest,
+            budget=prepared.job.budget,
+            threshold=self.settings.threshold,
+        )
+
+    async def _bench(self, job: Job) -> Bench:
+        """Raises EvaluationError when there is no interpreter with torch, or no such device."""
+        probe = await interpreter.probe(interpreter.find(job.folder, self.settings.python).path)
+        if probe.remedy:
+            raise EvaluationError("nothing can be measured here", probe.remedy)
+        if job.device == "cuda" and not probe.cuda:
+            raise EvaluationError(f"torch in {probe.python} sees no CUDA device", "use --device cpu or auto")
+        device = "cuda" if probe.cuda and job.device != "cpu" else "cpu"
+        return Bench(probe=probe, device=device, skills=self._library(job.folder))
+
+    def _library(self, folder: str | None) -> Skillbook:
+        """Read anew for each job (15 skills take 26 ms), so that an edited skill counts at once."""
+        places = skillbook.folders(
+            self.settings.skill_folders,
+            workspace=Path(folder) if folder else None,
+            data_dir=Path(self.settings.data_dir),
+        )
+        return skillbook.load(places)
+
+    async def _run(self, prepared: Prepared, bench: Bench, report: Report) -> Outcome:
+        qualname = prepared.target.qualname
+        report(Progress(phase="capture", message=f"reading {qualname} with torch.export"))
+        async with self._engine(bench) as engine:
+            executable = [skill for skill in bench.skills.skills if skill.executable]
+            capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
+            matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
+            sites = _recalled(capture.sites, matches, executable)
+            proposed = plan.propose(sites, engine.propose, triton=bench.probe.triton is not None)
+            candidates = await _shortlist(proposed, bench, budget=prepared.job.budget)
+        tournament = Tournament(
+            prepared=prepared, probe=bench.probe, device=bench.device, settings=self.settings, report=report
+        )
+        ranked = await tournament.run(candidates)
+        note = _note(capture.sites, candidates, ranked, bench)
+        return Outcome(qualname=qualname, proposals=ranked, matches=matches, note=note)
+
+    @asynccontextmanager
+    async def _engine(self, bench: Bench) -> AsyncIterator[Engine]:
+        """The user's definitions run in the engine (on fake tensors), so it is confined too."""
+        with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
+            confinement = Confinement(scratch=Path(scratch))
+            limits = Limits(memory_bytes=self.settings.memory_mb * 2**20)
+            engine = Engine(python=bench.probe.python, limits=limits, confinement=confinement)
+            try:
+                yield engine
+            finally:
+                await engine.close()
+
+
+def _recalled(sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequence[Skill]) -> list[Site]:
+    """Sites of the recalled skills. A library that fits into the limit is recalled whole."""
+    names = {match.skill for match in matches} if len(skills) > MAX_SKILLS else {s.name for s in skills}
+    return [site for site in sites if site.skill in names]
+
+
+async def _shortlist(candidates: AsyncIterator[Candidate], bench: Bench, *, budget: int) -> list[Candidate]:
+    """Within the budget. Without a GPU, plain PyTorch first and one Triton candidate at most:
+    the interpreter can show that a kernel is right, but never that it is fast."""
+    proposed = [candidate async for candidate in candidates]
+    if bench.device == "cuda":
+        return proposed[:budget]
+    plain = [candidate for candidate in proposed if not candidate.uses_triton]
+    triton = [candidate for candidate in proposed if candidate.uses_triton]
+    return [*plain[: budget - 1], *triton[:1]] if triton else plain[:budget]
+
+
+def _note(
+    sites: Sequence[Site], candidates: Sequence[Candidate], ranked: Sequence[Proposal], bench: Bench
+) -> str | None:
+    """Why nothing is offered; None when something is."""
+    if not sites:
+        return "no skill applies to this program"
+    if not candidates:
+        unproved = (f"{p.claim} ({p.because})" for site in sites for p in site.proofs if not p.holds)
+        return f"nothing could be proved safe to rewrite: {next(unproved, 'every rewrite failed')}"
+    best = ranked[0]
+    if best.verdict is Verdict.FASTER:
+        return None
+    if best.verdict is not Verdict.CORRECT:
+        return f"no rewrite passed: {best.evaluation.detail or best.evaluation.status.value}"
+    if (speedup := best.evaluation.speedup) is None:
+        judge = best.evaluation.device
+        return f"a rewrite is right, but its speed is unknown without a GPU (judged by {judge})"
+    between = f"{speedup.low:.2f}x to {speedup.high:.2f}x"
+    return f"the best rewrite is right but not surely faster on {bench.device}: {between}"

@@ -1,0 +1,63 @@
+"""What is known about a job without running any of the user's code: target, program, workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_lsp import analysis, workloads
+from kernel_lsp.records import Candidate, Job, Outcome, Program, Snapshot, Target, Workload
+from kernel_lsp.rewrite import edit
+
+NO_WORKLOAD = (
+    "no workload: say what it is called with, for example by a comment above it, "
+    "`# kernel-lsp: workload x=f32[128,4096]`, or by get_inputs() in the same file"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    job: Job
+    snapshot: Snapshot
+    target: Target
+    program: Program
+    workload: Workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edited:
+    """What the user would have after accepting a candidate."""
+
+    fingerprint: str
+    program: Program
+    """The target sliced out of the edited file: what is judged is what would be applied."""
+
+
+def prepare(job: Job) -> Prepared | Outcome:
+    """Find the job's target, program and workload; an Outcome says which of them is missing."""
+    snapshot = Snapshot(uri=Path(job.path).absolute().as_uri(), text=job.text)
+    found = analysis.analyze(snapshot)
+    if found.problem:
+        where = f"line {found.problem.line}: {found.problem.message}"
+        return Outcome(qualname=job.qualname, note=f"the file does not parse ({where})")
+    target = analysis.find_target(found, job.qualname)
+    if target is None:
+        names = ", ".join(t.qualname for t in found.targets) or "none"
+        return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
+    program = analysis.slice_program(snapshot, target)
+    known, problems = workloads.workloads_for(snapshot, target, job.folder)
+    if not known:
+        return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
+    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=known[0])
+
+
+def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
+    """The target after the candidate's edit, or None when the file would not hold it any more."""
+    if candidate.edit is None:
+        return None
+    text = edit.apply_edit(prepared.snapshot.text, prepared.target.span, candidate.edit)
+    snapshot = replace(prepared.snapshot, text=text)
+    target = analysis.find_target(analysis.analyze(snapshot), prepared.target.qualname)
+    if target is None:
+        return None
+    return Edited(fingerprint=target.fingerprint, program=analysis.slice_program(snapshot, target))

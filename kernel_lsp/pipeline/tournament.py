@@ -1,0 +1,150 @@
+"""Which candidates are judged how thoroughly, and which one is offered.
+
+The planner's best guess is judged in full: all trials, all baselines. The others are judged quickly,
+against eager alone, because compiling a baseline costs more than everything else (20 of 50 s on two
+cores). One that looks better is judged in full again in fresh processes, and only that second number
+counts: the best of several noisy results is always over-estimated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from kernel_lsp.cache import Cache
+from kernel_lsp.config import Settings
+from kernel_lsp.evaluator import Budget, EvaluationRequest, evaluate
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
+from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Progress, Proposal, Verdict
+
+Report = Callable[[Progress], None]
+FULL, QUICK = Budget(), Budget(compile_s=0.0)
+MAX_CHALLENGES = 2
+LOOKS_BETTER = 1.03
+"""A quick result must beat the best full one by this factor to be judged again."""
+ORDER = (Verdict.FASTER, Verdict.CORRECT, Verdict.UNKNOWN, Verdict.REJECTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tournament:
+    """The candidates of one job on one device."""
+
+    prepared: Prepared
+    probe: Probe
+    device: str
+    """cuda or cpu."""
+    settings: Settings
+    report: Report
+
+    async def run(self, candidates: Sequence[Candidate]) -> tuple[Proposal, ...]:
+        """Every candidate judged, best first. What was found when the job's time is over is kept."""
+        deadline = time.monotonic() + self.settings.job_timeout_s
+        full: list[Proposal] = []
+        quick: list[Proposal] = []
+        for number, candidate in enumerate(candidates, start=1):
+            if time.monotonic() > deadline:
+                break
+            message = f"candidate {number} of {len(candidates)}: {candidate.summary}"
+            self._say(message, done=number - 1, total=len(candidates))
+            if full:
+                quick.append(await self._judge(candidate, QUICK))
+            else:
+                full.append(await self._judge_in_full(candidate))
+        for _ in range(MAX_CHALLENGES):
+            challenger = _challenger(full, quick)
+            if challenger is None or time.monotonic() > deadline:
+                break
+            self._say(f"judging in full: {challenger.candidate.summary}")
+            quick.remove(challenger)
+            full.append(await self._judge_in_full(challenger.candidate))
+        return tuple(sorted([*full, *quick], key=_rank))
+
+    async def _judge_in_full(self, candidate: Candidate) -> Proposal:
+        proposal = await self._judge(candidate, FULL)
+        if proposal.verdict is Verdict.FASTER:
+            message = f"verified: {candidate.summary}"
+            self.report(Progress(phase="evaluate", message=message, proposal=proposal))
+        return proposal
+
+    def _say(self, message: str, done: int | None = None, total: int | None = None) -> None:
+        self.report(Progress(phase="evaluate", message=message, done=done, total=total))
+
+    async def _judge(self, candidate: Candidate, budget: Budget) -> Proposal:
+        after = edited(self.prepared, candidate)
+        if after is None:
+            detail = "the edited file does not parse or has lost its target"
+            refused = Evaluation(status=EvalStatus.COMPILE_ERROR, device=self.device, detail=detail)
+            return self._proposal(candidate, None, refused, budget)
+        judged = replace(candidate, program=after.program.source, entry=after.program.entry)
+        return self._proposal(judged, after, await evaluate(self._request(judged, budget)), budget)
+
+    def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
+        interpreted = candidate.uses_triton and self.device == "cpu"
+        return EvaluationRequest(
+            reference=self.prepared.program,
+            candidate_source=candidate.program,
+            candidate_entry=candidate.entry,
+            workload=self.prepared.workload,
+            device="interpreter" if interpreted else self.device,
+            python=self.probe.python,
+            uses_triton=candidate.uses_triton,
+            timeout_s=self.settings.evaluate_timeout_s,
+            budget=budget,
+        )
+
+    def _proposal(
+        self, candidate: Candidate, after: Edited | None, evaluation: Evaluation, budget: Budget
+    ) -> Proposal:
+        before = self.prepared.target.fingerprint
+        device, workload = evaluation.device, self.prepared.workload
+        key = Cache.key(before=before, candidate=candidate.id, workload=workload, device=device)
+        return Proposal(
+            id=key[:16],
+            fingerprint=before,
+            fingerprint_after=after.fingerprint if after else "",
+            qualname=self.prepared.target.qualname,
+            workload=workload,
+            candidate=candidate,
+            evaluation=evaluation,
+            verdict=verdict(evaluation, self.settings, complete=budget is FULL),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool) -> Verdict:
+    """Faster only when every baseline took part, the interval clears the threshold and it is worth a look."""
+    if evaluation.status is EvalStatus.NOT_RUN:
+        return Verdict.UNKNOWN
+    if evaluation.status is not EvalStatus.PASSED:
+        return Verdict.REJECTED
+    saved_us = saved_microseconds(evaluation)
+    worth_it = saved_us is not None and saved_us >= settings.minimum_saved_us
+    sure = complete and evaluation.faster(settings.threshold)
+    return Verdict.FASTER if sure and worth_it else Verdict.CORRECT
+
+
+def saved_microseconds(evaluation: Evaluation) -> float | None:
+    """Time saved per call against the best baseline; None when it was not timed."""
+    times = {timing.provider: timing.median_ms for timing in evaluation.timings}
+    ours = times.get("candidate")
+    baselines = [times[provider] for provider in evaluation.speedups if provider in times]
+    return (min(baselines) - ours) * 1000 if ours is not None and baselines else None
+
+
+def _challenger(full: Sequence[Proposal], quick: Sequence[Proposal]) -> Proposal | None:
+    """The quick result that looks best, when it looks better than the best full one."""
+    bar = max((_over_eager(p) for p in full if p.verdict is Verdict.FASTER), default=1.0)
+    better = [p for p in quick if _over_eager(p) > bar * LOOKS_BETTER]
+    return max(better, key=_over_eager, default=None)
+
+
+def _over_eager(proposal: Proposal) -> float:
+    eager = proposal.evaluation.speedups.get("eager")
+    return eager.mid if eager else 0.0
+
+
+def _rank(proposal: Proposal) -> tuple[int, float]:
+    return ORDER.index(proposal.verdict), -_over_eager(proposal)

@@ -1,0 +1,213 @@
+"""The command line as scripts rely on it: exit codes, JSON on standard output, files left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.torch
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, 4 * width)
+
+    def forward(self, x):
+        return self.linear(x).sum(dim=1)
+
+def get_inputs():
+    return [torch.randn(256, 512)]
+
+def get_init_inputs():
+    return [512]
+"""
+FOLDED = REFERENCE.replace("class Model", "class ModelNew").replace(
+    "self.linear(x).sum(dim=1)", "x @ self.linear.weight.sum(0) + self.linear.bias.sum()"
+)
+IMPORTS_NOTHING = REFERENCE.replace(
+    "from torch import nn", "from torch import nn\nimport not_installed_anywhere"
+).replace("self.linear(x)", "not_installed_anywhere.f(x)")
+WRONG = FOLDED.replace(" + self.linear.bias.sum()", "")
+SLOW = REFERENCE.replace("class Model", "class ModelNew").replace(
+    "self.linear(x)", "sum(self.linear(x) for _ in range(3)).div(3)"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def run(home: Path, *arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(home), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "kernel_lsp", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, check=False)
+
+
+def output(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert result["schema_version"] == 1
+    return result
+
+
+def write(folder: Path, **texts: str) -> list[Path]:
+    paths = [folder / f"{name}.py" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    return paths
+
+
+# --- optimize ------------------------------------------------------------------------------
+
+
+def test_optimize_applies_the_verified_rewrite_and_the_journal_knows(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "gain.py"
+    shutil.copy(ROOT / "examples/diagonal_matmul.py", path)
+    before = path.read_text()
+    done = run(home, "optimize", path, "--apply", "--json", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    best = output(done)["outcomes"][0]["proposals"][0]
+    assert best["verdict"] == "faster"
+    assert best["evaluation"]["speedups"]["eager"]["low"] > 2
+    after = path.read_text()
+    assert after != before
+    compile(after, str(path), "exec")
+    assert "_forward_eager" in after
+    (session,) = output(run(home, "sessions", "list", "--json"))["sessions"]
+    assert {kind: session["counts"][kind] for kind in ("offered", "chosen", "accepted")} == dict.fromkeys(
+        ("offered", "chosen", "accepted"), 1
+    )
+    events = output(run(home, "sessions", "show", session["id"], "--json"))["events"]
+    assert [event["kind"] for event in events][-3:] == ["offered", "chosen", "accepted"]
+    assert run(home, "sessions", "forget", "--all").returncode == 0
+    assert output(run(home, "sessions", "list", "--json"))["sessions"] == []
+
+
+def test_a_second_run_answers_from_the_cache(home: Path) -> None:
+    first = run(home, "optimize", "examples/diagonal_matmul.py", "--json", "--device", "cpu")
+    again = run(home, "optimize", "examples/diagonal_matmul.py", "--json", "--device", "cpu")
+    assert output(again)["outcomes"][0]["cached"] is True
+    assert output(again)["outcomes"][0]["proposals"] == output(first)["outcomes"][0]["proposals"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (REFERENCE.replace("def get_inputs", "def other_inputs"), "no workload"),
+        (REFERENCE.replace("randn(256, 512)", "randn(256, 511)"), "511"),
+        (IMPORTS_NOTHING, "not_installed_anywhere"),
+        (REFERENCE.replace("return [torch.randn(256, 512)]", "raise OSError('no data')"), "no data"),
+    ],
+    ids=["no-workload", "wrong-shape", "missing-import", "get-inputs-raises"],
+)
+def test_what_cannot_be_optimized_is_said_and_nothing_is_written(
+    home: Path, tmp_path: Path, text: str, reason: str
+) -> None:
+    (path,) = write(tmp_path, module=text)
+    done = run(home, "optimize", path, "--apply")
+    assert done.returncode in (1, 2)
+    assert reason in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("argument", ["nowhere.py", "README.md"])
+def test_a_file_that_is_no_program_exits_with_two(home: Path, argument: str) -> None:
+    done = run(home, "optimize", argument)
+    assert done.returncode == 2
+    assert "error" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- verify --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("candidate", "require", "code"),
+    [
+        (FOLDED, "faster", 0),
+        (WRONG, "correct", 1),
+        (SLOW, "correct", 0),
+        (SLOW, "faster", 1),
+        ("class Other: pass", "correct", 2),
+        ("def broken(:", "correct", 2),
+    ],
+    ids=["faster", "wrong", "slow-but-right", "slow", "no-class", "syntax"],
+)
+def test_verify_says_accepted_rejected_or_could_not_judge(
+    home: Path, tmp_path: Path, candidate: str, require: str, code: int
+) -> None:
+    paths = write(tmp_path, reference=REFERENCE, candidate=candidate)
+    done = run(home, "verify", *paths, "--require", require, "--json", "--device", "cpu")
+    assert done.returncode == code, done.stdout + done.stderr
+    if code < 2:
+        assert output(done)["accepted"] is (code == 0)
+    assert "Traceback" not in done.stderr
+
+
+# --- the rest ------------------------------------------------------------------------------
+
+
+def test_check_reports_in_three_formats_and_exits_by_level(home: Path) -> None:
+    assert "KL105" in run(home, "check", "examples/diagonal_matmul.py").stdout
+    assert run(home, "check", "examples/diagonal_matmul.py").returncode == 1
+    assert run(home, "check", "examples/diagonal_matmul.py", "--fail-on", "warning").returncode == 0
+    assert output(run(home, "check", "examples", "--format", "json"))
+    assert json.loads(run(home, "check", "examples", "--format", "sarif").stdout)["version"] == "2.1.0"
+    assert run(home, "check", "nowhere").returncode == 2
+
+
+def test_bench_counts_every_task_and_resumes(home: Path, tmp_path: Path) -> None:
+    tasks, answers, out = tmp_path / "tasks", tmp_path / "answers", tmp_path / "results.json"
+    tasks.mkdir()
+    answers.mkdir()
+    write(tasks, good=REFERENCE, bad=REFERENCE)
+    write(answers, good=FOLDED, bad=WRONG)
+    arguments = ("bench", tasks, "--candidates", answers, "--out", out, "--device", "cpu", "--json")
+    first = output(run(home, *arguments))
+    scores = first["groups"]["all"]["eager"]
+    assert (scores["tasks"], scores["correct"], scores["fast_1"]) == (2, 0.5, 0.5)
+    again = run(home, *arguments)
+    assert output(again)["tasks"] == first["tasks"]
+    assert "good.py" not in again.stderr  # nothing was judged twice
+
+
+def test_skills_are_listed_shown_and_linted(home: Path, tmp_path: Path) -> None:
+    names = [skill["name"] for skill in output(run(home, "skills", "list", "--json"))["skills"]]
+    assert "fused-pointwise" in names
+    assert "## Key Idea" in run(home, "skills", "show", "fused-pointwise").stdout
+    assert run(home, "skills", "show", "no-such-skill").returncode == 2
+    assert run(home, "skills", "lint").returncode == 0
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "SKILL.md").write_text("no front matter")
+    assert run(home, "skills", "lint", tmp_path / "bad").returncode == 1
+
+
+def test_doctor_names_what_is_missing_and_the_way_out(home: Path) -> None:
+    done = run(home, "doctor", "--json")
+    findings = {finding["part"]: finding for finding in output(done)["findings"]}
+    assert findings["torch"]["ok"]
+    assert all(finding["remedy"] for finding in findings.values() if not finding["ok"])
+
+
+def test_trust_is_remembered(home: Path, tmp_path: Path) -> None:
+    assert run(home, "trust", tmp_path).returncode == 0
+    assert str(tmp_path) in (home / "consent.json").read_text()
+
+
+def test_help_names_every_command_of_the_contract(home: Path) -> None:
+    text = run(home, "--help").stdout
+    for command in ("serve", "check", "optimize", "verify", "bench", "skills", "sessions", "doctor", "trust"):
+        assert command in text

@@ -1,0 +1,170 @@
+"""Who is judged how thoroughly, and what may be called faster: hand-made evaluations, no processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_lsp.config import Settings
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline import tournament
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.tournament import FULL, QUICK, Tournament, saved_microseconds, verdict
+from kernel_lsp.records import (
+    Candidate,
+    EvalStatus,
+    Evaluation,
+    Interval,
+    Job,
+    Progress,
+    SourceEdit,
+    Timing,
+    Verdict,
+)
+
+TEXT = (
+    "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module):\n"
+    "    def forward(self, x):\n        return x.sum(1)\n\n\n"
+    "def get_inputs():\n    return [torch.ones(2, 2)]\n"
+)
+
+
+def evaluation(
+    *, eager: float | None = 2.0, compiled: float | None = None, low: float = 0.9, ms: float = 1.0
+) -> Evaluation:
+    """A passed evaluation: candidate ``ms``, speedups as given, lower bound ``low`` times the middle."""
+    speedups = {"eager": eager, "compile": compiled}
+    known = {k: Interval(low=v * low, mid=v, high=v * 1.1) for k, v in speedups.items() if v is not None}
+    times = {"candidate": ms, **{k: ms * v.mid for k, v in known.items()}}
+    timings = tuple(
+        Timing(provider=k, median_ms=v, p20_ms=v, p80_ms=v, num_reps=10, cold_cache=True)
+        for k, v in times.items()
+    )
+    return Evaluation(status=EvalStatus.PASSED, device="cpu", timings=timings, speedups=known)
+
+
+def prepared() -> Prepared:
+    found = prepare(Job(text=TEXT, path="model.py", qualname="Model"))
+    assert isinstance(found, Prepared)
+    return found
+
+
+def candidate(name: str) -> Candidate:
+    body = f'class Model(nn.Module):\n    def forward(self, x):\n        "{name}"\n        return x.sum(-1)\n'
+    edit = SourceEdit(qualname="Model", target=body)
+    return Candidate(id=name, edit=edit, program="", entry="Model", summary=name)
+
+
+async def play(
+    monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, bool], Evaluation]
+) -> tuple[list[tuple[str, bool]], list[str], list[str]]:
+    """(what was judged and whether in full, the final order, what was announced as verified)."""
+    judged: list[tuple[str, bool]] = []
+    announced: list[str] = []
+
+    async def evaluate(request: tournament.EvaluationRequest) -> Evaluation:
+        name = request.candidate_source.split('"')[1]
+        judged.append((name, request.budget is FULL))
+        return results[judged[-1]]
+
+    def report(progress: Progress) -> None:
+        if progress.proposal:
+            announced.append(progress.proposal.candidate.id)
+
+    monkeypatch.setattr(tournament, "evaluate", evaluate)
+    names = list(dict.fromkeys(name for name, _ in results))
+    arena = Tournament(
+        prepared=prepared(), probe=Probe(python="python"), device="cpu", settings=Settings(), report=report
+    )
+    ranked = await arena.run([candidate(name) for name in names])
+    return judged, [f"{p.candidate.id} {p.verdict.value}" for p in ranked], announced
+
+
+async def test_only_the_first_guess_is_judged_in_full_when_no_other_looks_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = {("a", True): evaluation(eager=2.0, compiled=1.5), ("b", False): evaluation(eager=2.05)}
+    judged, ranked, announced = await play(monkeypatch, results)
+    assert judged == [("a", True), ("b", False)]
+    assert ranked == ["a faster", "b correct"]
+    assert announced == ["a"]
+
+
+async def test_what_looks_better_is_judged_again_and_only_the_second_number_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results = {
+        ("a", True): evaluation(eager=2.0, compiled=1.5),
+        ("b", False): evaluation(eager=4.0),
+        ("b", True): evaluation(eager=1.8, compiled=1.4),
+    }
+    judged, ranked, _ = await play(monkeypatch, results)
+    assert judged == [("a", True), ("b", False), ("b", True)]
+    assert ranked == ["a faster", "b faster"]
+
+
+async def test_a_quick_result_alone_is_never_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu")
+    results = {("a", True): wrong, ("b", False): evaluation(eager=3.0), ("b", True): wrong}
+    _, ranked, announced = await play(monkeypatch, results)
+    assert ranked == ["a rejected", "b rejected"]
+    assert announced == []
+
+
+async def test_challenges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = evaluation(eager=0.9, compiled=0.9)
+    results = {("a", True): slow}
+    for name in "bcde":
+        results |= {(name, False): evaluation(eager=3.0), (name, True): slow}
+    judged, _, _ = await play(monkeypatch, results)
+    assert sum(full for _, full in judged) == 1 + tournament.MAX_CHALLENGES
+
+
+async def test_an_edit_that_loses_the_target_is_rejected_without_running_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(request: object) -> Evaluation:
+        raise AssertionError("nothing may be run")
+
+    monkeypatch.setattr(tournament, "evaluate", never)
+    arena = Tournament(
+        prepared=prepared(),
+        probe=Probe(python="python"),
+        device="cpu",
+        settings=Settings(),
+        report=lambda progress: None,
+    )
+    lost = Candidate(id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model")
+    (proposal,) = await arena.run([lost])
+    assert proposal.verdict is Verdict.REJECTED
+
+
+@pytest.mark.parametrize(
+    ("result", "complete", "expected"),
+    [
+        (evaluation(eager=2.0, compiled=1.5), True, Verdict.FASTER),
+        (evaluation(eager=2.0, compiled=1.5), False, Verdict.CORRECT),
+        (evaluation(eager=2.0, compiled=1.0), True, Verdict.CORRECT),
+        (evaluation(eager=1.15, compiled=1.15), True, Verdict.CORRECT),  # lower bound 1.035 < 1.05
+        (
+            evaluation(eager=2.0, compiled=2.0, ms=0.001),
+            True,
+            Verdict.CORRECT,
+        ),  # saves 1 us of the 2 asked for
+        (evaluation(eager=None), True, Verdict.CORRECT),
+        (Evaluation(status=EvalStatus.NOT_RUN, device="cpu"), True, Verdict.UNKNOWN),
+        (Evaluation(status=EvalStatus.CHEATED, device="cpu"), True, Verdict.REJECTED),
+    ],
+)
+def test_faster_needs_every_baseline_the_threshold_and_a_saving(
+    result: Evaluation, complete: bool, expected: Verdict
+) -> None:
+    assert verdict(result, Settings(), complete=complete) is expected
+
+
+def test_the_saving_is_against_the_best_baseline() -> None:
+    assert saved_microseconds(evaluation(eager=3.0, compiled=1.5, ms=2.0)) == pytest.approx(1000.0)
+    assert saved_microseconds(evaluation(eager=None)) is None
+
+
+def test_quick_means_no_compiled_baseline() -> None:
+    assert QUICK.compile_s == 0.0 < FULL.compile_s
