@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -21,9 +22,10 @@ from filelock import FileLock, Timeout
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.journal import outcomes
 from kernel_lsp.journal.store import FILE_NAME, Journal
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.records import Event, Job, Outcome, Progress
+from kernel_lsp.records import Event, Job, Outcome, Progress, Proposal
 
 T = TypeVar("T")
 LOCK_POLL_S = 0.5
@@ -41,7 +43,7 @@ class Host:
         self._pipelines: dict[Settings, Pipeline] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._jobs: dict[int, asyncio.Task[None]] = {}
-        self._others: set[asyncio.Task[None]] = set()
+        self._others: set[asyncio.Future[None]] = set()
 
     async def handle(self, message: dict[str, Any]) -> None:
         op, number = message["op"], message.get("id", 0)
@@ -55,8 +57,12 @@ class Host:
             self._jobs[number] = task
             task.add_done_callback(lambda _: self._jobs.pop(number, None))
         else:
-            self._others.add(task)
-            task.add_done_callback(self._others.discard)
+            self._other(task)
+
+    def _other(self, task: asyncio.Future[None]) -> None:
+        """Something to wait for at the end."""
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
 
     async def close(self) -> None:
         """Let the journal finish, end the jobs."""
@@ -76,19 +82,43 @@ class Host:
             self._send({"op": "failed", "id": number, "cause": error.cause, "remedy": error.remedy})
         except Exception as error:  # one request must not end the process that holds all the others
             traceback.print_exc()
-            cause = f"{message['op']} failed: {type(error).__name__}: {error}"
+            words = str(error).splitlines() or [""]  # a foreign error may quote a traceback
+            cause = f"{message['op']} failed: {type(error).__name__}: {words[0]}"
             remedy = "this is a defect of kernel-lsp; its log has the traceback"
             self._send({"op": "failed", "id": number, "cause": cause, "remedy": remedy})
 
     async def _optimize(self, number: int, message: dict[str, Any]) -> Outcome:
         job = wire.from_json(Job, message["job"])
         settings = wire.from_json(Settings, message["settings"])
-        report = self._reporter(number)
+        store = self._keeper(job, settings, message.get("client"))
+        report = self._reporter(number, store)
         async with self._turn(job.device, report):
             outcome = await self._pipeline(settings).optimize(job, report)
         if not outcome.cached:
-            await self._in_journal(lambda journal: _save(journal, job, outcome, settings, message["client"]))
+            await store(outcome.proposals)
         return outcome
+
+    def _keeper(
+        self, job: Job, settings: Settings, client: str | None
+    ) -> Callable[[Sequence[Proposal]], asyncio.Future[None]]:
+        """Writes what a job judged into the journal, each verdict once."""
+        folder = job.folder or str(Path(job.path).parent)
+        known: list[Proposal] = []
+
+        def store(proposals: Sequence[Proposal]) -> asyncio.Future[None]:
+            fresh = [proposal for proposal in proposals if proposal not in known]
+            known.extend(fresh)
+            save = functools.partial(
+                outcomes.save_proposals,
+                proposals=fresh,
+                folder=folder,
+                path=job.path,
+                keep_source=settings.keep_source,
+                client=client,
+            )
+            return asyncio.ensure_future(self._in_journal(save))
+
+        return store
 
     async def _cached(self, number: int, message: dict[str, Any]) -> list[Outcome | None]:
         jobs = wire.from_json(list[Job], message["jobs"])
@@ -157,14 +187,20 @@ class Host:
             folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{device}.lock"
 
-    def _reporter(self, number: int) -> Callable[[Progress], None]:
+    def _reporter(
+        self, number: int, store: Callable[[Sequence[Proposal]], asyncio.Future[None]]
+    ) -> Callable[[Progress], None]:
+        """Few reports a second; a verified rewrite always goes through, and into the journal before it is
+        offered: the job may be cancelled, and what was offered must not be unknown then."""
         loop = asyncio.get_running_loop()
         last: list[tuple[float, str]] = [(0.0, "")]
 
         def report(progress: Progress) -> None:
             now = loop.time()
             when, phase = last[0]
-            if progress.phase == phase and now - when < MIN_REPORT_GAP_S:
+            if progress.proposal is not None:
+                self._other(store([progress.proposal]))
+            elif progress.phase == phase and now - when < MIN_REPORT_GAP_S:
                 return
             last[0] = (now, progress.phase)
             self._send({"op": "progress", "id": number, "progress": wire.to_json(progress)})
@@ -184,14 +220,6 @@ _OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = 
     "keep": Host._keep,
     "reload": Host._reload,
 }
-
-
-def _save(journal: Journal, job: Job, outcome: Outcome, settings: Settings, client: str | None) -> None:
-    folder = job.folder or str(Path(job.path).parent)
-    path = Path(job.path)
-    relative = str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
-    for proposal in outcome.proposals:
-        journal.save(proposal, folder=folder, path=relative, keep_source=settings.keep_source, client=client)
 
 
 def _try_lock(lock: FileLock) -> bool:

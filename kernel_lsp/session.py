@@ -121,6 +121,13 @@ class Session:
             for proposal in oldest.proposals:
                 self.proposals.pop(proposal.id, None)
 
+    def verified(self, fingerprint: str, proposal: Proposal) -> None:
+        """One rewrite of a job that is still running: offered at once, the fastest first."""
+        earlier = self._outcomes.get(fingerprint)
+        others = [p for p in earlier.proposals if p.id != proposal.id] if earlier else []
+        ranked = sorted([proposal, *others], key=_speed, reverse=True)
+        self.learn(fingerprint, Outcome(qualname=proposal.qualname, proposals=tuple(ranked)))
+
     def outcome(self, fingerprint: str) -> Outcome | None:
         return self._outcomes.get(fingerprint)
 
@@ -140,8 +147,7 @@ class Session:
         for target in document.analysis.targets:
             best = self._best(document, target)
             if best is not None:
-                speedup = best.evaluation.speedup
-                verified.append((-speedup.mid if speedup else 0.0, _verified_hint(target, best)))
+                verified.append((-_speed(best), _verified_hint(target, best)))
         covered = {hint.qualname for _, hint in verified}
         shown = [hint for _, hint in sorted(verified, key=lambda pair: pair[0])]
         if settings.static_hints:
@@ -444,6 +450,11 @@ def _touched(targets: Iterable[Target], where: Span) -> list[Target]:
     return sorted(found, key=lambda target: target.span.end - target.span.start)
 
 
+def _speed(proposal: Proposal) -> float:
+    speedup = proposal.evaluation.speedup
+    return speedup.mid if speedup else 0.0
+
+
 def _skill(proposal: Proposal) -> str:
     return proposal.candidate.steps[0].skill if proposal.candidate.steps else "rewrite"
 
@@ -459,7 +470,14 @@ def _verified_hint(target: Target, best: Proposal) -> Hint:
 
 
 def _finding_hint(finding: Finding) -> Hint:
-    return Hint(span=finding.span, code=finding.rule, message=finding.message, qualname=finding.target)
+    return Hint(
+        span=finding.span,
+        code=finding.rule,
+        message=finding.message,
+        qualname=finding.target,
+        page=str(analysis.page(finding)),
+        data=finding.data,
+    )
 
 
 def _workload_hint(target: Target) -> Hint:

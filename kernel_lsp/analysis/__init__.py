@@ -11,7 +11,7 @@ import re
 
 from kernel_lsp.analysis.fingerprint import fingerprint
 from kernel_lsp.analysis.names import Names
-from kernel_lsp.analysis.rules import RULES, Rule
+from kernel_lsp.analysis.rules import RULES, Rule, page
 from kernel_lsp.analysis.rules.base import Site
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
@@ -20,7 +20,7 @@ from kernel_lsp.analysis.targets import Found, Structure, find, structure
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target
 
-__all__ = ["RULES", "Rule", "analyze", "find_target", "fingerprint_of", "slice_program"]
+__all__ = ["RULES", "Rule", "analyze", "find_target", "fingerprint_of", "page", "slice_program"]
 
 # Without one of these in the text nothing in it can be a target. Scanning 1 MB takes 1 ms, parsing it 150 ms.
 _RELEVANT = re.compile(r"torch|triton|nn\.Module|kernel-lsp:")

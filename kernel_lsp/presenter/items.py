@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kernel_lsp.records import Span
+from kernel_lsp.records import Json, Span
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +18,10 @@ class Hint:
     qualname: str
     proposal: str | None = None
     """Set when this is a verified rewrite."""
+    page: str | None = None
+    """Path of the rule's documentation."""
+    data: Json = field(default_factory=dict)
+    """What the rule found, for scripts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ Pure conversion. What a client cannot take is decided by the server, from the cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from lsprotocol import types
 
@@ -37,15 +38,18 @@ def span_of(chosen: types.Range, positions: Positions) -> Span:
     )
 
 
-def diagnostic(hint: Hint, positions: Positions, *, data: bool) -> types.Diagnostic:
-    """Never above Hint: it is advice. ``data`` only for clients that give it back."""
+def diagnostic(hint: Hint, positions: Positions, *, data: bool, link: bool) -> types.Diagnostic:
+    """Never above Hint: it is advice. ``data`` only for clients that give it back, ``link`` (to the
+    rule's page) for those that show one."""
+    linked = types.CodeDescription(href=Path(hint.page).as_uri()) if link and hint.page else None
     return types.Diagnostic(
         range=range_of(hint.span, positions),
         severity=types.DiagnosticSeverity.Hint,
         source=SOURCE,
         code=hint.code,
+        code_description=linked,
         message=hint.message,
-        data={"proposal": hint.proposal, "qualname": hint.qualname} if data else None,
+        data={**hint.data, "proposal": hint.proposal, "qualname": hint.qualname} if data else None,
     )
 
 

@@ -21,6 +21,8 @@ class Abilities:
     apply_edit: bool = False
     diagnostic_data: bool = False
     diagnostic_version: bool = False
+    diagnostic_link: bool = False
+    """Diagnostics may link to the page of their rule."""
     lens_refresh: bool = False
     inlay_refresh: bool = False
     progress: bool = False
@@ -50,6 +52,7 @@ def of(params: types.InitializeParams) -> Abilities:
         apply_edit=bool(_get(caps, "workspace.apply_edit")),
         diagnostic_data=bool(_get(published, "data_support")),
         diagnostic_version=bool(_get(published, "version_support")),
+        diagnostic_link=bool(_get(published, "code_description_support")),
         lens_refresh=bool(_get(caps, "workspace.code_lens.refresh_support")),
         inlay_refresh=bool(_get(caps, "workspace.inlay_hint.refresh_support")),
         progress=bool(_get(caps, "window.work_done_progress")),

@@ -60,13 +60,20 @@ class RequestFailed(JsonRpcException):
 
 
 class Protocol(LanguageServerProtocol):
-    """pygls leaves a request with malformed parameters unanswered, and its client waiting."""
+    """Two repairs: every request is answered, and no answer holds a traceback."""
+
+    def _send_response(
+        self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None
+    ) -> None:
+        if error is not None and isinstance(error.data, dict) and "traceback" in error.data:
+            error = types.ResponseError(code=error.code, message=error.message)  # the log has it
+        super()._send_response(msg_id, result, error)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
-            if "id" in data and "method" in data:
+            if "id" in data and "method" in data:  # pygls leaves its client waiting
                 self._send_response(data["id"], error=error.to_response_error())
             raise
 
@@ -225,8 +232,8 @@ class Server(LanguageServer):
         if document is None or not document.current:
             return
         positions = self.positions(document.snapshot)
-        with_data = self.abilities.diagnostic_data
-        hints = [lsp.diagnostic(hint, positions, data=with_data) for hint in self.session.hints(uri)]
+        data, link = self.abilities.diagnostic_data, self.abilities.diagnostic_link
+        hints = [lsp.diagnostic(h, positions, data=data, link=link) for h in self.session.hints(uri)]
         if hints == self._published.get(uri, []):
             return
         self._published[uri] = hints
@@ -268,7 +275,7 @@ class Server(LanguageServer):
         ]
         settings = self.settings(document.folder)
         answer = self.consents.answer(document.folder, setting=settings.consent)
-        if not unknown or not self.trusted or answer in (None, Answer.NEVER):
+        if not unknown or not self.trusted or answer is not Answer.ALLOW:
             return  # even asking the project's interpreter for its versions runs code of the folder
         self._asked.update(target.fingerprint for target in unknown)
         jobs = [self.job(uri, target.qualname) for target in unknown]

@@ -106,6 +106,9 @@ class Jobs:
             def report(progress: Progress) -> None:
                 ls.session.running(uri, qualname, progress)
                 bar.report(progress)
+                if progress.proposal is not None and fingerprint is not None:
+                    ls.session.verified(fingerprint, progress.proposal)
+                    ls.shown_changed(uri)
 
             job = ls.job(uri, qualname)
             outcome = await ls.host.optimize(job, ls.settings(document.folder), report)

@@ -28,19 +28,7 @@ async def test_the_offered_rewrite_becomes_accepted_and_undo_reverts_it(launch: 
         uri = session.open("model.py", EXAMPLE)
         await session.hint(uri)
         action = await session.rewrite(uri)
-        if action.data is not None:
-            resolved = await session.client.code_action_resolve_async(action)
-            edit = resolved.edit
-            assert edit is not None
-            after = apply_edit(EXAMPLE, edit, uri, encoding_of(session))
-            session.change(uri, after)
-            assert action.command is not None
-            await session.command("chosen", **action.command.arguments[0])
-        else:
-            assert action.command is not None
-            await session.command("apply", **action.command.arguments[0])
-            after = apply_edit(EXAMPLE, session.edits[0].edit, uri, encoding_of(session))
-            session.change(uri, after)
+        after = await session.take(uri, action)
         assert after == EXAMPLE.replace("torch.sum(x, dim=1)", "x.sum(1)")
         await session.event("accepted")
         session.change(uri, EXAMPLE)

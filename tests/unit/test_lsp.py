@@ -19,7 +19,7 @@ def at(line: int, start: int, end: int) -> types.Range:
 
 def test_a_hint_is_never_more_than_a_hint() -> None:
     hint = Hint(span=Span(start=12, end=13), code="KL101", message="m", qualname="f", proposal="p")
-    found = lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=True)
+    found = lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=True, link=False)
     assert found.severity is types.DiagnosticSeverity.Hint
     assert (found.source, found.code, found.data) == (
         "kernel-lsp",
@@ -27,7 +27,14 @@ def test_a_hint_is_never_more_than_a_hint() -> None:
         {"proposal": "p", "qualname": "f"},
     )
     assert found.range == at(1, 4, 5)
-    assert lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False).data is None
+    assert lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False, link=False).data is None
+
+
+def test_a_rule_is_linked_to_its_page_where_the_client_shows_links() -> None:
+    hint = Hint(span=Span(start=12, end=13), code="KL101", message="m", qualname="f", page="/docs/a b.md")
+    found = lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False, link=True)
+    assert found.code_description == types.CodeDescription(href="file:///docs/a%20b.md")
+    assert lsp.diagnostic(hint, Positions(TEXT, "utf-16"), data=False, link=False).code_description is None
 
 
 def test_ranges_are_in_the_units_of_the_client() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kernel_lsp.analysis.rules.base import Rule
 from kernel_lsp.analysis.rules.kl101_unfused_pointwise_chain import KL101
 from kernel_lsp.analysis.rules.kl102_singleton_reduction import KL102
@@ -16,6 +18,7 @@ from kernel_lsp.analysis.rules.kl202_arange_not_power_of_two import KL202
 from kernel_lsp.analysis.rules.kl203_int32_offset_overflow import KL203
 from kernel_lsp.analysis.rules.kl204_low_precision_accumulation import KL204
 from kernel_lsp.analysis.rules.kl205_block_size_not_constexpr import KL205
+from kernel_lsp.records import Finding
 
 RULES: tuple[Rule, ...] = (
     KL101,
@@ -33,4 +36,12 @@ RULES: tuple[Rule, ...] = (
     KL205,
 )
 
-__all__ = ["RULES", "Rule"]
+_PAGES = Path(__file__).with_name("docs")
+
+
+def page(finding: Finding) -> Path:
+    """The documentation of the rule that made the finding."""
+    return _PAGES / f"{finding.rule}-{finding.name}.md"
+
+
+__all__ = ["RULES", "Rule", "page"]

@@ -1,0 +1,69 @@
+"""A job's outcome into the journal: every judged proposal, and one ``evaluated`` event for each.
+
+Shared by the host (behind the editor) and the command line. Not covered: what a person did with an
+offer, which the server's tracker reports as events of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_lsp.records import Event, EventKind, Proposal
+
+if TYPE_CHECKING:  # SQLAlchemy: commands that write nothing do not wait for it
+    from kernel_lsp.journal.store import Journal
+
+
+def save_proposals(
+    journal: Journal,
+    proposals: Iterable[Proposal],
+    *,
+    folder: Path | str,
+    path: Path | str,
+    keep_source: bool,
+    client: str | None,
+) -> None:
+    """Store freshly judged proposals. One that is saved again is replaced and gets another event."""
+    proposals = list(proposals)
+    within = relative_path(path, folder)
+    for proposal in proposals:
+        journal.save(proposal, folder=str(folder), path=within, keep_source=keep_source, client=client)
+    journal.record(events(EventKind.EVALUATED, proposals, folder=folder, path=path, client=client))
+
+
+def events(
+    kind: EventKind,
+    proposals: Iterable[Proposal],
+    *,
+    folder: Path | str,
+    path: Path | str,
+    client: str | None,
+) -> list[Event]:
+    """One event per proposal, all of this moment."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return [
+        Event(
+            kind=kind,
+            proposal=proposal.id,
+            time=now,
+            folder=str(folder),
+            path=relative_path(path, folder),
+            qualname=proposal.qualname,
+            client=client,
+            data={
+                "verdict": proposal.verdict.value,
+                "before": proposal.fingerprint,
+                "after": proposal.fingerprint_after,
+            },
+        )
+        for proposal in proposals
+    ]
+
+
+def relative_path(path: Path | str, folder: Path | str) -> str:
+    """Below the folder; a file outside keeps its name only, because the journal holds no full paths."""
+    absolute = Path(path).absolute()
+    return str(absolute.relative_to(folder)) if absolute.is_relative_to(folder) else absolute.name
