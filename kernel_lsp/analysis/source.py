@@ -130,17 +130,8 @@ class SourceFile:
 
 def children(node: ast.AST) -> list[ast.AST]:
     """Child nodes in source order, without operators and contexts, which say nothing by themselves."""
-    kind = node.__class__
-    names = _child_fields.get(kind)
-    if names is None:
-        names = _child_fields[kind] = tuple(name for name in kind._fields if name not in _NO_CHILDREN)
     found: list[ast.AST] = []
-    for name in names:
-        value = getattr(node, name, None)
-        if value.__class__ is list:
-            found += [item for item in value if isinstance(item, ast.AST)]
-        elif isinstance(value, ast.AST):
-            found.append(value)
+    _add_children(node, found)
     return found
 
 
@@ -148,10 +139,25 @@ def walk(root: ast.AST) -> list[ast.AST]:
     """Like ast.walk, as a list and about four times faster; no operators and contexts either."""
     found = [root]
     for node in found:  # grows meanwhile
-        found += children(node)
+        if node.__class__ not in _LEAVES:  # two thirds of a tree
+            _add_children(node, found)
     return found
 
 
+def _add_children(node: ast.AST, found: list[ast.AST]) -> None:
+    kind = node.__class__
+    names = _child_fields.get(kind)
+    if names is None:
+        names = _child_fields[kind] = tuple(name for name in kind._fields if name not in _NO_CHILDREN)
+    for name in names:
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            found += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST):
+            found.append(value)
+
+
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.alias, ast.Pass, ast.Break, ast.Continue})
 _NO_CHILDREN = frozenset({"ctx", "op", "ops", "kind", "type_comment", "type_ignores", "id", "attr", "arg"})
 _child_fields: dict[type, tuple[str, ...]] = {}
 

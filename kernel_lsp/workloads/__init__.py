@@ -7,7 +7,9 @@ What cannot be read is returned beside what can, never raised.
 from __future__ import annotations
 
 import ast
+import functools
 import warnings
+from dataclasses import dataclass
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
@@ -40,20 +42,42 @@ def _has_inputs(text: str, target: Target) -> bool:
     """
     if "get_inputs" not in text or "." in target.qualname:
         return False
+    outline = _outline(text)
+    if outline is None or _MAKERS[0] not in outline.defined:
+        return False
+    if target.kind is TargetKind.TRITON_KERNEL:
+        return True
+    if target.kind is TargetKind.FUNCTION and outline.has_class:
+        return False
+    return not any(
+        target.qualname in used for name, used in outline.users if name not in (target.qualname, *_MAKERS)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """A file's top level, as far as get_inputs() is concerned."""
+
+    defined: frozenset[str]
+    has_class: bool
+    users: tuple[tuple[str, frozenset[str]], ...]
+    """(name, every name in its body) of each class and function."""
+
+
+@functools.lru_cache(maxsize=2)
+def _outline(text: str) -> _Outline | None:
+    """None for text that does not parse. Kept, because a file is asked about once per target."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.parse(text.removeprefix("\ufeff")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    if _MAKERS[0] not in {name for statement in body for name in _defined(statement)}:
-        return False
-    if target.kind is TargetKind.TRITON_KERNEL:
-        return True
-    if target.kind is TargetKind.FUNCTION and any(isinstance(s, ast.ClassDef) for s in body):
-        return False
-    others = [s for s in body if not set(_defined(s)) & {target.qualname, *_MAKERS}]
-    return not any(_uses(s, target.qualname) for s in others if isinstance(s, ast.ClassDef | ast.FunctionDef))
+        return None
+    return _Outline(
+        defined=frozenset(name for statement in body for name in _defined(statement)),
+        has_class=any(isinstance(statement, ast.ClassDef) for statement in body),
+        users=tuple((s.name, _names(s)) for s in body if isinstance(s, ast.ClassDef | ast.FunctionDef)),
+    )
 
 
 def _defined(statement: ast.stmt) -> list[str]:
@@ -63,5 +87,5 @@ def _defined(statement: ast.stmt) -> list[str]:
     return [t.id for t in targets if isinstance(t, ast.Name)]
 
 
-def _uses(statement: ast.stmt, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(statement))
+def _names(statement: ast.stmt) -> frozenset[str]:
+    return frozenset(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))

@@ -50,6 +50,8 @@ def pragmas(snapshot: Snapshot, target: Target) -> tuple[tuple[Workload, ...], t
 
 def _pragma_lines(text: str, start: int) -> list[tuple[int, str]]:
     """(line from 1, what follows ``workload``) of the comment lines above the offset."""
+    if "kernel-lsp:" not in text:
+        return []
     lines = _LINE_END.split(text[:start])
     found: list[tuple[int, str]] = []
     for index in range(len(lines) - 2, -1, -1):  # the last piece is the indentation of the target itself

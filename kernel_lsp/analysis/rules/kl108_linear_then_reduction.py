@@ -40,7 +40,7 @@ class _Finder:
             case ast.Call() if self._reduces(node, known):
                 self.hits.append(node)
                 return None
-        return self._is_product(node) or None
+        return is_product(self.site, node) or None
 
     def _reduces(self, node: ast.Call, known: dict[int, bool | None]) -> bool:
         called = operation(self.site, node)
@@ -49,13 +49,17 @@ class _Finder:
         over_all = not called[2] and not any(k.arg in ("dim", "axis") for k in node.keywords)
         return over_all or dimension(node, called[2]) in _DIMENSIONS
 
-    def _is_product(self, node: ast.expr) -> bool:
-        if is_matmul(self.site, node) is not None:
-            return True
-        if not isinstance(node, ast.Call):
-            return False
-        dotted = self.site.file.dotted(node.func)
-        return dotted == "torch.nn.functional.linear" or self.site.submodule_class(node) == "torch.nn.Linear"
+
+def is_product(site: Site, node: ast.AST) -> bool:
+    """A matrix product, as an operator, a call or a linear layer."""
+    if not isinstance(node, ast.BinOp | ast.Call):
+        return False
+    if is_matmul(site, node) is not None:
+        return True
+    if isinstance(node, ast.BinOp):
+        return False
+    dotted = site.file.dotted(node.func)
+    return dotted == "torch.nn.functional.linear" or site.submodule_class(node) == "torch.nn.Linear"
 
 
 def _operands(node: ast.expr) -> Iterator[ast.expr]:
@@ -82,7 +86,7 @@ def _is_scale(node: ast.expr) -> bool:
 
 
 def _check(site: Site) -> Iterator[Hit]:
-    if not site.called_names & {"sum", "mean"}:
+    if not site.called_names & {"sum", "mean"} or not any(is_product(site, node) for node in site.nodes):
         return
     for function in site.functions:
         finder = _Finder(site, _read_once(function))
