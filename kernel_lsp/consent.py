@@ -13,8 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from kernel_lsp.errors import ConfigError
 
 MAX_ATTEMPTS = 5
@@ -76,6 +74,8 @@ class Consents:
         key = _key(folder)
         merged = {**self._session.get(key, {}), **entry} if entry is not None else {}
         self._session[key] = merged
+        from filelock import FileLock, Timeout  # a tenth of our start-up, for something asked for once
+
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock", timeout=LOCK_TIMEOUT_S):

@@ -10,12 +10,14 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
-
 from kernel_lsp.records import Snapshot
+
+if TYPE_CHECKING:  # imported when the first folder is watched, off the loop: the editor waits for the start
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.observers.api import BaseObserver
 
 MAX_CHARS = 1_000_000
 """Longer documents are generated code, not something a person tunes by hand."""
@@ -50,7 +52,7 @@ def read(uri: str) -> Snapshot | None:
         return None
 
 
-class DiskWatch(FileSystemEventHandler):
+class DiskWatch:
     """Tells which files changed on disk, in debounced batches, from a thread of its own.
 
     Watches single folders rather than whole trees: a workspace with an environment inside holds tens
@@ -63,8 +65,8 @@ class DiskWatch(FileSystemEventHandler):
         self._pending: set[Path] = set()
         self._timer: threading.Timer | None = None
         self._watched: set[tuple[Path, bool]] = set()
-        self._observer = Observer()
-        self._observer.daemon = True
+        self._observer: BaseObserver | None = None
+        self._starting = threading.Lock()
         self._stopped = False
 
     def add(self, folders: Iterable[Path], *, recursive: bool = False) -> list[str]:
@@ -75,8 +77,8 @@ class DiskWatch(FileSystemEventHandler):
             if key in self._watched or self._stopped or not folder.is_dir():
                 continue
             try:
-                self._start()
-                self._observer.schedule(self, str(folder), recursive=recursive)
+                handler = cast("FileSystemEventHandler", self)  # all that is called is dispatch()
+                self._started().schedule(handler, str(folder), recursive=recursive)
                 self._watched.add(key)
             except OSError as error:
                 problems.append(f"{folder} is not watched: {error} (raise fs.inotify.max_user_watches)")
@@ -87,10 +89,11 @@ class DiskWatch(FileSystemEventHandler):
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-        if self._observer.is_alive():
+        if self._observer is not None and self._observer.is_alive():
             self._observer.stop()
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Called by the observer's thread for everything that happens."""
         if event.is_directory or event.event_type in ("opened", "closed_no_write"):
             return
         paths = {Path(os.fsdecode(name)) for name in (event.src_path, event.dest_path) if name}
@@ -113,6 +116,12 @@ class DiskWatch(FileSystemEventHandler):
         if batch and not self._stopped:
             self._changed(batch)
 
-    def _start(self) -> None:
-        if not self._observer.is_alive():
-            self._observer.start()
+    def _started(self) -> BaseObserver:
+        with self._starting:
+            if self._observer is None:
+                from watchdog.observers import Observer
+
+                self._observer = Observer()
+                self._observer.daemon = True
+                self._observer.start()
+            return self._observer

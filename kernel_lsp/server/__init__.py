@@ -9,6 +9,15 @@ jobs.py       measurements: consent, queue, progress, cancellation
 lifecycle.py  start and end of the process
 """
 
-from kernel_lsp.server.lifecycle import main, serve
+import gc
+
+# lsprotocol is a thousand classes. Searching them for garbage again and again takes a fifth of the
+# start-up; once they are set aside no later collection looks at them either.
+gc.disable()
+try:
+    from kernel_lsp.server.lifecycle import main, serve
+finally:
+    gc.enable()
+gc.freeze()
 
 __all__ = ["main", "serve"]
