@@ -242,14 +242,18 @@ class Session:
         if document is None or proposal is None or (offer := self._offer(document, proposal)) is None:
             return []
         events = self.tracker.chosen(offer, time.time())
-        return events + self.observe(uri, "change")
+        return events + self.observe(uri, "change", settled=False)
 
-    def observe(self, uri: str, how: How) -> list[Event]:
-        """Compare the document with what was proposed: the only proof of acceptance."""
+    def observe(self, uri: str, how: How, *, settled: bool = True) -> list[Event]:
+        """Compare the document with what was proposed: the only proof of acceptance.
+
+        Not ``settled``: a text between two keystrokes, or between two parts of one undo (Neovim sends
+        them 150 ms apart). It can prove that a rewrite is in place or gone, but not that it was modified.
+        """
         document = self.documents.get(uri)
-        return (
-            [] if document is None or not document.current else self._look(document, document.analysis, how)
-        )
+        if document is None or not document.current:
+            return []
+        return self._look(document, document.analysis, how, settled=settled)
 
     def observe_text(self, folder: str, path: str, text: str | None, how: How) -> list[Event]:
         """The same for a file on disk; None: it is gone."""
@@ -403,7 +407,7 @@ class Session:
         watched = self.tracker.watched(document.folder)
         return names | {identity.qualname for identity in watched if identity.path == document.path}
 
-    def _look(self, document: Document, found: Analysis, how: How) -> list[Event]:
+    def _look(self, document: Document, found: Analysis, how: How, *, settled: bool = True) -> list[Event]:
         now = time.time()
         fingerprints = {target.qualname: target.fingerprint for target in found.targets}
         events: list[Event] = []
@@ -412,6 +416,8 @@ class Session:
             if found.problem is None:
                 seen = fingerprints.get(qualname) or _fingerprint_anyway(document, qualname)
             identity = Identity(folder=document.folder, path=document.path, qualname=qualname)
+            if not settled and seen is not None and not self.tracker.knows(identity, seen):
+                continue
             events += self.tracker.observed(identity, seen, how, now)
         return events
 

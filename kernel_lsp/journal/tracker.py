@@ -227,6 +227,10 @@ class Tracker:
         item = self._latest(proposal)
         return None if item is None else item.phase
 
+    def knows(self, identity: Identity, fingerprint: str) -> bool:
+        """Is this the target before or after some proposal, rather than something in between?"""
+        return any(fingerprint in (t.offer.before, t.offer.after) for t in self._at.get(identity, ()))
+
     def watched(self, folder: str) -> tuple[Identity, ...]:
         """Targets whose fate is still open: look at them when their file is opened or changes on disk."""
         live = {

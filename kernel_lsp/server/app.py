@@ -40,6 +40,7 @@ log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
 DEBOUNCE_S = 0.05
 KEEP_S = 1.0
+SETTLE_S = 1.0
 MAX_WORKLOAD_TARGETS = 40
 """Per file; a file with more is a library, whose targets are measured on request."""
 BUCKETS_MS = (10, 50, 100, 200, 500)
@@ -200,9 +201,18 @@ class Server(LanguageServer):
         found = await self.off_loop(session.examine, snapshot)
         self._pending.pop(uri, None)
         if self.session.analyzed(snapshot, found):
-            self.record(self.session.observe(uri, self._how.pop(uri, "change")))
+            how = self._how.pop(uri, "change")
+            self.record(self.session.observe(uri, how, settled=how != "change"))
             self.publish(uri)
             self.spawn(self._after_analysis(uri, snapshot))
+            self.spawn(self._settle(uri, snapshot))
+
+    async def _settle(self, uri: str, snapshot: Snapshot) -> None:
+        """A text that stays is what the user meant."""
+        await asyncio.sleep(SETTLE_S)
+        document = self.session.documents.get(uri)
+        if document is not None and document.snapshot is snapshot:
+            self.record(self.session.observe(uri, "change"))
 
     async def _after_analysis(self, uri: str, snapshot: Snapshot) -> None:
         """What hints need not wait for: workloads, which read files, and earlier verdicts."""
