@@ -56,10 +56,8 @@ class Settings:
     """Further folders of skills, absolute or relative to the workspace folder."""
     data_dir: str = field(default_factory=default_data_dir)
     """Journal, cache and consent records of this user."""
-    policy: str = "plan"
-    """Who proposes rewrites: plan (the shipped planner) or the name of a backbone."""
-    policy_url: str | None = None
-    """Base URL of an OpenAI-compatible server, for policies that need one."""
+    policy: str = field(default="plan", metadata={"choices": ("plan",)})
+    """Who proposes rewrites: plan is the deterministic planner, which needs no language model."""
     code_lens: bool = True
     """One lens above each target."""
     inlay_hints: bool = False

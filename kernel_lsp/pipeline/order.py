@@ -124,7 +124,12 @@ class Pipeline:
         with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
             confinement = Confinement(scratch=Path(scratch))
             limits = Limits(memory_bytes=self.settings.memory_mb * 2**20)
-            engine = Engine(python=bench.probe.python, limits=limits, confinement=confinement)
+            engine = Engine(
+                python=bench.probe.python,
+                limits=limits,
+                confinement=confinement,
+                open_seconds=self.settings.capture_timeout_s,
+            )
             try:
                 yield engine
             finally:

@@ -45,15 +45,21 @@ class Engine:
     """A confined child that captures and rewrites; start it lazily, always `close` it."""
 
     def __init__(
-        self, *, python: str, limits: process.Limits, confinement: process.Confinement | None
+        self,
+        *,
+        python: str,
+        limits: process.Limits,
+        confinement: process.Confinement | None,
+        open_seconds: float = OPEN_SECONDS,
     ) -> None:
         self._python, self._limits, self._confinement = python, limits, confinement
+        self._open_seconds = open_seconds
         self._child: process.Child | None = None
 
     async def open(
         self, program: Program, workload: Workload, device: str, skills: Sequence[Skill]
     ) -> Capture:
-        """Capture a program. Raises CaptureError, or WorkerLost when the engine dies or hangs."""
+        """Capture a program. Raises CaptureError, also when the user's code kills the engine or never ends."""
         request = {
             "op": "open",
             "program": program,
@@ -61,7 +67,11 @@ class Engine:
             "device": device,
             "skills": list(skills),
         }
-        return wire.from_json(Capture, await self._ask(request, OPEN_SECONDS))
+        try:
+            return wire.from_json(Capture, await self._ask(request, self._open_seconds))
+        except errors.WorkerLost as lost:
+            remedy = "look for an endless loop or a crash in the constructor or get_inputs()"
+            raise errors.CaptureError(f"the program could not be read: {lost.cause}", remedy) from lost
 
     async def propose(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
         """Apply steps in order to a fresh copy of the graph; also returns the sites that remain.
