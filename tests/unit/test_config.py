@@ -13,15 +13,20 @@ def project(folder: Path, text: str) -> Path:
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
-    folder = project(tmp_path, 'budget = 1\nthreshold = 1.1\npolicy = "one"\ndevice = "cpu"')
+    folder = project(tmp_path, 'budget = 1\nthreshold = 1.1\nmax_hints_per_file = 3\ndevice = "cpu"')
     settings, problems = load(
         folder,
-        environ={"KERNEL_LSP_THRESHOLD": "1.2", "KERNEL_LSP_POLICY": "two", "KERNEL_LSP_DEVICE": "auto"},
-        editor={"policy": "three", "device": "cuda"},
+        environ={
+            "KERNEL_LSP_THRESHOLD": "1.2",
+            "KERNEL_LSP_MAX_HINTS_PER_FILE": "4",
+            "KERNEL_LSP_DEVICE": "auto",
+        },
+        editor={"max_hints_per_file": 5, "device": "cuda"},
         flags={"device": "cpu"},
     )
     assert problems == []
-    assert (settings.budget, settings.threshold, settings.policy, settings.device) == (1, 1.2, "three", "cpu")
+    found = (settings.budget, settings.threshold, settings.max_hints_per_file, settings.device)
+    assert found == (1, 1.2, 5, "cpu")
 
 
 def test_a_bad_value_is_reported_and_the_lower_source_counts(tmp_path: Path) -> None:
