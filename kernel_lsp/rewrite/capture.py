@@ -6,7 +6,8 @@ aten.linear, aten.conv2d, aten.layer_norm … whole. Everything is captured on a
 label, because fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13.
 
 Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
-Python that needs real values. In-place ops on fresh tensors become ordinary ops.
+Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose content
+a guard could not compare. In-place ops on fresh tensors become ordinary ops.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import inspect
 import linecache
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -30,9 +33,15 @@ from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, ModuleCall, Origin
+from kernel_lsp.rewrite.questions import unanswerable
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, type(None), torch.dtype)
+MOST_ITEMS = 64
+"""Longest container that a guard compares on each call: about a microsecond."""
+UNKNOWN = object()
+"""Stands for a value that was read and that no guard could compare."""
+MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -46,13 +55,19 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
             f"{', '.join(program.missing)} is used but not defined in this file",
             "import or define it in the same file",
         )
+    if (question := unanswerable(program.source, device)) is not None:
+        raise CaptureError(
+            f"{program.entry} asks for {question}, which is answered differently while a graph is captured",
+            "split the function at that question",
+        )
     namespace = _execute(program.source)
     target = _lookup(namespace, program)
     with FakeTensorMode(allow_non_fake_inputs=True), _OnCpu(), _conversions(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         args, kwargs = _arguments(namespace, workload)
         module = _module(target, namespace, workload) if program.kind is TargetKind.MODULE else None
-        bound = _bind(target if module is None else module.forward, args, kwargs, batch)
+        function = target if module is None else module.forward
+        bound = _bind(function, args, kwargs, batch)
         return _export(program, target, module, bound, workload, device)
 
 
@@ -69,13 +84,14 @@ def _export(
             exported = torch.export.export(callee, (), bound, strict=False)
         except Exception as error:  # every tracer failure becomes one message with a remedy
             raise _explain(program.entry, error) from error
-    return _graph(program, module, exported, bound, device, (reads, called))
+    defaults = _defaults(target if module is None else module.forward)
+    return _graph(program, module, exported, bound, device, (reads, called, defaults))
 
 
 def _graph(
     program: Program, module: Any, exported: Any, bound: dict[str, Any], device: str, seen: Any
 ) -> Graph:
-    reads, called = seen
+    reads, called, defaults = seen
     signature, fxgraph = exported.graph_signature, exported.graph
     by_name = {node.name: node for node in fxgraph.nodes}
     state, constants, user = {}, {}, []
@@ -91,7 +107,12 @@ def _graph(
         raise CaptureError(
             f"{program.entry} changes a buffer or an input in place", "return the new value instead"
         )
-    inputs = _inputs(bound, user)
+    if (odd := next((path for path, value in reads.items() if value is UNKNOWN), None)) is not None:
+        raise CaptureError(
+            f"{program.entry} reads self.{odd}, an object whose content cannot be checked before each call",
+            "keep what forward needs as numbers, strings, tuples or dicts on the module",
+        )
+    inputs = _inputs(bound, user, defaults)
     graph = Graph(
         fxgraph,
         inputs=inputs,
@@ -214,13 +235,18 @@ def _make(spec: ArgSpec) -> Any:
 def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | None) -> dict[str, Any]:
     try:
         signature = inspect.signature(function)
-        bound = signature.bind(*args, **kwargs).arguments
+        filled = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise CaptureError(f"the workload does not fit the signature: {error}") from error
-    variadic = {p.name for p in signature.parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    if variadic & set(bound):
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in signature.parameters.values()):
         raise CaptureError("*args and **kwargs in the signature are not supported", "name the parameters")
-    return _with_batch(dict(bound), batch)
+    filled.apply_defaults()  # baked into the graph, so the guard has to know them
+    return _with_batch(dict(filled.arguments), batch)
+
+
+def _defaults(function: Any) -> set[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name for p in parameters if p.default is not inspect.Parameter.empty}
 
 
 def _with_batch(bound: dict[str, Any], batch: int | None) -> dict[str, Any]:
@@ -237,15 +263,27 @@ def _with_batch(bound: dict[str, Any], batch: int | None) -> dict[str, Any]:
     return dict(pytree.tree_unflatten(resized, spec))
 
 
-def _inputs(bound: dict[str, Any], user: list[fx.Node | None]) -> list[Input]:
+def _inputs(bound: dict[str, Any], user: list[fx.Node | None], defaults: set[str]) -> list[Input]:
     found = []
     leaves, _ = pytree.tree_flatten_with_path(bound)
     for (path, value), node in zip(leaves, user, strict=True):
         name = path[0].key
         keep = node if isinstance(value, torch.Tensor) else None
         source = name + pytree.keystr(path[1:])
-        found.append(Input(source=source, parameter=name, value=value, node=keep))
+        around = _around(bound[name], name, path[1:])
+        absent = bool(around) or name in defaults
+        made = Input(source=source, parameter=name, value=value, node=keep, may_be_absent=absent)
+        found.append(replace(made, containers=around))
     return found
+
+
+def _around(value: Any, source: str, path: tuple[Any, ...]) -> tuple[tuple[str, int], ...]:
+    """Source and length of every container on the way to a leaf."""
+    found = []
+    for key in path:
+        found.append((source, len(value)))
+        value, source = key.get(value), source + pytree.keystr((key,))
+    return tuple(found)
 
 
 class _Function(torch.nn.Module):
@@ -308,13 +346,15 @@ def _cpu_if_cuda(value: Any) -> Any:
 @contextlib.contextmanager
 def _observed(module: Any, reads: dict[str, Any], called: list[tuple[str, bool]]) -> Iterator[None]:
     """Record the plain attributes that user-defined modules read, and how layers are called."""
-    handles, classes = [], []
+    handles: list[Any] = []
+    classes: list[tuple[Any, type]] = []
+    note = _recorder(reads, classes)
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(part.register_forward_pre_hook(_call_recorder(path, called), with_kwargs=True))
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, reads)
+            part.__class__ = _recording(type(part), path, note)
     try:
         yield
     finally:
@@ -336,25 +376,75 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
     return hook
 
 
-def _recording(kind: type, path: str, reads: dict[str, Any]) -> type:
+def _recording(kind: type, path: str, note: Callable[[str, Any, Any], None]) -> type:
+    """A subclass that looks like ``kind`` and reports each attribute read: note(path, value, owner)."""
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
+    members: dict[str, Any] = {}
 
     def __getattribute__(self: Any, name: str) -> Any:
         value = original(self, name)
-        if not name.startswith("_") and _is_plain(value) and name != "call_super_init":
-            reads.setdefault(prefix + name, value)
+        if not name.startswith("__") and name not in MODULE_OWN:
+            note(prefix + name, value, self)
         return value
 
-    recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__})
+    if issubclass(kind, torch.nn.Module):
+
+        def __getattr__(self: Any, name: str) -> Any:
+            value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
+            if value is None:  # a parameter or layer registered as None may be set later
+                note(prefix + name, value, self)
+            return value
+
+        members["__getattr__"] = __getattr__
+    recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__, **members})
     recording.__module__, recording.__qualname__ = kind.__module__, kind.__qualname__
     return recording
 
 
+def _recorder(reads: dict[str, Any], classes: list[tuple[Any, type]]) -> Callable[[str, Any, Any], None]:
+    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are seen."""
+
+    def note(path: str, value: Any, owner: Any) -> None:
+        name = path.split(".")[-1]
+        if _is_plain(value):
+            reads.setdefault(path, value)
+        elif isinstance(value, (FunctionType, BuiltinFunctionType)) and name in vars(owner):
+            reads.setdefault(f"{path}.__name__", value.__name__)
+        elif not _is_followed(value) and not _opened(path, value):
+            reads.setdefault(path, UNKNOWN)
+
+    def _opened(path: str, value: Any) -> bool:
+        if any(value is known for known, _ in classes):
+            return True
+        kind = type(value)
+        try:
+            value.__class__ = _recording(kind, path, note)
+        except TypeError:  # no class of Python's own
+            return False
+        classes.append((value, kind))
+        return True
+
+    return note
+
+
+def _is_followed(value: Any) -> bool:
+    """Values that the graph itself depends on, and code."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_followed(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_followed(item) for item in value.values())
+    return isinstance(value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator)) or callable(
+        value
+    )
+
+
 def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return len(value) <= MOST_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
     if isinstance(value, (tuple, list)):
-        return len(value) <= 8 and all(_is_plain(item) for item in value)
-    return type(value) in PLAIN
+        return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
+    return type(value) in PLAIN or isinstance(value, float)
 
 
 def _module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> tuple[ModuleCall, ...]:

@@ -348,7 +348,7 @@ class _Writer:
 
     def _return(self) -> str:
         leaves = [
-            self._operand(value, 0) if isinstance(value, fx.Node) else repr(value)
+            self._operand(value, 0) if isinstance(value, fx.Node) else guard.literal(value)
             for value in self.graph.outputs
         ]
         return f"return {_structure(leaves, self.graph.output_spec)}"

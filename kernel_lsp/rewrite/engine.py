@@ -29,6 +29,7 @@ from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.emit import Emission, emit
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.questions import decides_by_batch
 
 Rewrites: TypeAlias = dict[str, ModuleType]
 
@@ -117,6 +118,8 @@ class Session:
 
     def _others(self) -> list[Graph]:
         """The program captured with a batch of 1 and with one more than twice as large."""
+        if self._other_batches is None and decides_by_batch(self.program.source):
+            self._other_batches = []
         if self._other_batches is None:
             first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())
             sizes = sorted({1, 2 * first[0] + 1} - {first[0]}) if first and first[0] > 1 else []

@@ -18,7 +18,7 @@ Nodes with effects (running statistics, random draws) are never dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -49,6 +49,10 @@ class Input:
     """Fake tensor, or the plain value."""
     node: fx.Node | None
     """Its placeholder; None for plain values, which the graph has baked in."""
+    may_be_absent: bool = False
+    """The parameter has a default or sits in a container: another call may pass something else."""
+    containers: tuple[tuple[str, int], ...] = ()
+    """Source and length of each list, tuple or dict around it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +334,7 @@ def is_random(node: fx.Node) -> bool:
 
 def _moved(item: Input, at: dict[fx.Node, fx.Node]) -> Input:
     node = at[item.node] if item.node is not None else None
-    return Input(source=item.source, parameter=item.parameter, value=item.value, node=node)
+    return replace(item, node=node)
 
 
 def _tensors(value: Any) -> list[FakeTensor]:

@@ -1,9 +1,10 @@
 """When the fast path may be taken: the conditions a rewritten forward checks before anything else.
 
-Checked: device, dtype and sizes of every tensor input; plain arguments; attributes the person's forward
-reads; train or eval mode where the rewrite depends on it; shapes of the weights it reasoned about;
-gradients and autocast where a kernel has no backward or no autocast; contiguity before a kernel.
-Not checked: stride, padding, groups of torch.nn layers, which are fixed when a layer is built.
+Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists and dicts;
+attributes the person's forward reads; train or eval mode where the rewrite depends on it; type, settings and
+hooks of the torch.nn layers whose call was replaced; shapes and dtypes of the weights next to the change;
+autocast (dtypes of the graph would be others); gradients where a kernel or a constant has none; contiguity
+before a kernel. Not checked: module globals, hooks registered for all modules at once.
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ aten = torch.ops.aten
 MODAL = (aten.batch_norm, aten.instance_norm, aten.dropout, aten.feature_dropout, aten.alpha_dropout,
          aten.rrelu, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)  # fmt: skip
 TRAINING_ONLY = ("momentum", "p", "dropout")
+STRUCTURE = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding",
+             "ceil_mode", "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim",
+             "normalized_shape", "num_groups", "approximate", "track_running_stats", "affine", "min_val",
+             "max_val")  # fmt: skip
 HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout")
 
 
 def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> list[str]:
     """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes that
     the new forward does not print as the person wrote them."""
-    found = [*_inputs(graph, generic_batch), *_attributes(graph)]
-    found += [*_modes(replaced), *_hyperparameters(graph, replaced), *_weights(graph, replaced)]
+    found = [*_containers(graph), *_inputs(graph, generic_batch)]
+    found += [f'not torch.is_autocast_enabled("{graph.device}")', *_attributes(graph)]
+    found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
+    found += _weights(graph, replaced)
     found += list(graph.requirements)
     if any(kernel.is_triton for kernel in graph.generated):
         found += _kernels(graph)
@@ -54,6 +61,8 @@ def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
             found.append(_equals(item.source, item.value))
             continue
         shape = tuple(item.value.shape)
+        if item.may_be_absent:  # None or a number has no device to ask for
+            found.append(f"isinstance({item.source}, torch.Tensor)")
         device = f"{item.source}.is_cuda" if graph.device == "cuda" else f'{item.source}.device.type == "cpu"'
         found += [device, f"{item.source}.dtype == {item.value.dtype}"]
         if not generic_batch or not shape:
@@ -75,10 +84,34 @@ def _size(shape: tuple[int, ...]) -> str:
     return repr(tuple(shape))
 
 
+def _containers(graph: Graph) -> list[str]:
+    """Lists, tuples and dicts among the arguments keep their length: leaves are checked one by one."""
+    sizes = {source: size for item in graph.inputs for source, size in item.containers}
+    return [f"len({source}) == {size}" for source, size in sizes.items()]
+
+
 def _equals(source: str, value: Any) -> str:
     if value is None or isinstance(value, bool):
         return f"{source} is {value}"
-    return f"{source} == {value!r}"
+    if isinstance(value, float):
+        if value != value:
+            return f"{source} != {source}"
+        # A parameter of one element would compare equal too, and lose its gradient.
+        return f"isinstance({source}, float) and {source} == {literal(value)}"
+    return f"{source} == {literal(value)}"
+
+
+def literal(value: Any) -> str:
+    """Python source of a plain value; infinities have no literal of their own."""
+    if isinstance(value, float):
+        return repr(float(value)) if value - value == 0.0 else f'float("{float(value)}")'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+    return str(value) if isinstance(value, torch.dtype) else repr(value)
 
 
 def _attributes(graph: Graph) -> list[str]:
@@ -89,6 +122,25 @@ def _attributes(graph: Graph) -> list[str]:
             found.append(source if value else f"not {source}")
         else:
             found.append(_equals(source, value))
+    return found
+
+
+def _layers(graph: Graph, replaced: list[fx.Node]) -> list[str]:
+    """Layers that the fast path bypasses: still of the same kind, set as they were, and without hooks."""
+    found = []
+    for path in dict.fromkeys(path for node in replaced if (path := module_path(node))):
+        layer = graph.origin.module.get_submodule(path) if graph.origin.module is not None else None
+        if layer is None:
+            continue
+        source = self_path(path)
+        if hasattr(torch.nn, type(layer).__name__):
+            found.append(f"type({source}) is torch.nn.{type(layer).__name__}")
+        names = [name for name in STRUCTURE if name in vars(layer) and name not in HYPERPARAMETERS]
+        if names:
+            left = ", ".join(f"{source}.{name}" for name in names)
+            right = ", ".join(literal(getattr(layer, name)) for name in names)
+            found.append(f"({left}) == ({right})" if len(names) > 1 else f"{left} == {right}")
+        found.append(f"not ({source}._forward_hooks or {source}._forward_pre_hooks)")
     return found
 
 
@@ -110,7 +162,7 @@ def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
         path = module_path(node)
         layer = graph.origin.module.get_submodule(path) if path and graph.origin.module is not None else None
         found += [
-            f"{self_path(path or '')}.{name} == {value!r}"
+            f"{self_path(path or '')}.{name} == {literal(value)}"
             for name in HYPERPARAMETERS
             if (getattr(layer, "training", True) or name not in TRAINING_ONLY)
             and isinstance(value := getattr(layer, name, None), float)
@@ -130,25 +182,47 @@ def _weights(graph: Graph, replaced: list[fx.Node]) -> list[str]:
         seen.add(node)
         own = [item for item in node.all_input_nodes if item in pristine.state]
         for item in own:
-            if len(shape := tuple(pristine.val(item).shape)) > 1:
-                found.add(f"{self_path(pristine.state[item])}.shape == {_size(shape)}")
+            value, source = pristine.val(item), self_path(pristine.state[item])
+            if value.dim() > 1:
+                found.add(f"{source}.shape == {_size(tuple(value.shape))}")
+            if value.dim() > 1 or module_path(node) is None:
+                found.add(f"{source}.dtype == {value.dtype}")
         if not own:
             todo += [item for item in node.all_input_nodes if item.op == "call_function"]
     return sorted(found)
 
 
 def _kernels(graph: Graph) -> list[str]:
-    found = []
     tensors = [item for item in graph.inputs if item.node is not None]
+    found = [f"{item.source}.is_contiguous()" for item in tensors if item.value.is_contiguous()]
     if graph.device == "cuda":
-        found.append('not torch.is_autocast_enabled("cuda")')
-    found += [f"{item.source}.is_contiguous()" for item in tensors if item.value.is_contiguous()]
+        found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered(graph))]
     if not all(kernel.supports_autograd for kernel in graph.generated):
-        parts = [f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point]
-        if graph.state:
-            parts.append("any(p.requires_grad for p in self.parameters())")
-        found.append(f"not (torch.is_grad_enabled() and ({' or '.join(parts)}))" if parts else "")
-    return [condition for condition in found if condition]
+        found += [condition for condition in [no_gradients(graph)] if condition]
+    return found
+
+
+def _unregistered(graph: Graph) -> set[str]:
+    """Tensors that are neither parameters nor buffers: ``module.cuda()`` leaves them on the CPU."""
+    module = graph.origin.module
+    if module is None:
+        return set()
+    known = {name for name, _ in [*module.named_parameters(remove_duplicate=False),
+                                  *module.named_buffers(remove_duplicate=False)]}  # fmt: skip
+    return set(graph.state.values()) - known
+
+
+def no_gradients(graph: Graph) -> str | None:
+    """True while nothing that flows in records a gradient; None when nothing ever could."""
+    tensors = [item for item in graph.inputs if item.node is not None]
+    parts = [f"{item.source}.requires_grad" for item in tensors if item.value.dtype.is_floating_point]
+    floats = [node for node in graph.state if graph.val(node).dtype.is_floating_point]
+    if floats:
+        # Named first: replicas of DataParallel have no parameters() of their own.
+        parts.append(f"{self_path(graph.state[floats[0]])}.requires_grad")
+    if len(floats) > 1:
+        parts.append("any(p.requires_grad for p in self.parameters())")
+    return f"not (torch.is_grad_enabled() and ({' or '.join(parts)}))" if parts else None
 
 
 def mentions(source: str, name: str) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite import cost, guard
 from kernel_lsp.rewrite.emit import helper_source
 from kernel_lsp.rewrite.facts import Fact
 from kernel_lsp.rewrite.generated import Generated, Match
@@ -22,6 +22,7 @@ __all__ = [
     "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument",
     "aten", "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source", "is_number",
     "is_op", "is_random", "nonfinite", "proof", "scale_of", "tensor",
+    "without_gradients",
 ]  # fmt: skip
 
 aten = torch.ops.aten
@@ -67,6 +68,12 @@ def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
 def nonfinite(parameters: dict[str, Any]) -> bool:
     """True when the caller chose to let infinite and NaN values behave differently (default: keep them)."""
     return parameters.get("nonfinite", "keep") == "ignore"
+
+
+def without_gradients(graph: Graph, because: str) -> None:
+    """Take the fast path only while no gradient is recorded."""
+    if condition := guard.no_gradients(graph):
+        graph.require(condition, because)
 
 
 NONFINITE = {"nonfinite": ["keep", "ignore"]}

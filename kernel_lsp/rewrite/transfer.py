@@ -151,9 +151,12 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     "roll", "repeat_interleave", "diagonal", "max", "min",
 )  # fmt: skip
 def _same(base: Fact, args: list[Any], arg: Any) -> Fact:
-    if len(args) > 1 and isinstance(args[1], Fact):  # max(a, b)
-        return _hull(base, [args[0], args[1]])
-    return _like(base, args[0])
+    if len(args) > 1 and isinstance(args[1], Fact) and arg("other") is not None:
+        return _hull(base, [args[0], args[1]])  # max(a, b)
+    if arg("repeats") is not None and arg("self") is None:
+        return base  # repeat_interleave of counts alone yields positions
+    # view(dtype) reads the same bits as other numbers
+    return _like(base, args[0]) if args[0].dtype == base.dtype else base
 
 
 @_rule("to", "_to_copy", "float", "double")
@@ -163,9 +166,15 @@ def _cast(base: Fact, args: list[Any], arg: Any) -> Fact:
         base.floating and fact.integer and max(abs(fact.lo), abs(fact.hi)) <= 256
     ):
         return _like(base, fact)
-    if base.floating and fact.floating and torch.finfo(base.dtype).eps <= torch.finfo(fact.dtype).eps:
+    if base.floating and fact.floating and _holds_all(base.dtype, fact.dtype):
         return _like(base, fact)
     return base
+
+
+def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """Every number of the narrow dtype exists in the wide one (bfloat16 has a wider range than float16)."""
+    ours, theirs = torch.finfo(wide), torch.finfo(narrow)
+    return ours.eps <= theirs.eps and ours.max >= theirs.max
 
 
 @_rule("dropout", "feature_dropout", "alpha_dropout")
@@ -230,7 +239,9 @@ def _ones(base: Fact, args: list[Any], arg: Any) -> Fact:
 @_rule("full", "full_like", "new_full", "scalar_tensor")
 def _full(base: Fact, args: list[Any], arg: Any) -> Fact:
     value = arg("fill_value") if arg("fill_value") is not None else arg("s")
-    return _hull(base, [value]) if isinstance(value, (bool, int, float)) else base
+    if not isinstance(value, (bool, int, float)) or not (base.floating or float(value).is_integer()):
+        return base
+    return base if base.dtype == torch.bool else _hull(base, [value])
 
 
 @_rule("eye", "rand", "rand_like", "one_hot")
@@ -280,7 +291,7 @@ def clamp_bounds(dtype: torch.dtype | None, arg: Any) -> tuple[float, float] | N
     if low is None and high is None:
         low, high = 0.0, 6.0  # relu6 carries no bounds
     low, high = -INF if low is None else low, INF if high is None else high
-    if not all(isinstance(bound, (int, float)) for bound in (low, high)):
+    if not all(isinstance(bound, (int, float)) and not math.isnan(bound) for bound in (low, high)):
         return None
     return rounded(dtype, float(low)), rounded(dtype, float(high))
 
@@ -310,7 +321,6 @@ RULES |= {
     "log_softmax": _bounded(-INF, 0.0, inf_makes_nan=True),
     "log_sigmoid": _bounded(-INF, 0.0),
     "exp": _bounded(0.0, INF),
-    "softplus": _bounded(0.0, INF),
     # Lower bounds of the smooth rectifiers, rounded away from zero.
     "gelu": _bounded(-0.18, INF, sign=True, inf_makes_nan=True),
     "silu": _bounded(-0.28, INF, sign=True, inf_makes_nan=True),
@@ -326,6 +336,11 @@ def _leaky(base: Fact, args: list[Any], arg: Any) -> Fact:
         return base
     made = _monotone(base, args[0], lambda x: x if x >= 0 else x * slope)
     return replace(made, may_be_nan=made.may_be_nan or (slope == 0 and args[0].may_be_inf))
+
+
+@_rule("softplus")
+def _softplus(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return _bounded(0.0, INF)(base, args, arg) if float(arg("beta")) > 0 else base
 
 
 @_rule("abs")
@@ -364,6 +379,8 @@ def _neg(base: Fact, args: list[Any], arg: Any) -> Fact:
 @_rule("floor", "ceil", "round", "trunc")
 def _whole(base: Fact, args: list[Any], arg: Any) -> Fact:
     fact = args[0]
+    if arg("decimals"):
+        return base
     lo = math.floor(fact.lo) if math.isfinite(fact.lo) else fact.lo
     hi = math.ceil(fact.hi) if math.isfinite(fact.hi) else fact.hi
     return replace(_like(base, fact), lo=float(lo), hi=float(hi), integer=True)
@@ -397,11 +414,22 @@ def _sum_of(base: Fact, a: Fact, b: Fact) -> Fact:
 
 @_rule("div")
 def _div(base: Fact, args: list[Any], arg: Any) -> Fact:
-    """Only by a number; a power of two and its inverse are exact, others are moved outward."""
-    number = args[1]
-    if not base.floating or arg("rounding_mode") is not None or isinstance(number, Fact) or number == 0:
+    """Only by a number. Moved outward: devices multiply by the rounded inverse, eager CPU code divides."""
+    fact, number = args[0], args[1]
+    if not base.floating or arg("rounding_mode") is not None or not isinstance(fact, Fact):
         return base
-    return _product(base, args[0], _pair(1.0 / number, torch.float64)) if math.isfinite(number) else base
+    if (
+        isinstance(number, Fact)
+        or number == 0
+        or not math.isfinite(number)
+        or rounded(base.dtype, number) == 0
+    ):
+        return base
+    low, high = sorted((fact.lo / number, fact.hi / number))
+    if math.frexp(number)[0] not in (0.5, -0.5):
+        slack = 4 * torch.finfo(base.dtype).eps
+        low, high = low - abs(low) * slack, high + abs(high) * slack
+    return _range(base, low, high, nan=fact.may_be_nan, inf=fact.may_be_inf)
 
 
 @_rule("mul")
@@ -430,14 +458,19 @@ def _sum(base: Fact, args: list[Any], arg: Any) -> Fact:
     fact = args[0]
     if not base.floating:
         return base
-    nan = fact.may_be_nan or (fact.may_be_inf and fact.lo < 0 < fact.hi)
+    mixed = fact.lo < 0 < fact.hi
+    # Partial sums that overflow to both infinities cancel to NaN.
+    large = max(-fact.lo, fact.hi) * fact.numel > torch.finfo(base.dtype).max
+    nan = fact.may_be_nan or (mixed and (fact.may_be_inf or large))
     return replace(base, lo=0.0 if fact.lo >= 0 else -INF, hi=0.0 if fact.hi <= 0 else INF, may_be_nan=nan)
 
 
 @_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")
 def _mean(base: Fact, args: list[Any], arg: Any) -> Fact:
     """Signs only: the rounded mean of numbers can leave their interval by an ulp."""
-    return _sum(base, args, arg) if args[0].numel else base  # the mean of nothing is NaN
+    divisor = arg("divisor_override")
+    usual = args[0].numel and (divisor is None or divisor > 0)  # the mean of nothing is NaN
+    return _sum(base, args, arg) if usual else base
 
 
 @_rule("norm", "linalg_vector_norm", "var", "std")

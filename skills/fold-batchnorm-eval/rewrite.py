@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, aten, cost, is_op, proof
 
-PRODUCERS = (aten.conv1d, aten.conv2d, aten.conv3d, aten.linear)
+PRODUCERS = {aten.conv1d: 3, aten.conv2d: 4, aten.conv3d: 5, aten.linear: 2}
+"""Layer -> dimensions of its batched output, of which the second holds the channels."""
 parameters: dict[str, list[object]] = {}
 
 
@@ -33,7 +34,7 @@ def match(graph: Graph) -> list[Match]:
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     producer, norm = match.nodes
     features = len(graph.fact(norm).shape)
-    channels_second = not is_op(producer, aten.linear) or features == 2
+    channels_second = any(is_op(producer, op) and features == rank for op, rank in PRODUCERS.items())
     dtypes = {
         str(graph.fact(n).dtype) for n in (norm, argument(producer, "weight"), argument(norm, "running_var"))
     }

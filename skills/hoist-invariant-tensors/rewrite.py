@@ -72,7 +72,10 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
             graph,
             match.nodes,
             name,
-            decorators=("@functools.cache  # one tensor per device, kept until the process ends",),
+            decorators=(
+                "@functools.cache  # one tensor per device, kept until the process ends",
+                "@torch.inference_mode(False)  # or a first call in inference mode would spoil it for training",
+            ),
         ),
         summary=match.summary,
         is_triton=False,
@@ -82,6 +85,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
         kernel, (graph.val(node).device,), like=graph.val(node), before=node, name=graph.variable(node)
     )
     graph.note(made, "Depends on nothing but the device, so it is built once; state_dict does not see it.")
+    graph.require("not torch.compiler.is_compiling()", "a tracer must not fill the cache with its own tensors")
     graph.caveat(f"{cost.moved_bytes_of(graph, node)} bytes stay in memory per device")
     graph.replace(node, made)
 
@@ -119,5 +123,6 @@ def _may_alias(node: Node) -> bool:
     return (
         schema is None
         or any(r.alias_info is not None for r in schema.returns)
-        or is_op(node, aten.contiguous, aten.to)
+        or is_op(node, aten.contiguous, aten.to, aten.broadcast_tensors, aten.meshgrid, aten.einsum)
+        or is_op(node, aten.dropout, aten.feature_dropout, aten.alpha_dropout)  # their input, in eval mode
     )

@@ -18,6 +18,7 @@ from kernel_lsp.rewrite.skill import (
     is_op,
     nonfinite,
     proof,
+    without_gradients,
 )
 
 IDENTITIES = (aten.sum, aten.mean, aten.amax, aten.amin, aten.logsumexp, aten.prod)
@@ -76,6 +77,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     number = next((v for op, v in NORMALIZING.items() if is_op(node, op)), 0.0)
     if graph.fact(operand).finite or nonfinite(parameters):
         made = filled(graph, node, number)
+        without_gradients(graph, "a constant has no gradient, where eager has one of zeros")
         graph.note(made, f"{_words(node)} over one element is {number:g}.")
         if not graph.fact(operand).finite:
             graph.caveat(f"an infinite or NaN operand of {_words(node)} gives {number:g} instead of NaN")

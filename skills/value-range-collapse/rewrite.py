@@ -16,9 +16,13 @@ from kernel_lsp.rewrite.skill import (
     filled,
     is_op,
     proof,
+    without_gradients,
 )
 
 CLAMPS = (aten.clamp, aten.clip, aten.hardtanh, aten.relu6, aten.clamp_min, aten.clamp_max)
+SETTLED = (aten.relu, aten.sigmoid, aten.softmax, aten.exp, aten.square)
+"""Values of at least 0 whose own gradient is 0 where they are 0: a ReLU behind them changes no gradient."""
+NEVER_MINUS_ZERO = (aten.abs, aten.sigmoid, aten.softmax, aten.exp, aten.square)
 POINTWISE = (aten.relu, aten.leaky_relu, aten.abs, aten.minimum, aten.maximum, *CLAMPS)
 
 
@@ -48,7 +52,9 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     if match.data["kind"] == "constant":
         return [
             proof(
-                "every value is the same number", after.lo == after.hi, f"range [{after.lo:g}, {after.hi:g}]"
+                "every value is the same number, and none is NaN",
+                after.lo == after.hi and after.finite,
+                f"range [{after.lo:g}, {after.hi:g}]",
             )
         ]
     if match.data["kind"] == "identity":
@@ -64,6 +70,9 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, kind = match.nodes[0], match.data["kind"]
+    smooth = kind == "relu of leaky" or (is_op(node, aten.relu) and is_op(node.args[0], *SETTLED))
+    if not smooth:
+        without_gradients(graph, "at the ends of a range the gradients differ")
     if kind == "identity":
         graph.replace(node, node.args[0])
     elif kind == "constant":
@@ -83,8 +92,6 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 def _settle(graph: Graph, node: Node) -> None:
     made = filled(graph, node, graph.fact(node).lo)
     graph.note(made, f"Every value here is {graph.fact(node).lo:g}: the ranges above leave nothing else.")
-    if graph.fact(node).may_be_nan:
-        graph.caveat(f"a NaN before {node.target._opname} gives {graph.fact(node).lo:g} instead of NaN")
     graph.replace(node, made)
 
 
@@ -94,7 +101,7 @@ def _kind(graph: Graph, node: Node) -> str | None:
     before, after = graph.fact(node.args[0]), graph.fact(node)
     if before.shape == after.shape and before.dtype == after.dtype and _changes_nothing(graph, node):
         return "identity"
-    if after.lo == after.hi and not after.may_be_inf:
+    if after.lo == after.hi and after.finite:
         return "constant"
     inner = node.args[0]
     if graph.only_user(inner) is not node:
@@ -109,7 +116,9 @@ def _kind(graph: Graph, node: Node) -> str | None:
 def _changes_nothing(graph: Graph, node: Node) -> bool:
     """NaN passes through each of these ops, so only the range matters."""
     before = graph.fact(node.args[0])
-    if is_op(node, aten.relu, aten.leaky_relu, aten.abs):
+    if is_op(node, aten.abs):  # abs(-0.0) is 0.0, and a reciprocal tells them apart
+        return before.lo > 0 or (before.lo >= 0 and is_op(node.args[0], *NEVER_MINUS_ZERO))
+    if is_op(node, aten.relu, aten.leaky_relu):
         return before.lo >= 0
     if is_op(node, aten.minimum, aten.maximum):
         other = graph.fact(node.args[1])
