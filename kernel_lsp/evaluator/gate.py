@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
@@ -30,6 +30,7 @@ from kernel_lsp.records import (
     TargetKind,
 )
 
+T = TypeVar("T")
 Report = Callable[[Progress], None]
 MIN_INFORMATIVE = 2
 
@@ -128,7 +129,40 @@ async def _judge_candidate(
 ) -> None:
     report(Progress(phase="evaluate", message="starting judge and worker"))
     judge, worker = await sandbox.judge(), await sandbox.worker("worker")
-    opened, init = await ask_judge(
+    timed = request.require_speed and request.device != "interpreter"
+    async with (
+        _background(_open(request, judge)) as opening,
+        _background(measure.prepare(request, sandbox, judge, opening) if timed else None) as timer,
+    ):
+        assert opening is not None
+        opened, init = await opening
+        found.environment.update(opened["environment"])
+        loading = {
+            "source": request.candidate_source,
+            "entry": request.candidate_entry,
+            "init": opened["init"],
+            "training": request.workload.training,
+        }
+        await candidate(worker, "load", request.budget.load_s, init, **loading)
+        await _trials(request, judge, worker, opened, found, report)
+        finished, _ = await candidate(worker, "finish", request.budget.call_s)
+        guard_notes(finished["notes"], found)
+        await worker.child.kill()  # its memory and cores belong to the timing now
+        if request.device == "cuda":
+            _note_launches(request, finished["launched"], found)
+            found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
+        if request.device == "interpreter":
+            _note_launches(request, finished["launched"], found)
+            await _compile_kernels(request, sandbox, finished["kernels"], found, report)
+        closed, _ = await ask_judge(judge, "close", request.budget.call_s)
+        _note_closing(closed, found)
+        if timer and not closed["degenerate"]:
+            report(Progress(phase="evaluate", message="preparing baselines"))
+            await measure.measure(request, await timer, judge, init, loading, found)
+
+
+async def _open(request: EvaluationRequest, judge: Party) -> tuple[dict[str, Any], list[bytes]]:
+    return await ask_judge(
         judge,
         "open",
         request.budget.load_s,
@@ -138,33 +172,10 @@ async def _judge_candidate(
         seed=request.seed,
         precision=request.precision,
     )
-    found.environment.update(opened["environment"])
-    loading = {
-        "source": request.candidate_source,
-        "entry": request.candidate_entry,
-        "init": opened["init"],
-        "training": request.workload.training,
-    }
-    timed = request.require_speed and request.device != "interpreter"
-    async with _background(
-        measure.prepare(request, sandbox, judge, opened, init) if timed else None
-    ) as timer:
-        await candidate(worker, "load", request.budget.load_s, init, **loading)
-        await _trials(request, judge, worker, opened, found, report)
-        finished, _ = await candidate(worker, "finish", request.budget.call_s)
-        guard_notes(finished["notes"], found)
-        await worker.child.kill()  # its memory and cores belong to the timing now
-        if request.device == "interpreter":
-            await _compile_kernels(request, sandbox, finished["kernels"], found, report)
-        closed, _ = await ask_judge(judge, "close", request.budget.call_s)
-        _note_closing(closed, found)
-        if timer and not closed["degenerate"]:
-            report(Progress(phase="evaluate", message="preparing baselines"))
-            await measure.measure(request, await timer, judge, init, loading, found)
 
 
 @contextlib.asynccontextmanager
-async def _background(work: Coroutine[Any, Any, Party] | None) -> AsyncIterator[asyncio.Task[Party] | None]:
+async def _background(work: Coroutine[Any, Any, T] | None) -> AsyncIterator[asyncio.Task[T] | None]:
     """Run ``work`` beside the block; ended with it, its failure seen only by who awaits it."""
     task = asyncio.create_task(work) if work else None
     try:
@@ -237,7 +248,16 @@ def _note_closing(closed: dict[str, Any], found: Findings) -> None:
     found.check("degenerate", not dull, f"{dull}: no claim of speed can be made" if dull else "")
 
 
-# --- ahead of time -------------------------------------------------------------------------
+# --- Triton kernels -------------------------------------------------------------------------
+
+
+def _note_launches(request: EvaluationRequest, launched: list[str], found: Findings) -> None:
+    """A candidate that brings Triton kernels must have launched one while its values were checked."""
+    if not request.uses_triton:
+        return
+    found.check("kernels-launched", bool(launched), ", ".join(map(str, launched)))
+    if not launched:
+        raise Rejected(EvalStatus.CHEATED, "the candidate defines Triton kernels and launches none")
 
 
 async def _compile_kernels(
@@ -247,11 +267,7 @@ async def _compile_kernels(
     found: Findings,
     report: Report,
 ) -> None:
-    if request.uses_triton:
-        found.check("kernels-launched", bool(kernels), ", ".join(k["name"] for k in kernels))
     if not kernels:
-        if request.uses_triton:
-            raise Rejected(EvalStatus.CHEATED, "the candidate defines Triton kernels and launches none")
         return
     report(Progress(phase="evaluate", message="compiling kernels for sm_80 and sm_90"))
     compiler = await sandbox.compiler()

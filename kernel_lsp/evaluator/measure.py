@@ -1,10 +1,16 @@
 """The timed half of an evaluation, seen from the parent: fresh process, checked outputs, vetoes.
 
+`speedups` compare with providers of the reference's own precision: eager and torch.compile. On CUDA
+`eager_tf32` (eager with TF32 matrix products) is timed beside them where it computes something else than
+eager; it stands in `timings` only, because a faithful candidate does not buy speed with precision and
+a user who would can see here what the switch alone brings.
+
 Not covered: CUDA graphs, locked clocks, a roofline.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -15,8 +21,9 @@ from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.records import EvalStatus, Timing
 
+OTHER_PRECISION = "eager_tf32"
 SETS, CHECKED_ROUNDS = 4, 5
-BURST_MS = 200.0
+BURST_MS = 100.0
 """How long the parent watches each provider with its own clock."""
 OVERHEAD_MS = 0.05
 IMPOSSIBLE = 2.0
@@ -35,7 +42,7 @@ async def measure(
 ) -> None:
     """Measure in a fresh process, check timed outputs, veto with the parent's clock."""
     budget = request.budget
-    clean = await _baseline(timer, budget.call_s)
+    clean = list((await _ask_timer(timer, "baseline", budget.call_s))["clean_ms"])
     for note in timer.notes:
         found.check("compile-baseline", None, note)
     await candidate(timer, "load", budget.load_s, init, **loading, timing=True)
@@ -51,38 +58,52 @@ async def measure(
     await _veto_clock(timer, times, budget.call_s, found)
 
 
-async def _baseline(timer: Party, timeout_s: float) -> list[float]:
-    """Times of eager (ms) before a candidate is loaded, on a machine that no trial uses any more."""
-    try:
-        reply, _ = await timer.ask("baseline", timeout_s)
-    except WorkerLost as error:
-        raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
-    return list(reply["clean_ms"])
-
-
 async def prepare(
-    request: EvaluationRequest, sandbox: Sandbox, judge: Party, opened: dict[str, Any], init: list[bytes]
+    request: EvaluationRequest,
+    sandbox: Sandbox,
+    judge: Party,
+    opening: asyncio.Task[tuple[dict[str, Any], list[bytes]]] | None,
 ) -> Party:
-    """A process with everything that timing needs except the candidate. Raises EvaluationError."""
+    """A process with everything that timing needs except the candidate. Raises EvaluationError.
+
+    It starts beside the judge: importing torch and its compiler takes as long as opening the reference.
+    """
+    assert opening is not None
     timer = await sandbox.worker("timer")
+    compiling = request.budget.compile_s > 0
+    # Shielded: a refused reference is the gate's to tell.
+    (opened, init), _ = await asyncio.gather(
+        asyncio.shield(opening), _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
+    )
     sealed, blobs = await ask_judge(judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
-    joined = _shift({"init": opened["init"]}, 0) | _shift(sealed, len(init))
-    try:
-        reply, _ = await timer.ask(
-            "prepare",
-            request.budget.load_s + request.budget.compile_s + 30,
-            [*init, *blobs],
-            program=request.reference,
-            workload=request.workload,
-            grad=opened["grad"],
-            compile_s=request.budget.compile_s,
-            **joined,
-        )
-    except WorkerLost as error:
-        raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
+    arguments = {key: sealed[key] for key in ("sets", "state")}
+    joined = _shift({"init": opened["init"]}, 0) | _shift(arguments, len(init))
+    reply = await _ask_timer(
+        timer,
+        "prepare",
+        request.budget.load_s + request.budget.compile_s + 30,
+        [*init, *blobs],
+        program=request.reference,
+        workload=request.workload,
+        grad=opened["grad"],
+        compile_s=request.budget.compile_s,
+        seeds=sealed["seeds"],
+        **joined,
+    )
     timer.notes = reply["notes"]
     return timer
+
+
+async def _ask_timer(
+    timer: Party, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Ask before a candidate is loaded: a failure is the reference's or the machine's."""
+    try:
+        reply, _ = await timer.ask(do, timeout_s, blobs, **fields)
+    except WorkerLost as error:
+        raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
+    return reply
 
 
 def _shift(value: Any, by: int) -> Any:
@@ -105,8 +126,9 @@ async def _check_timed(
     found: Findings,
 ) -> None:
     """The outputs of random timed rounds, judged like any other."""
-    for item in measured["checks"]:
-        verdict, _ = await ask_judge(judge, "compare", request.budget.call_s, outputs, **item)
+    checks = [{key: item[key] for key in ("set", "scale", "outputs")} for item in measured["checks"]]
+    reply, _ = await ask_judge(judge, "timed", request.budget.call_s, outputs, checks=checks)
+    for verdict in reply["verdicts"]:
         if "skip" not in verdict and not verdict["ok"]:
             found.check("timed-outputs", False, verdict["detail"])
             raise Rejected(EvalStatus.CHEATED, f"right when checked, wrong when timed: {verdict['detail']}")
@@ -131,8 +153,9 @@ def _record_times(times: dict[str, list[float]], found: Findings) -> None:
     found.speedups = {
         name: stats.paired_speedup(values, times["candidate"])
         for name, values in times.items()
-        if name != "candidate"
+        if name not in ("candidate", OTHER_PRECISION)
     }
+    found.environment["baselines"] = list(found.speedups)
 
 
 async def _veto_sabotage(

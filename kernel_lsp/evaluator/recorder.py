@@ -1,7 +1,7 @@
-"""Which Triton kernels a candidate launched, and with which signature. Interpreter runs only.
+"""Which Triton kernels a candidate launched: signatures when interpreted, resources on a GPU.
 
-What is recorded is what ahead-of-time compilation needs (devices/aot.py). Does not cover kernels
-that are launched by other means than Triton's own launcher.
+A signature is what ahead-of-time compilation needs (devices/aot.py). Does not cover kernels that are
+launched by other means than Triton's own launcher.
 """
 
 from __future__ import annotations
@@ -26,24 +26,45 @@ class Recorder:
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, Any]] = {}
+        self._launched: dict[str, None] = {}
+        self._compiled: dict[tuple[str, int], Any] = {}
 
-    def start(self) -> None:
+    def start(self, interpreted: bool) -> None:
         """Install the wrapper. A machine without Triton records nothing."""
         try:
-            from triton.runtime.interpreter import InterpretedFunction
+            kind = _launcher(interpreted)
         except ImportError:
             return
-        launch = InterpretedFunction.run
+        launch = kind.run
 
         @functools.wraps(launch)
         def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+            self._launched[inspect.unwrap(function.fn).__qualname__] = None
             self._note(function, args, kwargs)
-            return launch(function, *args, **kwargs)
+            compiled = launch(function, *args, **kwargs)
+            if not interpreted and compiled is not None:
+                self._compiled[function.fn.__qualname__, id(compiled)] = compiled
+            return compiled
 
-        InterpretedFunction.run = run
+        kind.run = run
+
+    def launched(self) -> list[str]:
+        """Names of all kernels that were launched, in order."""
+        return list(self._launched)
 
     def kernels(self) -> list[dict[str, Any]]:
+        """Signatures of those whose arguments could be described."""
         return list(self._seen.values())
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Registers, spills and shared memory of what ran on the GPU; the heaviest of a kernel's variants."""
+        found: dict[str, dict[str, Any]] = {}
+        for (name, _), compiled in self._compiled.items():
+            one = _resources(name, compiled)
+            old = found.get(name)
+            if old is None or (one["registers"] or 0) > (old["registers"] or 0):
+                found[name] = one
+        return list(found.values())
 
     def _note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         python = inspect.unwrap(function.fn)
@@ -60,6 +81,31 @@ class Recorder:
                 "arguments": described,
                 "options": {key: kwargs[key] for key in OPTIONS if key in kwargs},
             }
+
+
+def _launcher(interpreted: bool) -> Any:
+    """The class whose ``run`` launches kernels. Raises ImportError without Triton."""
+    if interpreted:
+        from triton.runtime.interpreter import InterpretedFunction
+
+        return InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    return JITFunction
+
+
+def _resources(name: str, compiled: Any) -> dict[str, Any]:
+    """What Triton's driver says about a loaded kernel; it counts spills in words of four bytes."""
+    metadata = getattr(compiled, "metadata", None)
+    spills = getattr(compiled, "n_spills", None)
+    target = getattr(metadata, "target", None)
+    return {
+        "name": name,
+        "arch": f"sm_{getattr(target, 'arch', '?')}",
+        "registers": getattr(compiled, "n_regs", None),
+        "spill_bytes": None if spills is None else 4 * int(spills),
+        "shared_bytes": getattr(metadata, "shared", None),
+    }
 
 
 def _describe(python: Any, name: str, value: Any) -> dict[str, Any] | None:

@@ -21,6 +21,14 @@ from kernel_lsp.evaluator.request import EvaluationRequest
 MEMORY_SHARE = 0.8
 SPARE_PROCESSES = 512
 """Threads and processes a child may add to what the user already runs: torch.compile needs about 60."""
+COMPILER = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+}
+"""How torch.compile starts in an empty cache: no pool of processes, no precompiled header (150 MB for
+one use), vector instructions taken from the CPU's flags instead of test builds. The generated code is
+the same; compiling a pointwise program takes 8 s of CPU time instead of 22."""
 DISK_BYTES = 2 * 1024**3
 
 
@@ -56,7 +64,7 @@ class Sandbox:
         confinement = process.Confinement(
             scratch=self._folder(name), gpu=self._gpu, readable=(self.outbox,), hidden=(self.root / "judge",)
         )
-        extra = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        extra = dict(COMPILER)
         if self.request.device == "interpreter":
             extra["TRITON_INTERPRET"] = "1"
         return await self._start("kernel_lsp.evaluator.worker", self.request.device, confinement, extra)

@@ -22,7 +22,7 @@ import torch
 
 from kernel_lsp.evaluator import stats
 from kernel_lsp.evaluator.devices import Device
-from kernel_lsp.evaluator.tensors import map_tensors
+from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 MIN_ROUNDS, MAX_ROUNDS = 10, 100
 MAX_WARMUPS = 60
@@ -53,8 +53,8 @@ class Measured:
 class Rounds:
     """The providers of one comparison. Add them in order of trust: the candidate last."""
 
-    def __init__(self, device: Device, sets: list[Any], grad: bool) -> None:
-        self.device, self.sets, self.grad = device, sets, grad
+    def __init__(self, device: Device, sets: list[Any], seeds: list[int], grad: bool) -> None:
+        self.device, self.sets, self.seeds, self.grad = device, sets, seeds, grad
         self.providers: dict[str, Callable[..., Any]] = {}
         self.notes: list[str] = []
         self._random = random.SystemRandom()
@@ -79,11 +79,26 @@ class Rounds:
         else:
             self.providers["compile"] = compiled
 
+    def add_tf32(self, target: Callable[..., Any]) -> None:
+        """Eager with TF32 matrix products, where that is another computation than eager."""
+        switched = self.device.with_tf32(target)
+        if switched is None:
+            return
+        arguments = self._fresh(0, 1.0)
+        with _set_grad(self.grad):
+            _manual_seed(self.seeds[0])
+            plain = target(*arguments[0], **arguments[1])
+            _manual_seed(self.seeds[0])
+            cut = switched(*arguments[0], **arguments[1])
+        pairs = zip(tensor_leaves(plain), tensor_leaves(cut), strict=True)
+        if not all(torch.equal(a, b) for a, b in pairs):
+            self.providers["eager_tf32"] = switched
+
     def warm_up(self, name: str) -> list[float]:
         """Run until two successive medians agree; returns the times (ms)."""
         times: list[float] = []
         while not stats.settled(times) and len(times) < MAX_WARMUPS and sum(times) < 2000:
-            times.append(self._timed(name, self._fresh(len(times) % len(self.sets), 1.0))[0])
+            times.append(self._timed(name, len(times) % len(self.sets), 1.0)[0])
         return times
 
     def run(self, seconds: float, checks: int) -> Measured:
@@ -105,9 +120,8 @@ class Rounds:
         place, scale = self._random.randrange(len(self.sets)), self._random.uniform(0.75, 1.25)
         order = self._random.sample(list(self.providers), len(self.providers))
         for name in order:
-            arguments = self._fresh(place, scale)
             self.device.reset_peak()
-            elapsed, output = self._timed(name, arguments)
+            elapsed, output = self._timed(name, place, scale)
             measured.times_ms[name].append(elapsed)
             peak = self.device.peak_bytes()
             if peak is not None:
@@ -136,8 +150,9 @@ class Rounds:
     def _fresh(self, place: int, scale: float) -> Any:
         return map_tensors(lambda t: _rescaled(t, scale), self.sets[place])
 
-    def _timed(self, name: str, arguments: Any) -> tuple[float, Any]:
-        target = self.providers[name]
+    def _timed(self, name: str, place: int, scale: float) -> tuple[float, Any]:
+        target, arguments = self.providers[name], self._fresh(place, scale)
+        _manual_seed(self.seeds[place])  # the judge draws the same stream for random references
         self.device.flush()
         self.device.synchronize()
         with _set_grad(self.grad):

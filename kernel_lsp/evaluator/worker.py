@@ -1,6 +1,6 @@
 """The worker: the only process that runs candidate code. Confined and disposable.
 
-Requests: load (the candidate), run (one trial), finish (what the guards saw); for speed:
+Requests: load (the candidate), run (one trial), finish (what the guards saw); for speed: import,
 prepare (reference and torch.compile, before any candidate exists here), load, time, burst.
 It claims its pipes before a candidate is loaded, sends raw bytes and JSON, and decides nothing:
 whatever it says is checked by the judge, and its clock by the parent's.
@@ -9,7 +9,7 @@ whatever it says is checked by the judge, and its clock by the parent's.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import importlib
 import sys
 import traceback
 import warnings
@@ -20,7 +20,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import devices, programs, recorder, timing, watch
-from kernel_lsp.evaluator.tensors import Outbox, decode, encode, map_tensors, raw_bytes, tensor_leaves
+from kernel_lsp.evaluator.tensors import Outbox, decode, encode, map_tensors, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
 
@@ -32,9 +32,9 @@ class Worker:
         self.target: Any = None
         self.watch = watch.Watch()
         self.storages: dict[tuple[Any, ...], torch.UntypedStorage] = {}
-        self.kept: list[tuple[torch.Tensor, bytes]] = []
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.clock: timing.Rounds | None = None
-        self.recorder = recorder.Recorder() if device == "interpreter" else None
+        self.recorder = recorder.Recorder()
 
     # --- load ----------------------------------------------------------------------------
 
@@ -43,9 +43,9 @@ class Worker:
         init = decode(message["init"], blobs)
         if not message.get("timing"):
             _poison_fresh_memory()
+            if self.device.can_run_triton and "triton" in message["source"]:
+                self.recorder.start(interpreted=not self.device.can_time)
         self.watch.start()
-        if self.recorder:
-            self.recorder.start()
         try:
             module = programs.load(message["source"])
             target = programs.find(module, message["entry"])
@@ -73,8 +73,8 @@ class Worker:
         try:
             self._load_state(decode(message["state"], blobs))
             arguments = self._place(decode(message["arguments"], blobs))
-            before = [raw_bytes(tensor) for tensor in tensor_leaves(arguments)]
-            fixed = self._fingerprints(message["changed"])
+            before = [tensor.detach().clone() for tensor in tensor_leaves(arguments)]
+            fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
             result = self._call(self.target, arguments, message)
         except EvaluationError as error:
             return {"error": error.cause, "kind": "wrong_result"}
@@ -82,9 +82,10 @@ class Worker:
             return _failure(error, "calling the candidate")
         notes = watch.output_problems(result, arguments, message["aliases"])
         notes += self._kept_problems() + self.watch.noticed()
-        if any(old != raw_bytes(new) for old, new in zip(before, tensor_leaves(arguments), strict=True)):
+        if not all(_same_bits(*pair) for pair in zip(before, tensor_leaves(arguments), strict=True)):
             notes.append({"name": "inputs-untouched", "detail": "the candidate writes into its inputs"})
-        if fixed != self._fingerprints(message["changed"]):
+        now = self._fixed(message["changed"])
+        if fixed.keys() != now.keys() or not all(_same_bits(fixed[key], now[key]) for key in now):
             notes.append(
                 {"name": "parameters-untouched", "detail": "the candidate writes into its parameters"}
             )
@@ -97,7 +98,7 @@ class Worker:
             outputs = encode(result, out)
         except EvaluationError as error:
             return {"error": error.cause, "kind": "wrong_result"}
-        self.kept = [(tensor, raw_bytes(tensor)) for tensor in tensor_leaves(result)]
+        self.kept = [(tensor, tensor.detach().clone()) for tensor in tensor_leaves(result)]
         state = self._state(message["changed"])
         return {"outputs": outputs, "state": encode(state, out), "notes": notes}
 
@@ -145,7 +146,7 @@ class Worker:
 
     def _kept_problems(self) -> list[dict[str, str]]:
         """The previous trial's output must still hold: a shared output buffer is no result."""
-        changed = any(raw_bytes(tensor) != data for tensor, data in self.kept)
+        changed = not all(_same_bits(*pair) for pair in self.kept)
         self.kept = []
         detail = "an earlier result changed when the candidate was called again"
         return [{"name": "results-stay", "detail": detail}] if changed else []
@@ -156,14 +157,19 @@ class Worker:
         state = self.target.state_dict()
         return {key: state[key] for key in keys if key in state}
 
-    def _fingerprints(self, changed: list[str]) -> dict[str, bytes]:
+    def _fixed(self, changed: list[str]) -> dict[str, torch.Tensor]:
+        """Parameters and buffers that the reference leaves as they are."""
         state = self._state([key for key in self._keys() if key not in changed])
-        return {key: _digest(value) for key, value in state.items() if isinstance(value, torch.Tensor)}
+        return {key: value.detach() for key, value in state.items() if isinstance(value, torch.Tensor)}
 
     def finish(self) -> dict[str, Any]:
         """What changed in this process since the candidate was loaded."""
-        kernels = self.recorder.kernels() if self.recorder else []
-        return {"notes": self.watch.problems(), "kernels": kernels}
+        return {
+            "notes": self.watch.problems(),
+            "launched": self.recorder.launched(),
+            "kernels": self.recorder.kernels(),
+            "resources": self.recorder.resources(),
+        }
 
     # --- speed ---------------------------------------------------------------------------
 
@@ -179,8 +185,9 @@ class Worker:
         self.state = decode(message["state"], blobs)
         if isinstance(reference, torch.nn.Module):
             reference.load_state_dict(self.state)
-        self.clock = timing.Rounds(self.device, self.sets, message["grad"])
+        self.clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
         self.clock.add("eager", reference)
+        self.clock.add_tf32(reference)
         self.clock.add_compiled(reference, message["compile_s"])
         return {"notes": self.clock.notes}
 
@@ -230,8 +237,20 @@ def _poison_fresh_memory() -> None:
     torch._C._set_deterministic_algorithms(True, warn_only=True)
 
 
-def _digest(tensor: torch.Tensor) -> bytes:
-    return hashlib.blake2b(raw_bytes(tensor), digest_size=16).digest()
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes, NaN included; compared where they are."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    one, other = (t.detach().resolve_conj().resolve_neg().contiguous().flatten() for t in (a, b))
+    return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+
+
+def import_compiler(wanted: bool) -> dict[str, Any]:
+    """Import what torch.compile needs (3 s) while the judge opens the reference."""
+    if wanted:
+        with contextlib.suppress(Exception):  # a broken compiler is told when it is used
+            importlib.import_module("torch._inductor.compile_fx")
+    return {"ok": True}
 
 
 def _failure(error: BaseException, doing: str) -> dict[str, Any]:
@@ -260,6 +279,8 @@ def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Out
         return worker.load(message, blobs)
     if what == "run":
         return worker.run(message, blobs, out)
+    if what == "import":
+        return import_compiler(message["compiler"])
     if what == "prepare":
         return worker.prepare(message, blobs)
     if what == "baseline":

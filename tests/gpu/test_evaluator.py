@@ -1,7 +1,9 @@
 """The gate on a CUDA device: Triton candidates, TF32, side streams, crashes. Needs no pytest plugin."""
 
 import asyncio
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +85,87 @@ def test_a_triton_candidate_is_judged_and_timed():
     assert set(evaluation.speedups) >= {"eager"}
     assert all(timing.num_reps >= 10 and timing.median_ms > 0 for timing in evaluation.timings)
     assert evaluation.peak_bytes["candidate"] > 0
+    assert evaluation.environment["baselines"] == list(evaluation.speedups)
+
+
+def test_the_launched_kernel_is_named_with_its_registers():
+    evaluation = judged(require_speed=False)
+    launched = next(check for check in evaluation.checks if check.name == "kernels-launched")
+    assert launched.passed and launched.detail == "tail"
+    (kernel,) = evaluation.kernels
+    major, minor = torch.cuda.get_device_capability(0)
+    assert (kernel.name, kernel.arch) == ("tail", f"sm_{major}{minor}")
+    assert kernel.registers > 0 and kernel.spill_bytes == 0
+
+
+def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy():
+    source = CANDIDATE.replace("tail[(triton.cdiv(y.numel(), 1024),)](y, out, {count}, BLOCK=1024)", "pass")
+    source = source.format(body="y = self.linear(x)", after="out = torch.relu(y) * y + 1")
+    request = request_from_files(REFERENCE, source, has_cuda=True, require_speed=False)
+    evaluation = asyncio.run(evaluate(request))
+    assert evaluation.status is EvalStatus.CHEATED and "launches none" in evaluation.detail
+
+
+def test_eager_with_tf32_is_timed_and_is_no_baseline():
+    evaluation = judged()
+    assert {timing.provider for timing in evaluation.timings} == {"eager", "eager_tf32", "candidate"}
+    assert set(evaluation.speedups) == {"eager"} and evaluation.environment["baselines"] == ["eager"]
+    skipped = next(check for check in evaluation.checks if check.name == "compile-baseline")
+    assert skipped.passed is None and "not asked for" in skipped.detail
+
+
+def test_the_flush_writes_past_the_second_level_cache():
+    from kernel_lsp.evaluator.devices.cuda import Cuda
+
+    device = Cuda()
+    device.flush()
+    assert device._buffer.nbytes > 2 * torch.cuda.get_device_properties(0).L2_cache_size
+
+
+def test_no_memory_of_the_device_stays_taken():
+    free, _ = torch.cuda.mem_get_info()
+    assert judged(compile_s=0).status is EvalStatus.PASSED
+    for _ in range(50):  # the driver frees a dead process's memory a moment later
+        if abs(torch.cuda.mem_get_info()[0] - free) < 2**20:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{free - torch.cuda.mem_get_info()[0]} bytes are still taken")
+
+
+ADVERSARIAL = Path(__file__).parent.parent / "adversarial"
+
+
+def from_file(path):
+    made = request_from_files((ADVERSARIAL / "reference.py").read_text(), path.read_text(), has_cuda=True)
+    timed = path.stem == "only_after_warm_up"
+    return replace(made, device="cuda", require_speed=timed, budget=Budget(compile_s=0, timing_s=0.5))
+
+
+def evaluated(paths):
+    """All of them, four at a time."""
+
+    async def run():
+        turn = asyncio.Semaphore(4)
+
+        async def one(path):
+            async with turn:
+                return await evaluate(from_file(path))
+
+        return await asyncio.gather(*map(one, paths))
+
+    return dict(zip(paths, asyncio.run(run()), strict=True))
+
+
+def test_every_attack_is_rejected_on_the_gpu_too():
+    attacks = sorted((ADVERSARIAL / "attacks").glob("*.py"))
+    passed = [p.stem for p, e in evaluated(attacks).items() if e.status is EvalStatus.PASSED]
+    assert not passed
+
+
+def test_every_honest_candidate_passes_on_the_gpu_too():
+    found = evaluated(sorted((ADVERSARIAL / "honest").glob("*.py")))
+    refused = {p.stem: e.detail for p, e in found.items() if e.status is not EvalStatus.PASSED}
+    assert not refused
 
 
 def test_tf32_and_half_precision_are_rejected():

@@ -32,6 +32,9 @@ class Device(Protocol):
     def peak_bytes(self) -> int | None:
         """Peak device memory since reset_peak; None where it cannot be read."""
 
+    def with_tf32(self, call: Any) -> Any:
+        """``call`` with TF32 matrix products allowed around it; None where there is no such thing."""
+
     def environment(self) -> dict[str, Any]:
         """Names, versions and clocks for the evidence."""
 

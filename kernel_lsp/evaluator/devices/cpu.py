@@ -47,6 +47,9 @@ class Cpu:
     def peak_bytes(self) -> int | None:
         return None
 
+    def with_tf32(self, call: Any) -> Any:
+        return None
+
     def environment(self) -> dict[str, Any]:
         return {**versions(), "threads": torch.get_num_threads(), "device_name": cpu_name()}
 

@@ -28,7 +28,7 @@ class Cuda:
 
     def flush(self) -> None:
         if self._buffer is None:
-            size = 2 * (torch.cuda.get_device_properties(0).L2_cache_size or 64 * 1024**2)
+            size = 3 * (torch.cuda.get_device_properties(0).L2_cache_size or 64 * 1024**2)
             self._buffer = torch.zeros(size // 4, dtype=torch.int32, device="cuda")
         self._buffer += 1
 
@@ -47,6 +47,24 @@ class Cuda:
 
     def peak_bytes(self) -> int | None:
         return int(torch.cuda.max_memory_allocated())
+
+    def with_tf32(self, call: Any) -> Any:
+        """Convolutions round to TF32 already in torch's defaults: the switch here is cuBLAS's."""
+        allow = torch._C._set_cublas_allow_tf32
+        try:
+            if torch._C._get_cublas_allow_tf32():
+                return None
+        except RuntimeError:  # the program uses torch's other set of switches; the two do not mix
+            return None
+
+        def switched(*args: Any, **kwargs: Any) -> Any:
+            allow(True)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                allow(False)
+
+        return switched
 
     def environment(self) -> dict[str, Any]:
         return {
