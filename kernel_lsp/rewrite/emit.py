@@ -83,15 +83,23 @@ class _Place:
         self.target = _find(self.tree, graph.origin.entry)
         name = "forward" if self.is_module else self.target.name
         self.function = _method(self.target, name) if self.is_module else self.target
-        self.eager = f"_{name}_eager"
+        self.eager = f"_{name}_eager{self._heir()}"
         self.name = name
         self.taken = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)} | {"self"}
         decorators = [ast.unparse(d) for d in getattr(self.function, "decorator_list", ())]
         if any(text not in NO_GRAD for text in decorators):
             raise RewriteError(f"{name} is decorated with @{decorators[0]}", "rewrite it by hand")
         self.decorators = decorators
-        if self.eager in self.program:
+        if re.search(rf"\b{self.eager}\b", self.program):
             raise RewriteError(f"{graph.origin.entry} already has a {self.eager}", "it was rewritten before")
+
+    def _heir(self) -> str:
+        """A part of the name for classes with a base of their own: both forwards may be rewritten, and
+        ``self._forward_eager`` in the base's would call the heir's, which calls ``super().forward``."""
+        plain = not self.is_module or all(
+            ast.unparse(base) in ("nn.Module", "torch.nn.Module", "Module") for base in self.target.bases
+        )
+        return "" if plain else f"_{self.target.name.lower()}"
 
     @property
     def span(self) -> Span:

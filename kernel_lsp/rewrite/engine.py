@@ -23,6 +23,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
+from kernel_lsp.rewrite.aliasing import separate_results
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
@@ -102,6 +103,7 @@ class Session:
                 graph.fx.lint()
             proofs += proved
             summaries.append(match.summary)
+        separate_results(graph)
         return graph, proofs, summaries
 
     def _emit(self, graph: Graph, steps: list[Step]) -> Emission:

@@ -47,7 +47,7 @@ POSITIONAL = {
     "lerp": 3,
     "split": 3,
 }
-WRAPPERS = frozenset({"split", "norm", "broadcast_tensors"})  # Python functions of torch that agree with aten
+WRAPPERS = frozenset({"split", "norm"})  # Python functions of torch that agree with aten
 VARIADIC = frozenset({"view", "reshape", "permute", "expand", "repeat", "transpose"})
 
 
@@ -153,6 +153,8 @@ class Printer:
     def _function(self, name: str, node: fx.Node, operand: Any) -> tuple[str, int] | None:
         if name == "einsum":
             return f"torch.einsum({node.args[0]!r}, {self._join(node.args[1], operand)})", ATOM
+        if name == "broadcast_tensors":
+            return f"torch.broadcast_tensors({self._join(node.args[0], operand)})", ATOM
         module = self._namespace(name, node)
         if module is None:
             return None

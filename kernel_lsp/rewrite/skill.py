@@ -12,6 +12,7 @@ from torch import fx
 
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost, guard
+from kernel_lsp.rewrite.aliasing import may_alias
 from kernel_lsp.rewrite.emit import helper_source
 from kernel_lsp.rewrite.facts import Fact
 from kernel_lsp.rewrite.generated import Generated, Match
@@ -21,7 +22,7 @@ from kernel_lsp.rewrite.transfer import clamp_bounds
 __all__ = [
     "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "argument",
     "aten", "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source", "is_number",
-    "is_op", "is_random", "nonfinite", "proof", "scale_of", "tensor",
+    "is_op", "is_random", "may_alias", "nonfinite", "proof", "scale_of", "tensor",
     "without_gradients",
 ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from kernel_lsp.rewrite.skill import (
     helper_source,
     is_op,
     is_random,
+    may_alias,
     proof,
 )
 
@@ -114,15 +115,5 @@ def _escapes(graph: Graph, node: Node) -> bool:
         if graph.is_output(item):
             return True
         seen.add(item)
-        todo += [u for u in graph.users(item) if u not in seen and _may_alias(u)]
+        todo += [u for u in graph.users(item) if u not in seen and may_alias(u)]
     return False
-
-
-def _may_alias(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return (
-        schema is None
-        or any(r.alias_info is not None for r in schema.returns)
-        or is_op(node, aten.contiguous, aten.to, aten.broadcast_tensors, aten.meshgrid, aten.einsum)
-        or is_op(node, aten.dropout, aten.feature_dropout, aten.alpha_dropout)  # their input, in eval mode
-    )

@@ -131,7 +131,22 @@ def _pow(node: fx.Node, get: Get) -> Argument:
 
 
 def _compare(name: str) -> Builder:
-    return lambda node, get: apply(name, get("self"), get("other"), dtype="bool")
+    def build(node: fx.Node, get: Get) -> Argument:
+        limit = get("other")
+        if isinstance(limit, (int, float)):
+            limit = _as_stored(node.args[0].meta["val"].dtype, limit)
+        return apply(name, get("self"), limit, dtype="bool")
+
+    return build
+
+
+def _as_stored(dtype: torch.dtype, number: float) -> float:
+    """The number that torch compares with: 0.1 is 0.1001 beside a bfloat16 tensor."""
+    if dtype in WHOLE and abs(number) >= 2**24:
+        raise Unsupported("whole numbers that float32 cannot tell apart")
+    if not dtype.is_floating_point or not math.isfinite(number):
+        return number
+    return float(torch.tensor(float(number), dtype=dtype, device="cpu").item())
 
 
 def _logical(name: str) -> Builder:
@@ -217,7 +232,8 @@ def _leaky_relu(node: fx.Node, get: Get) -> Argument:
 
 
 def _threshold(node: fx.Node, get: Get) -> Argument:
-    return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
+    limit = _as_stored(node.args[0].meta["val"].dtype, _number(get("threshold")))
+    return apply("threshold", as_float(get("self")), limit, get("value"))
 
 
 def _binary_float(name: str) -> Builder:
@@ -232,7 +248,8 @@ def _cast(node: fx.Node, get: Get) -> Argument:
     value, dtype = get("self"), _dtype(node)
     if not isinstance(value, Value):
         raise Unsupported("cast of a number")
-    if dtype in (torch.float16, torch.bfloat16) and value.dtype == "float32":
+    if dtype in (torch.float16, torch.bfloat16) and value.dtype not in (dtype_name(dtype), "bool"):
+        value = as_float(value)
         return apply(f"round_to_{dtype_name(dtype)}", value, hint="rounded")
     if dtype in FLOATS:
         return as_float(value)
@@ -289,11 +306,19 @@ TABLE: dict[str, Builder] = {
 }  # fmt: skip
 
 
+TO_BOOL = frozenset([
+    *COMPARISONS, *IDENTITY, *(f"{kind}_{name}" for kind in ("logical", "bitwise") for name in ("and", "or", "xor", "not")),
+    "mul", "isnan", "to", "_to_copy", "type_as",
+])  # fmt: skip
+
+
 def is_pointwise(node: Any) -> bool:
     """True when the node acts element by element in a way that can be generated."""
     name, value = op_name(node), getattr(node, "meta", {}).get("val")
     if name not in TABLE or not isinstance(value, torch.Tensor) or value.dtype not in (*FLOATS, torch.bool):
         return False
+    if value.dtype == torch.bool and name not in TO_BOOL:
+        return False  # True + True is True: float arithmetic would make it 2
     if name == "dropout" and argument(node, "train") is not False:
         return False
     tensors = [arg.meta["val"] for _, arg in argument_nodes(node)]

@@ -48,7 +48,9 @@ def logsumexp(x: Value) -> Value:
     stats = reduce("softmax_stats", x)
     row_max = part(stats, 0, "row_max")
     finite = apply("add", row_max, apply("log", part(stats, 1, "row_sum"), hint="log_sum"))
-    infinite = apply("eq", apply("abs", row_max), float("inf"), dtype="bool", hint="infinite")
+    # The maximum of the pair ignores NaN; this one keeps it, so that NaN beside infinity stays NaN.
+    largest = reduce("max", x, hint="largest")
+    infinite = apply("eq", apply("abs", largest), float("inf"), dtype="bool", hint="infinite")
     return apply("where", infinite, row_max, finite, hint="logsumexp")
 
 
@@ -100,6 +102,8 @@ def _variance(node: fx.Node, get: Get) -> Value:
         correction = 1 if argument(node, "unbiased", True) else 0
     moments = reduce("moments", as_float(get("self")))
     degrees = apply("sub", count(), float(correction), hint="degrees") if correction else count()
+    if correction and correction > 1:  # torch divides by zero at least, never by less
+        degrees = apply("clamp", degrees, 0.0, None, hint="degrees")
     variance = apply("div", part(moments, 1, "m2"), degrees, hint="var")
     return variance if op_name(node) == "var" else apply("sqrt", variance, hint="std")
 

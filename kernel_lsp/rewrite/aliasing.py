@@ -1,0 +1,60 @@
+"""Results that share memory: a rewrite must not hand out an input where eager hands out a fresh tensor.
+
+`separate_results(graph)` clones a result that newly aliases an input, a parameter or another result;
+`may_alias(node)` says whether a call can return (a view of) its first argument.
+Not covered: the other way round. A result that eager returns as a view may become a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.graph import Graph, is_op
+
+aten = torch.ops.aten
+SILENT = (
+    aten.contiguous, aten.to, aten.broadcast_tensors, aten.meshgrid, aten.einsum,
+    aten.dropout, aten.feature_dropout, aten.alpha_dropout,
+)  # fmt: skip
+"""They may return a view or the argument itself without saying so in their schema."""
+
+
+def may_alias(node: fx.Node) -> bool:
+    """The call's result can be a view of an argument, or the argument."""
+    if "generated" in node.meta:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns) or is_op(node, *SILENT)
+
+
+def separate_results(graph: Graph) -> None:
+    """Insert a clone wherever memory would newly be shared."""
+    pristine = graph.origin.pristine
+    assert pristine is not None
+    before = [_root(leaf) for leaf in pristine.outputs]
+    leaves: list[Any] = []
+    for index, leaf in enumerate(graph.outputs):
+        root = _root(leaf)
+        earlier = [i for i, other in enumerate(leaves) if root is not None and _root(other) is root]
+        fresh = root is not None and root.op == "placeholder" and _name(before[index]) != root.name
+        if fresh or any(before[i] is None or before[i] is not before[index] for i in earlier):
+            leaf = graph.call(aten.clone.default, (leaf,), before=graph.output)
+            graph.note(leaf, "Eager returns a tensor of its own here, so this does too.")
+        leaves.append(leaf)
+    graph.output.args = (type(graph.output.args[0])(leaves),)
+
+
+def _root(value: Any) -> fx.Node | None:
+    """The node whose memory the value may be; None for a plain number."""
+    if not isinstance(value, fx.Node):
+        return None
+    while value.op == "call_function" and value.all_input_nodes and may_alias(value):
+        value = value.all_input_nodes[0]
+    return value
+
+
+def _name(node: fx.Node | None) -> str | None:
+    return None if node is None else node.name
