@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.errors import JournalError, KernelLspError
 from kernel_lsp.journal import outcomes
 from kernel_lsp.journal.store import FILE_NAME, Journal
 from kernel_lsp.pipeline import Pipeline
@@ -115,6 +115,7 @@ class Host:
                 path=job.path,
                 keep_source=settings.keep_source,
                 client=client,
+                when=outcomes.now(),  # the journal may be opening still, and offers must come later
             )
             return asyncio.ensure_future(self._in_journal(save))
 
@@ -154,16 +155,17 @@ class Host:
     async def _in_journal(self, use: Callable[[Journal], T]) -> T:
         """Off the loop: a slow disk must not delay a cancellation."""
 
-        def run() -> T:
+        def run() -> tuple[T, tuple[JournalError, ...]]:
+            known = 0 if self._journal is None else len(self._journal.problems)
             if self._journal is None:
                 self._journal = Journal.open(self._data_dir / FILE_NAME)
-            known = len(self._journal.problems)
             result = use(self._journal)
-            for problem in self._journal.problems[known:]:
-                print(problem, file=sys.stderr, flush=True)
-            return result
+            return result, self._journal.problems[known:]
 
-        return await asyncio.get_running_loop().run_in_executor(self._disk, run)
+        result, problems = await asyncio.get_running_loop().run_in_executor(self._disk, run)
+        for problem in problems:
+            self._send({"op": "notice", "text": f"journal: {problem}"})
+        return result
 
     @contextlib.asynccontextmanager
     async def _turn(self, device: str, report: Callable[[Progress], None]) -> AsyncIterator[None]:

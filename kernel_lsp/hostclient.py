@@ -31,17 +31,18 @@ MAX_UNSENT_EVENTS = 10_000
 
 
 class HostClient:
-    """One host process, started on first use."""
+    """One host process, started on first use. ``notice`` takes what the user should know beside replies."""
 
     def __init__(
         self,
         data_dir: str,
         *,
         client: str | None = None,
+        notice: Callable[[str], None] = log.warning,
         module: str = "kernel_lsp.host",
         python: str = sys.executable,
     ) -> None:
-        self._client = client
+        self._client, self._notice = client, notice
         self._data_dir, self._module, self._python = data_dir, module, python
         self._child: process.Child | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -115,7 +116,7 @@ class HostClient:
             try:
                 await self.ask("record", events=batch)
             except KernelLspError as error:
-                log.warning("journal: %s", error)
+                self._notice(f"journal: {error}")
                 if not isinstance(error, WorkerLost) or self._closed:
                     return  # the journal itself failed; asking again would not help
                 await asyncio.sleep(max(1.0, self._not_before - time.monotonic()))
@@ -182,6 +183,9 @@ class HostClient:
 
     def _dispatch(self, message: dict[str, Any]) -> None:
         number = message.get("id")
+        if message["op"] == "notice":
+            self._notice(str(message["text"]))
+            return
         if message["op"] == "progress" and number in self._reports:
             self._reports[number](wire.from_json(Progress, message["progress"]))
             return

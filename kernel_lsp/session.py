@@ -263,6 +263,12 @@ class Session:
             return []
         return self._look(document, analysis.analyze(snapshot), how)
 
+    def unreadable(self, folder: str, path: str, how: How) -> None:
+        """The file on disk is there, but not UTF-8 or not ours to read: nothing can be said about it."""
+        for identity in self.tracker.watched(folder):
+            if identity.path == path:
+                self.tracker.observed(identity, None, how, time.time())
+
     def tick(self) -> list[Event]:
         """Choices whose proof never came."""
         return self.tracker.tick(time.time())

@@ -25,13 +25,18 @@ def save_proposals(
     path: Path | str,
     keep_source: bool,
     client: str | None,
+    when: str | None = None,
 ) -> None:
-    """Store freshly judged proposals. One that is saved again is replaced and gets another event."""
+    """Store freshly judged proposals. One that is saved again is replaced and gets another event.
+
+    ``when`` they were judged (see :func:`now`), where that is not this moment.
+    """
     proposals = list(proposals)
     within = relative_path(path, folder)
     for proposal in proposals:
         journal.save(proposal, folder=str(folder), path=within, keep_source=keep_source, client=client)
-    journal.record(events(EventKind.EVALUATED, proposals, folder=folder, path=path, client=client))
+    judged = events(EventKind.EVALUATED, proposals, folder=folder, path=path, client=client, when=when)
+    journal.record(judged)
 
 
 def events(
@@ -41,14 +46,14 @@ def events(
     folder: Path | str,
     path: Path | str,
     client: str | None,
+    when: str | None = None,
 ) -> list[Event]:
-    """One event per proposal, all of this moment."""
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    """One event per proposal, all of one moment: ``when``, or now."""
     return [
         Event(
             kind=kind,
             proposal=proposal.id,
-            time=now,
+            time=when or now(),
             folder=str(folder),
             path=relative_path(path, folder),
             qualname=proposal.qualname,
@@ -61,6 +66,11 @@ def events(
         )
         for proposal in proposals
     ]
+
+
+def now() -> str:
+    """ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def relative_path(path: Path | str, folder: Path | str) -> str:

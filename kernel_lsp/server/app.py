@@ -109,6 +109,7 @@ class Server(LanguageServer):
         self._published: dict[str, list[types.Diagnostic]] = {}
         self._positions: tuple[Snapshot, Positions] | None = None
         self._asked: set[str] = set()
+        self._noticed_before: set[str] = set()
         self._keeping: asyncio.Task[Any] | None = None
         self._known_folders: set[str] = set()
         self._status: tuple[str, str | None] | None = None
@@ -141,7 +142,7 @@ class Server(LanguageServer):
         data_dir = self.settings(self.root).data_dir
         self.consents = Consents(data_dir)
         module = os.environ.get("KERNEL_LSP_HOST", "kernel_lsp.host")  # tests inject faults here
-        self.host = HostClient(data_dir, client=abilities.name, module=module)
+        self.host = HostClient(data_dir, client=abilities.name, notice=self._noticed, module=module)
 
     @property
     def root(self) -> str:
@@ -309,7 +310,7 @@ class Server(LanguageServer):
         try:
             memory = await self.host.ask("memory", folder=folder)
         except KernelLspError as error:
-            log.warning("what was offered and dismissed before is not known: %s", error)
+            self._noticed(f"what was offered and dismissed before is not known: {error}")
             return
         self.session.restore(folder, wire.from_json(list[Dismissal], memory["dismissals"]), memory["tracker"])
         for uri in self.session.documents:
@@ -353,6 +354,12 @@ class Server(LanguageServer):
     def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """To the client's log; never a pop-up."""
         self.window_log_message(types.LogMessageParams(type=kind, message=text))
+
+    def _noticed(self, text: str) -> None:
+        """For example a damaged journal that was set aside; each once, however often it happens."""
+        if text not in self._noticed_before:
+            self._noticed_before.add(text)
+            self.say(text, types.MessageType.Warning)
 
     def set_status(self, health: str, message: str | None) -> None:
         if self.abilities.status and self._status != (health, message):

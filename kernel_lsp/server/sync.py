@@ -124,7 +124,11 @@ def on_disk(ls: Server, paths: frozenset[Path]) -> None:
 
 
 async def look_at_disk(ls: Server, folder: str, path: str, how: How) -> None:
-    snapshot = await ls.off_loop(documents.read, (Path(folder) / path).as_uri())
+    file = Path(folder) / path
+    snapshot = await ls.off_loop(documents.read, file.as_uri())
+    if snapshot is None and await ls.off_loop(file.exists):
+        ls.session.unreadable(folder, path, how)
+        return
     text = None if snapshot is None else snapshot.text
     ls.record(ls.session.observe_text(folder, path, text, how))
 

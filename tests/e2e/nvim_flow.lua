@@ -1,5 +1,6 @@
 -- The main flow in Neovim's built-in client: wait for the verified hint, apply, undo. Prints one line per step.
--- Started by test_neovim.py; the last line is DONE or a reason. Works from Neovim 0.7 on.
+-- Started by test_main_flow.py and scripts/drive_editor.py; the last line is DONE or a reason. From Neovim 0.7 on.
+-- KL_AFTER names a file for the text with the rewrite in place.
 local file, python, root = os.getenv('KL_FILE'), os.getenv('KL_PYTHON'), os.getenv('KL_ROOT')
 local patience_ms = tonumber(os.getenv('KL_PATIENCE_MS') or '90000')
 
@@ -42,7 +43,7 @@ vim.cmd('edit ' .. file)
 local before = text()
 local client = vim.lsp.start_client({
   name = 'kernel_lsp',
-  cmd = { python, '-m', 'kernel_lsp.server' },
+  cmd = { python, '-m', 'kernel_lsp', 'serve' },
   root_dir = root,
   handlers = handlers,
 })
@@ -51,6 +52,7 @@ vim.lsp.buf_attach_client(0, client)
 
 local hint
 local function verified()
+  hint = nil
   for _, found in ipairs(vim.diagnostic.get(0)) do
     if string.find(found.message, 'verified', 1, true) then
       hint = found
@@ -69,12 +71,18 @@ if not vim.wait(10000, function() return text() ~= before end, 50) then
   return stop('NOT APPLIED')
 end
 say('APPLIED')
-vim.wait(1500)
+if os.getenv('KL_AFTER') then
+  vim.fn.writefile(vim.api.nvim_buf_get_lines(0, 0, -1, false), os.getenv('KL_AFTER'))
+end
+-- The hint goes when the server has seen the new text, and comes back when it has seen the old one again.
+vim.wait(10000, function() return not verified() end, 50)
+vim.wait(300)
 
 vim.cmd('silent undo')
 if text() ~= before then
   return stop('UNDO LEFT A DIFFERENT TEXT')
 end
 say('UNDONE')
-vim.wait(2500)
+vim.wait(10000, verified, 50)
+vim.wait(1000)
 stop('DONE')

@@ -379,16 +379,16 @@ async def test_a_bad_setting_is_reported_and_the_server_goes_on(launch: Launch) 
 
 async def test_two_folders_have_their_own_settings_and_interpreters(launch: Launch, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    for folder, name in ((one, "a"), (two, "b")):
+    for folder, name in ((one, 1.5), (two, 2.5)):
         (folder / ".venv/bin").mkdir(parents=True)
         (folder / ".venv/bin/python").write_text("")
-        (folder / "pyproject.toml").write_text(f'[tool.kernel-lsp]\npolicy = "{name}"\n')
+        (folder / "pyproject.toml").write_text(f"[tool.kernel-lsp]\nthreshold = {name}\n")
     without = {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
     async with launch(folders=[one, two], environment=without) as session:
         status = await session.command("status")
-        found = {f["folder"]: (f["interpreter"], f["settings"]["policy"]) for f in status["folders"]}
-        assert found[str(one)] == (str(one / ".venv/bin/python"), "a")
-        assert found[str(two)] == (str(two / ".venv/bin/python"), "b")
+        found = {f["folder"]: (f["interpreter"], f["settings"]["threshold"]) for f in status["folders"]}
+        assert found[str(one)] == (str(one / ".venv/bin/python"), 1.5)
+        assert found[str(two)] == (str(two / ".venv/bin/python"), 2.5)
 
 
 async def test_the_server_process_stays_small(launch: Launch) -> None:
