@@ -31,7 +31,7 @@ class Budget:
     compile_s: float = 45.0
     """torch.compile of the reference; the baseline is skipped when it takes longer. 0: a quick judgement
     against eager alone. `Evaluation.environment["baselines"]` names the baselines that took part."""
-    timing_s: float = 4.0
+    timing_s: float = 3.0
     """All timed rounds together (at least 10 are run). Fixed before the first is seen: a stop that
     looked at the ratio would choose lucky ones."""
     memory_bytes: int | None = None

@@ -1,6 +1,8 @@
 """The rule of accuracy, with numbers worked by hand."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -60,6 +62,32 @@ def test_operands_cut_to_tf32_or_bf16_fail(bits: int, passes: bool) -> None:
     result = numerics.compare(cut[0] @ cut[1].T, a @ b.T, oracle)
     assert result.passed is passes
     assert numerics.compare(cut[0] @ cut[1].T, a @ b.T, oracle, precision="low-precision").passed
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    reference_noise=st.sampled_from([0.0, 1e-7, 1e-3, 1.0, 100.0]),
+    difference=st.floats(0.0, 4e-6),
+    spread=st.floats(0.0, 8.0),
+)
+def test_what_is_close_to_the_reference_passes_whatever_the_oracle_says(
+    seed: int, reference_noise: float, difference: float, spread: float
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    noise = [torch.randn(64, generator=draw, dtype=torch.float64) for _ in range(4)]
+    oracle = noise[0] * torch.exp(spread * noise[1])
+    reference = (oracle + reference_noise * oracle.abs().max() * noise[2]).float()
+    candidate = (reference * (1 + difference * noise[3])).float()
+    if numerics.close_to_reference(candidate, reference):
+        assert numerics.compare(candidate, reference, oracle).passed
+
+
+def test_close_to_the_reference_is_half_the_floor() -> None:
+    ones = torch.ones(4)
+    assert numerics.close_to_reference(ones + 7 * EPS, ones)
+    assert not numerics.close_to_reference(ones + 9 * EPS, ones)
+    assert not numerics.close_to_reference(ones, torch.full((4,), float("nan")))
+    assert numerics.close_to_reference(exact(1.0, float("inf")), exact(1.0, float("inf")))
 
 
 def test_a_reassociated_sum_that_cancels_passes_by_the_moved_oracle() -> None:

@@ -11,7 +11,7 @@ class ModelNew(nn.Module):
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x):
-        out = torch.empty(x.shape[0], self.linear.out_features, dtype=x.dtype)
+        out = torch.empty(x.shape[0], self.linear.out_features, dtype=x.dtype, device=x.device)
         torch.mm(x, self.linear.weight.T, out=out)
         out += self.linear.bias
         return torch.relu_(self.norm(out))
