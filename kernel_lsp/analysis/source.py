@@ -31,6 +31,7 @@ CONVENTIONS = {
     "tl": "triton.language",
 }
 
+_NAME = re.compile(r"(?:async[\s\\]+)?(?:def|class)[\s\\]+(\w+)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -92,10 +93,8 @@ class SourceFile:
     def name_span(self, node: DefinitionNode) -> Span:
         """The name after ``class`` or ``def``."""
         start = self.span(node).start
-        match = re.compile(rf"(?:async[\s\\]+)?(?:def|class)[\s\\]+({re.escape(node.name)})").match(
-            self.text, start
-        )
-        # An identifier may be spelled in another Unicode normal form than the tree's.
+        # Whatever stands there: it may be spelled in another Unicode normal form than the tree's name.
+        match = _NAME.match(self.text, start)
         return Span(start=match.start(1), end=match.end(1)) if match else Span(start=start, end=start + 5)
 
     def _at_sign(self, decorator: ast.expr) -> int:

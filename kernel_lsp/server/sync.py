@@ -16,6 +16,7 @@ from kernel_lsp.session import How
 
 SECTION = "kernel-lsp"
 TICK_S = 1.0
+WATCH_AFTER_S = 0.3
 
 
 def register(ls: Server) -> None:
@@ -164,7 +165,8 @@ async def _register_watchers(ls: Server) -> None:
 
 
 async def _watch(ls: Server, folders: list[Path]) -> None:
-    """Off the loop: adding a watch reads folders, which may lie on a slow disk."""
+    """Off the loop: adding a watch reads folders, which may lie on a slow disk. Hints go first."""
+    await asyncio.sleep(WATCH_AFTER_S)
     skills: list[Path] = []
     for folder in folders:
         chosen = ls.settings(str(folder)).skill_folders if str(folder) in ls.roots() else ()
