@@ -416,15 +416,17 @@ def main() -> None:
     judge: Judge | None = None
     used = Outbox()
     while (request := wire.read_frame(requests)) is not None:
-        used.clear()  # the worker has read the last trial's files by now
+        what = request[0]["do"]
+        if what == "compare":  # not before: other requests come while the worker still reads the files
+            used.clear()
         out = Outbox(folder)
         try:
             judge, reply = answer(judge, request[0], request[1], folder, out)
         except EvaluationError as error:
             reply = {"refused": error.cause, "remedy": error.remedy}
         wire.write_frame(replies, reply, out.blobs)
-        # Timing inputs are read while trials go on; they go with the folder.
-        used = Outbox() if request[0]["do"] == "sealed" else out
+        if what == "trial":  # all others' files are read by several processes and go with the folder
+            used = out
 
 
 if __name__ == "__main__":
