@@ -59,7 +59,7 @@ class Engine:
     async def open(
         self, program: Program, workload: Workload, device: str, skills: Sequence[Skill]
     ) -> Capture:
-        """Capture a program. Raises CaptureError, also when the user's code kills the engine or never ends."""
+        """Capture a program. Raises CaptureError, also when the user's code kills the engine or hangs."""
         request = {
             "op": "open",
             "program": program,

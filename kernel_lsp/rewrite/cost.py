@@ -69,7 +69,7 @@ def flops(node: fx.Node) -> float:
     size = out.numel() if isinstance(out, torch.Tensor) else 0
     if is_op(node, aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm):
         first = node.args[1] if is_op(node, aten.addmm) else node.args[0]
-        return 2.0 * size * first.meta["val"].shape[-1]  # type: ignore[union-attr]
+        return 2.0 * size * first.meta["val"].shape[-1]
     if is_op(node, *CONVOLUTIONS):
         return 2.0 * size * math.prod(_shape(argument(node, "weight"))[1:])
     if is_op(node, *TRANSPOSED):

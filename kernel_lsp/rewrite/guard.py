@@ -23,10 +23,11 @@ aten = torch.ops.aten
 MODAL = (aten.batch_norm, aten.instance_norm, aten.dropout, aten.feature_dropout, aten.alpha_dropout,
          aten.rrelu, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)  # fmt: skip
 TRAINING_ONLY = ("momentum", "p", "dropout")
-STRUCTURE = ("kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding",
-             "ceil_mode", "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim",
-             "normalized_shape", "num_groups", "approximate", "track_running_stats", "affine", "min_val",
-             "max_val")  # fmt: skip
+STRUCTURE = (
+    "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "ceil_mode",
+    "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim", "approximate",
+    "normalized_shape", "num_groups", "track_running_stats", "affine", "min_val", "max_val",
+)  # fmt: skip
 HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout")
 
 

@@ -75,7 +75,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
             name,
             decorators=(
                 "@functools.cache  # one tensor per device, kept until the process ends",
-                "@torch.inference_mode(False)  # or a first call in inference mode would spoil it for training",
+                "@torch.inference_mode(False)  # an inference tensor would be useless in training later",
             ),
         ),
         summary=match.summary,
@@ -86,7 +86,9 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
         kernel, (graph.val(node).device,), like=graph.val(node), before=node, name=graph.variable(node)
     )
     graph.note(made, "Depends on nothing but the device, so it is built once; state_dict does not see it.")
-    graph.require("not torch.compiler.is_compiling()", "a tracer must not fill the cache with its own tensors")
+    graph.require(
+        "not torch.compiler.is_compiling()", "a tracer must not fill the cache with its own tensors"
+    )
     graph.caveat(f"{cost.moved_bytes_of(graph, node)} bytes stay in memory per device")
     graph.replace(node, made)
 

@@ -54,11 +54,12 @@ def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -
 
 def norm_matches(graph: Graph) -> list[Match]:
     """Library norms, and RMS norm written by hand: a mean of squares that scales its own input."""
-    hand = [match for match in reduction_matches(graph, ("mean",), alone=False) if _is_rms(graph, match)]
+    hand = [match for match in reduction_matches(graph, ("mean",), alone=False) if is_rms(graph, match)]
     return [*reduction_matches(graph, NORMS), *hand]
 
 
-def _is_rms(graph: Graph, match: Match) -> bool:
+def is_rms(graph: Graph, match: Match) -> bool:
+    """A mean of squares that scales its own input."""
     names = {op_name(node) for node in match.nodes}
     full = any(tuple(n.meta["val"].shape) == tuple(m.meta["val"].shape) for n, m in _scalings(graph, match))
     return bool(names & {"rsqrt", "sqrt"}) and "mean" in names and full
@@ -89,7 +90,7 @@ def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: boo
         lowered = lower(graph, nodes, space, "fused")
     except Unsupported:
         return None
-    if not lowered.inputs or _place(graph, nodes, lowered) is None:
+    if not lowered.inputs or not lowered.outputs or _place(graph, nodes, lowered) is None:
         return None
     template = template_for(lowered, space)
     fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)

@@ -306,10 +306,16 @@ TABLE: dict[str, Builder] = {
 }  # fmt: skip
 
 
-TO_BOOL = frozenset([
-    *COMPARISONS, *IDENTITY, *(f"{kind}_{name}" for kind in ("logical", "bitwise") for name in ("and", "or", "xor", "not")),
-    "mul", "isnan", "to", "_to_copy", "type_as",
-])  # fmt: skip
+LOGIC = ("and", "or", "xor", "not")
+TO_BOOL = frozenset(
+    [
+        *COMPARISONS,
+        *IDENTITY,
+        *(f"{kind}_{name}" for kind in ("logical", "bitwise") for name in LOGIC),
+        *("mul", "isnan", "to", "_to_copy", "type_as"),
+    ]
+)
+"""Operations whose builder yields a truth value where torch does."""
 
 
 def is_pointwise(node: Any) -> bool:

@@ -1,0 +1,334 @@
+"""What changes between two calls: the rewritten forward gives eager's answer, or takes eager's path."""
+
+import copy
+import io
+import pickle
+import sys
+import types
+
+import pytest
+import torch
+from rewrite_helpers import graph_of, module, program, rewrite, session, sites, skill, workload
+
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.records import ArgSpec, Step, Workload, WorkloadOrigin
+from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.questions import decides_by_batch, unanswerable
+
+pytestmark = pytest.mark.torch
+
+X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+WIDE = "self.fc = nn.Linear(8, 400)"
+BIG = "torch.randn(64, 8)"
+LINEAR = "reassociate-linear-reduction"
+
+
+def loaded(source: str, name: str = "rewritten_soundness") -> types.ModuleType:
+    made = types.ModuleType(name)
+    sys.modules[name] = made
+    exec(compile(source, "<soundness>", "exec"), made.__dict__)
+    return made
+
+
+def pair(source: str, skill_name: str, **options: object) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """Eager and rewritten, with the same weights, in eval mode."""
+    after = loaded(rewrite(source, skill_name, **options).program).Model()
+    before = loaded(source, "before_soundness").Model()
+    before.load_state_dict(after.state_dict())
+    return before.eval(), after.eval()
+
+
+def agree(before: torch.nn.Module, after: torch.nn.Module, *inputs: object) -> None:
+    torch.testing.assert_close(after(*inputs), before(*inputs), equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def both(change, *modules: torch.nn.Module) -> None:
+    for item in modules:
+        change(item)
+
+
+RANGE = "y = torch.sigmoid(x)\nreturn F.relu(y) * {}"
+
+
+@pytest.mark.parametrize(
+    "read, init, change",
+    [
+        ("self._scale", "self._scale = 2.0", lambda m: setattr(m, "_scale", 3.0)),
+        ("self.table['a']", "self.table = {'a': 2.0}", lambda m: m.table.update(a=3.0)),
+        ("self.pair[1]", "self.pair = [1.0, 2.0]", lambda m: m.pair.__setitem__(1, 3.0)),
+        ("self.limit", "self.limit = float('inf')", lambda m: setattr(m, "limit", 1.0)),
+        ("self.act(x)", "self.act = torch.tanh", lambda m: setattr(m, "act", torch.sin)),
+        ("(1 if self.bias is None else 2)", "self.register_parameter('bias', None)",
+         lambda m: setattr(m, "bias", torch.nn.Parameter(torch.ones(1)))),
+    ],
+)  # fmt: skip
+def test_whatever_forward_reads_from_self_may_change(read, init, change) -> None:
+    before, after = pair(module(RANGE.format(read), init), "value-range-collapse")
+    agree(before, after, X)
+    both(change, before, after)
+    agree(before, after, X)
+
+
+def test_fields_of_an_object_on_self_may_change() -> None:
+    source = module(RANGE.format("self.cfg.scale"), "self.cfg = Config()")
+    source = source.replace("class Model", "class Config:\n    scale = 2.0\n\n\nclass Model")
+    before, after = pair(source, "value-range-collapse")
+    agree(before, after, X)
+    before.cfg.scale = after.cfg.scale = 5.0
+    agree(before, after, X)
+
+
+def test_an_object_that_no_guard_can_compare_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"self\.seen"):
+        graph_of(module("return x * len(self.seen)", "self.seen = {1, 2}"))
+
+
+def test_a_tensor_in_the_place_of_a_number_keeps_its_gradient() -> None:
+    _, after = pair(module(RANGE.format("self.scale"), "self.scale = 2.0"), "value-range-collapse")
+    del after.scale
+    after.scale = torch.nn.Parameter(torch.tensor(2.0))
+    assert after(X).requires_grad
+
+
+class Lora(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + 1
+
+
+def lora(made: torch.nn.Module) -> None:
+    made.fc.__class__ = Lora
+
+
+def hooked(made: torch.nn.Module) -> None:
+    made.fc.register_forward_hook(lambda _m, _i, out: out * 2)
+
+
+def weight_norm(made: torch.nn.Module) -> None:
+    torch.nn.utils.parametrizations.weight_norm(made.fc)
+
+
+@pytest.mark.parametrize("change", [lora, hooked, weight_norm])
+def test_a_replaced_layer_may_get_another_class_or_a_hook(change) -> None:
+    before, after = pair(module("return self.fc(x).sum(dim=1)", WIDE, BIG), LINEAR)
+    x = torch.randn(64, 8)
+    agree(before, after, x)
+    both(change, before, after)
+    agree(before, after, x)
+
+
+def test_the_stride_of_a_replaced_layer_may_change() -> None:
+    init = "self.conv = nn.Conv2d(3, 4, 3)\nself.bn = nn.BatchNorm2d(4)"
+    source = module("return self.bn(self.conv(x))", init, "torch.randn(4, 3, 64, 64)")
+    before, after = pair(source, "fold-batchnorm-eval", training=False)
+    x = torch.randn(4, 3, 64, 64)
+    agree(before, after, x)
+    both(lambda m: setattr(m.conv, "stride", (2, 2)), before, after)
+    agree(before, after, x)
+
+
+def test_batch_norm_behind_an_unbatched_convolution_is_left_alone() -> None:
+    init = "self.conv = nn.Conv2d(3, 8, 1)\nself.bn = nn.BatchNorm2d(8)"
+    forward = "y = self.conv(x)\nreturn F.batch_norm(y, self.bn.running_mean, self.bn.running_var)"
+    assert sites(module(forward, init, "torch.randn(3, 8, 8)"), "fold-batchnorm-eval", training=False) == []
+
+
+def test_under_autocast_the_dtypes_are_eagers() -> None:
+    before, after = pair(module("return self.fc(x).sum(dim=1)", WIDE, BIG), LINEAR)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        agree(before, after, torch.randn(64, 8))
+
+
+def test_a_module_in_another_dtype_takes_eagers_path() -> None:
+    forward = "return self.fc(x.to(self.fc.weight.dtype)).mean(dim=1)"
+    before, after = pair(module(forward, WIDE, BIG), LINEAR)
+    both(lambda m: m.double(), before, after)
+    agree(before, after, torch.randn(64, 8))
+
+
+@pytest.mark.parametrize(
+    "forward, skill_name",
+    [
+        ("return torch.relu(torch.clamp(x, 0.0, 1.0))", "value-range-collapse"),
+        ("return torch.clamp(F.hardtanh(x, 0.0, 1.0), 0.0, 1.0)", "value-range-collapse"),
+        ("return torch.clamp(torch.clamp(x, 0.0, 1.0), 1.0, 2.0)", "value-range-collapse"),
+        ("return F.relu(F.leaky_relu(x, 0.1))", "value-range-collapse"),
+        ("return torch.softmax(torch.tanh(x[:, :1]) , dim=1) * x", "singleton-reduction"),
+        ("y = torch.sigmoid(x[:, :1]).nan_to_num()\nreturn x[:, :1].logsumexp(1) + (y - y)[:, 0]",
+         "singleton-reduction"),
+    ],
+)  # fmt: skip
+def test_gradients_are_eagers_at_every_kink(forward: str, skill_name: str) -> None:
+    before, after = pair(module(forward), skill_name)
+    x = torch.tensor([[0.0, 1.0, -0.0, 2.0, -1.0, 0.5, 3.0, -2.0]] * 6)
+    grads = []
+    for made in (before, after):
+        own = x.clone().requires_grad_()
+        made(own).sum().backward()
+        grads.append(own.grad)
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0)
+
+
+HOISTED = module("keep = torch.tril(torch.ones(8, 8))\nreturn x @ (keep * 2)", "self.fc = nn.Linear(8, 8)")
+
+
+def test_a_tensor_built_in_inference_mode_serves_training_later() -> None:
+    _, after = pair(HOISTED, "hoist-invariant-tensors")
+    with torch.inference_mode():
+        after(X)
+    own = X.clone().requires_grad_()
+    after(own).sum().backward()
+    assert own.grad is not None
+
+
+def test_a_module_with_a_kept_tensor_is_copied_pickled_and_exported() -> None:
+    before, after = pair(HOISTED, "hoist-invariant-tensors")
+    assert list(after.state_dict()) == list(before.state_dict())
+    agree(before, copy.deepcopy(after), X)
+    agree(before, pickle.load(io.BytesIO(pickle.dumps(after))), X)
+    torch.export.export(after, (X,), strict=False)
+    agree(before, after, X)  # the tracer's own tensors did not stay behind
+
+
+def test_rewriting_a_class_and_its_heir_ends_in_no_circle() -> None:
+    base = module(RANGE.format("2.0"))
+    heir = "\n\nclass Heir(Model):\n    def forward(self, x):\n        y = torch.tanh(F.relu(x))\n"
+    heir += "        return super().forward(F.relu(y))\n"
+    whole = base.replace("\n\ndef get_inputs", heir + "\n\ndef get_inputs")
+    name = "value-range-collapse"
+    opened = Session(program(whole, "Heir"), workload(), "cpu", [skill(name)])
+    made = opened.propose([Step(skill=name, site=opened.capture().sites[0].site)]).candidate.program
+    first = rewrite(base, name).program
+    text = first + made[made.index("class Heir") : made.index("def get_inputs")]
+    odd = X.double()  # refused by both guards
+    torch.testing.assert_close(loaded(text).Heir()(odd), loaded(whole).Heir()(odd))
+
+
+SCALED = (
+    "import torch\n\n\ndef gate(x, scale=2.0, mask=None):\n    y = torch.relu(torch.sigmoid(x)) * scale\n"
+)
+SCALED += (
+    "    return y if mask is None else y * mask\n\n\ndef get_inputs():\n    return [torch.randn(4, 4){}]\n"
+)
+
+
+@pytest.mark.parametrize("more", ["", ", 2.0, torch.ones(4, 4)"])
+@pytest.mark.parametrize(
+    "call", [{}, {"scale": 3.0}, {"mask": torch.zeros(4, 4)}, {"mask": 0.5}, {"scale": torch.tensor(2.0)}]
+)
+def test_defaults_of_a_function_are_checked_like_arguments(more: str, call: dict) -> None:
+    source = SCALED.format(more)
+    opened = Session(program(source, "gate", "function"), workload(), "cpu", [skill("value-range-collapse")])
+    made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(loaded(made.program).gate(x, **call), loaded(source).gate(x, **call))
+
+
+def test_a_longer_tuple_of_inputs_takes_eagers_path() -> None:
+    source = module(
+        "return sum(F.relu(torch.sigmoid(v)) for v in x)", inputs="(torch.ones(2), torch.ones(2))"
+    )
+    before, after = pair(source, "value-range-collapse")
+    for count in (1, 2, 3):
+        agree(before, after, (torch.ones(2),) * count)
+
+
+def test_variable_arguments_are_refused() -> None:
+    with pytest.raises(CaptureError, match=r"\*args"):
+        graph_of(module("return x").replace("(self, x)", "(self, x, *rest)"))
+
+
+@pytest.mark.parametrize(
+    "question", ["torch.is_grad_enabled()", "x.requires_grad", "torch.compiler.is_compiling()"]
+)
+def test_questions_that_capture_answers_differently_are_refused(question: str) -> None:
+    with pytest.raises(CaptureError, match="asks for"):
+        graph_of(module(f"return x if {question} else -x"))
+
+
+def test_a_branch_on_the_device_is_refused_for_the_device_only() -> None:
+    source = "def f(x):\n    return x if x.device.type == 'cuda' else -x\n"
+    assert unanswerable(source, "cuda") == "x.device.type" and unanswerable(source, "cpu") is None
+
+
+@pytest.mark.parametrize(
+    "body, decides",
+    [
+        ("return x if x.shape[0] > 100 else -x", True),
+        ("n, c = x.shape\n    return x if n % 2 else -x", True),
+        ("n = min(len(x), 8)\n    return x[:n]", True),
+        ("rows = 2 * x.size(0)\n    return x if rows == 64 else -x", True),
+        ("n, c = x.shape\n    assert c == 8\n    return x.view(n, c, 1)", False),
+        ("assert x.shape[-1] == 8 and x.size(1) > 3\n    return x.reshape(x.shape[0], -1)", False),
+        ("y = x.view(x.shape[0], -1)\n    return y > 0", False),
+    ],
+)
+def test_control_flow_by_batch_size_is_seen(body: str, decides: bool) -> None:
+    assert decides_by_batch(f"def forward(x):\n    {body}\n") is decides
+
+
+def test_a_program_that_decides_by_its_batch_fixes_it() -> None:
+    source = module("y = F.relu(torch.sigmoid(x))\nreturn y if x.shape[0] < 100 else y + 1")
+    before, after = pair(source, "value-range-collapse")
+    for rows in (1, 6, 13, 99, 100):
+        agree(before, after, torch.randn(rows, 8))
+
+
+def test_a_result_never_becomes_the_input_itself() -> None:
+    source = module("return x[:, :1].clone().sum(dim=1, keepdim=True), F.relu(torch.relu(x)), torch.relu(x)")
+    for name in ("singleton-reduction", "value-range-collapse"):
+        before, after = pair(source, name)
+        agree(before, after, X)
+    source = module("return x.sum(dim=1, keepdim=True)", inputs="torch.randn(6, 1)")
+    _, after = pair(source, "singleton-reduction")
+    x = torch.randn(6, 1)
+    assert after(x).data_ptr() != x.data_ptr()
+
+
+def test_a_copy_of_a_parameter_is_not_needless() -> None:
+    init = "self.w = nn.Parameter(torch.randn(2, 3, 4, 4))"
+    source = module("return x + self.w.contiguous().view(-1)[:8].to(x.device)", init)
+    assert sites(source, "remove-dead-work") == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "F.relu(F.softplus(x, beta=-1.0))", "torch.round(x.clamp(0, 7), decimals=-1).clamp(max=7.0)",
+        "torch.ones(6, 8, dtype=torch.int32).view(torch.float32).clamp(min=0.5)",
+        "F.relu(-x.abs()) + torch.full((8,), 2.7, dtype=torch.int64)",
+        "1 / torch.abs(x.clamp(min=0.0))",
+    ],
+)  # fmt: skip
+def test_values_outside_of_the_usual_range_are_not_collapsed(expression: str) -> None:
+    assert sites(module(f"return {expression}"), "value-range-collapse") == []
+
+
+def test_facts_of_a_wide_range_do_not_survive_a_narrow_dtype() -> None:
+    graph = graph_of(module("return torch.sigmoid(x).to(torch.bfloat16).mul(1e5).half()"))
+    assert graph.fact(graph.outputs[0]).may_be_inf
+
+
+def test_a_loss_outside_of_a_kernel_runs() -> None:
+    source = module("return F.mse_loss(F.relu(torch.sigmoid(x)), x)")
+    before, after = pair(source, "value-range-collapse")
+    agree(before, after, X)
+
+
+def test_a_given_argument_stays_a_keyword() -> None:
+    source = "import torch\n\n\ndef f(x, *, p=1.0):\n    return torch.relu(torch.sigmoid(x)) * p\n"
+    specs = (ArgSpec(name=None, dtype="float32", shape=(3, 4)), ArgSpec(name="p", value=3.0))
+    load = Workload(name="p", origin=WorkloadOrigin.PRAGMA, inputs=specs)
+    opened = Session(program(source, "f", "function"), load, "cpu", [skill("value-range-collapse")])
+    made = opened.propose([Step(skill="value-range-collapse", site=opened.capture().sites[0].site)]).candidate
+    x = torch.randn(3, 4)
+    for p in (1.0, 3.0):
+        torch.testing.assert_close(loaded(made.program).f(x, p=p), loaded(source).f(x, p=p))
+
+
+def test_rms_norm_by_hand_belongs_to_one_skill() -> None:
+    source = module(
+        "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)", inputs="torch.randn(64, 4096)"
+    )
+    opened = session(source, "fused-norm", "fused-reduction")
+    owners = {name for name, rewrite_ in opened.rewrites.items() if rewrite_.match(opened.graph)}
+    assert owners == {"fused-norm"}
