@@ -1,8 +1,9 @@
 """A host for fault injection only: it crashes, stalls or answers at once, and measures nothing.
 
 The main flow is tested with the real host (test_main_flow.py). What it does is said by the variable
-FAULT: offer (answer with a ready verdict), slow (never answer, with a child process that would be an
-orphan), crash (die when asked). Events are appended to events.jsonl in the data folder.
+FAULT: offer (answer with a ready verdict), early (report that verdict and never end the job), slow
+(never answer, with a child process that would be an orphan), crash (die when asked). Events are appended
+to events.jsonl in the data folder.
 """
 
 import json
@@ -20,6 +21,7 @@ from kernel_lsp.records import (
     Interval,
     Job,
     Outcome,
+    Progress,
     Proposal,
     Snapshot,
     SourceEdit,
@@ -105,6 +107,11 @@ def main() -> None:
         if message["op"] == "cancel":
             with open(log, "a") as file:
                 file.write(json.dumps({"kind": "host_cancelled", "time": time.time()}) + "\n")
+            continue
+        if message["op"] == "optimize" and fault == "early":
+            (found,) = verdict(wire.from_json(Job, message["job"])).proposals
+            progress = wire.to_json(Progress(phase="evaluate", message="verified", proposal=found))
+            wire.write_frame(replies, {"op": "progress", "id": message["id"], "progress": progress})
             continue
         result = answer(message, fault, log)
         if message["op"] == "optimize" and fault == "slow":

@@ -205,6 +205,35 @@ async def test_progress_appears_and_its_button_cancels_the_job(launch: Launch) -
         ]
 
 
+async def test_a_verified_rewrite_is_offered_while_its_job_still_runs(launch: Launch) -> None:
+    async with launch(fault="early") as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        assert (await session.command("status"))["jobs"] == ["Model"]
+        after = await session.take(uri, await session.rewrite(uri))
+        assert after == EXAMPLE.replace("torch.sum(x, dim=1)", "x.sum(1)")
+        await session.event("accepted")
+        await session.event("host_cancelled")  # it measured code that is gone
+
+
+async def test_no_interpreter_of_the_folder_is_run_before_consent(launch: Launch, tmp_path: Path) -> None:
+    python = tmp_path / "project" / ".venv" / "bin" / "python"
+    ran = tmp_path / "ran"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    python.chmod(0o755)
+    none = {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
+    async with launch(fault=None, answer=None, environment=none) as session:
+        uri = session.open("model.py", EXAMPLE)
+        await until(lambda: session.questions, 20)
+        await session.command("status")
+        await asyncio.sleep(1.0)
+        assert not ran.exists()
+        await session.command("trust")
+        await session.command("benchmark", uri=uri, qualname="Model")
+        await until(ran.exists, 20)
+
+
 def write(uri: str, text: str) -> None:
     Path(uri.removeprefix("file://")).write_text(text)
 

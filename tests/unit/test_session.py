@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from editor_helpers import TEXT, URI, outcome, proposal, snapshot, target_of
+from editor_helpers import TEXT, URI, evaluation, outcome, proposal, snapshot, target_of
 
 from kernel_lsp import analysis
 from kernel_lsp.config import Settings
@@ -228,3 +228,50 @@ def test_a_deleted_file_is_seen() -> None:
     edited(session, TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1))
     session.close(URI)
     assert "deleted" in kinds(session.observe_text(FOLDER, "model.py", None, "close"))
+
+
+def test_a_verified_rewrite_is_offered_before_its_job_ends_and_the_faster_one_first() -> None:
+    session = opened()
+    slow, fast = proposal(id="slow"), proposal(id="fast", evaluation=evaluation(2.9, 3.0, 3.1))
+    session.verified(slow.fingerprint, slow)
+    assert [hint.proposal for hint in verified(session)] == ["slow"]
+    session.verified(slow.fingerprint, fast)
+    session.verified(slow.fingerprint, slow)
+    assert [hint.proposal for hint in verified(session)] == ["fast"]
+    session.learn(slow.fingerprint, outcome(replace(fast, verdict=Verdict.CORRECT), note="not surely faster"))
+    assert verified(session) == []
+
+
+def test_half_an_undo_is_no_modification() -> None:
+    session = learned(opened())
+    session.chosen(URI, "p-Model")
+    after = TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1)
+    assert kinds(edited(session, after)) == ["accepted"]
+    half = Snapshot(uri=URI, text=after.replace("x.sum(1)", "x.sum(1) + 0"), version=3)
+    session.change(half)
+    session.analyzed(half, analysis.analyze(half))
+    assert session.observe(URI, "change", settled=False) == []
+    assert kinds(session.observe(URI, "change")) == ["modified"]
+    whole = Snapshot(uri=URI, text=TEXT, version=4)
+    session.change(whole)
+    session.analyzed(whole, analysis.analyze(whole))
+    assert kinds(session.observe(URI, "change", settled=False)) == ["reverted"]
+
+
+def test_a_file_that_cannot_be_read_is_not_deleted() -> None:
+    session = learned(opened())
+    session.chosen(URI, "p-Model")
+    edited(session, TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1))
+    session.close(URI)
+    session.unreadable(FOLDER, "model.py", "close")
+    assert "deleted" in kinds(session.observe_text(FOLDER, "model.py", None, "disk"))
+
+
+def test_a_finding_brings_its_page_and_its_data() -> None:
+    session = Session()
+    session.open(snapshot(TEXT.replace("torch.sum(x, dim=1)", "torch.diag(x) @ x")), FOLDER, "model.py")
+    look(session, session.documents[URI].snapshot)
+    hint = next(hint for hint in session.hints(URI) if hint.code == "KL105")
+    assert hint.page is not None
+    assert hint.page.endswith("KL105-diag-matmul.md")
+    assert hint.data["line"] == 7
