@@ -254,3 +254,24 @@ def test_a_number_that_is_the_batch_pins_the_batch():
     """kl_div divides by the batch: the kernel holds that number, so the guard must hold the size."""
     source = program("F.kl_div(x, y, reduction='batchmean')", "torch.randn(6, 5), torch.rand(6, 5)")
     assert "x.shape == (6, 5)" in rewritten(source, "fused-loss")
+
+
+@pytest.mark.parametrize(
+    "skill, expression, inputs",
+    [
+        # 0.1 is 0.1001 beside a bfloat16 tensor, and that is the number eager compares with.
+        ("fused-pointwise", "torch.where(x > 0.1, x, y) * 2",
+         "torch.full((4, 8), 0.1).bfloat16(), torch.ones(4, 8).bfloat16()"),
+        # True + True is True.
+        ("fused-pointwise", "((x > 0) + (y > 0)).float() * 2", "torch.ones(4, 8), torch.ones(4, 8)"),
+        # NaN beside infinity is NaN.
+        ("fused-reduction", "torch.logsumexp(x * y, dim=1)",
+         "torch.tensor([[float('nan'), float('inf'), 1.0], [float('inf'), 1.0, 2.0]]), torch.ones(2, 3)"),
+        # Fewer numbers than the correction: torch divides by 0, never by -1.
+        ("fused-reduction", "torch.var(x + y, dim=1, correction=3)", "torch.randn(4, 2), torch.randn(4, 2)"),
+    ],
+)  # fmt: skip
+def test_corners_where_kernels_once_differed_from_torch(interpreter, skill, expression, inputs):
+    source = program(expression, inputs)
+    if matches(source, skill)[1]:
+        agrees(interpreter, source, skill)

@@ -232,8 +232,7 @@ def _leaky_relu(node: fx.Node, get: Get) -> Argument:
 
 
 def _threshold(node: fx.Node, get: Get) -> Argument:
-    limit = _as_stored(node.args[0].meta["val"].dtype, _number(get("threshold")))
-    return apply("threshold", as_float(get("self")), limit, get("value"))
+    return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
 
 
 def _binary_float(name: str) -> Builder:
