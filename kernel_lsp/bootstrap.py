@@ -1,6 +1,6 @@
 """Run one of our modules inside another interpreter, with nothing installed there.
 
-    PYTHON -B bootstrap.py '{"memory_bytes": …}' kernel_lsp.rewrite.engine [ARGS]
+    PYTHON -B bootstrap.py '{"memory_bytes": …}' leave-with-pipe kernel_lsp.rewrite.engine [ARGS]
 
 The package is registered under its name without putting its parent folder on sys.path,
 because that folder is the server's site-packages and would shadow the project's own.
@@ -14,8 +14,10 @@ import json
 import os
 import resource
 import runpy
+import select
 import signal
 import sys
+import threading
 
 PR_SET_PDEATHSIG = 1
 RLIMITS = {
@@ -32,6 +34,22 @@ def die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent != os.getppid():  # it went between the two lines
         os._exit(1)
+
+
+def leave_with_pipe() -> None:
+    """End this process when the other end of its standard input is gone, whatever it is doing.
+
+    The parent's death signal does not reach through bubblewrap before that has armed its own, and a child
+    that is still importing torch then (10 s on a busy machine) would not look at the pipe for as long.
+    """
+    poll = select.poll()
+    poll.register(os.dup(0), 0)  # no events asked for: only the hang-up is reported
+
+    def watch() -> None:
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="leave-with-pipe", daemon=True).start()
 
 
 def apply_limits(limits: dict[str, int]) -> None:
@@ -56,6 +74,8 @@ def register_package() -> None:
 if __name__ == "__main__":
     die_with_parent()
     apply_limits(json.loads(sys.argv[1]))
+    if sys.argv[2] == "leave-with-pipe":
+        leave_with_pipe()
     register_package()
-    sys.argv = sys.argv[2:]
+    sys.argv = sys.argv[3:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -220,7 +220,9 @@ async def start(
 ) -> Child:
     """Start one of our modules in the interpreter ``python``; None confines nothing."""
     rlimits = json.dumps({key: value for key, value in asdict(limits).items() if value is not None})
-    argv = [python, "-B", str(BOOTSTRAP), rlimits, module, *arguments]
+    # Only what is confined is disposable: the host still has events to write when its pipe closes.
+    ending = "leave-with-pipe" if confinement else "read-to-the-end"
+    argv = [python, "-B", str(BOOTSTRAP), rlimits, ending, module, *arguments]
     mark = f"{MARK}={secrets.token_hex(8)}"
     extra = {**(environment or {}), MARK: mark.partition("=")[2]}
     process = await asyncio.create_subprocess_exec(
