@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,12 +19,16 @@ from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Candidate, Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
-from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.rewrite.client import Capture, Engine
 from kernel_lsp.skillbook import Skillbook
 
 Report = Callable[[Progress], None]
 MAX_SKILLS = 20
 """Skills that are recalled for one target (daVinci-kernel's selection agent sees as many)."""
+
+MAX_INTERPRETED = 2**20
+"""Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
+torch: eight trials of 8 million elements took more than two minutes on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,12 +115,12 @@ class Pipeline:
             matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
             sites = _recalled(capture.sites, matches, executable)
             proposed = plan.propose(sites, engine.propose, triton=bench.probe.triton is not None)
-            candidates = await _shortlist(proposed, bench, budget=prepared.job.budget)
+            candidates = await _shortlist(proposed, bench.device, capture, budget=prepared.job.budget)
         tournament = Tournament(
             prepared=prepared, probe=bench.probe, device=bench.device, settings=self.settings, report=report
         )
         ranked = await tournament.run(candidates)
-        note = _note(capture.sites, candidates, ranked, bench)
+        note = _note(capture, candidates, ranked, bench.device)
         return Outcome(qualname=qualname, proposals=ranked, matches=matches, note=note)
 
     @asynccontextmanager
@@ -142,26 +147,31 @@ def _recalled(sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequ
     return [site for site in sites if site.skill in names]
 
 
-async def _shortlist(candidates: AsyncIterator[Candidate], bench: Bench, *, budget: int) -> list[Candidate]:
+async def _shortlist(
+    candidates: AsyncIterator[Candidate], device: str, capture: Capture, *, budget: int
+) -> list[Candidate]:
     """Within the budget. Without a GPU, plain PyTorch first and one Triton candidate at most:
     the interpreter can show that a kernel is right, but never that it is fast."""
     proposed = [candidate async for candidate in candidates]
-    if bench.device == "cuda":
+    if device == "cuda":
         return proposed[:budget]
     plain = [candidate for candidate in proposed if not candidate.uses_triton]
-    triton = [candidate for candidate in proposed if candidate.uses_triton]
+    triton = [] if _too_large(capture) else [c for c in proposed if c.uses_triton]
     return [*plain[: budget - 1], *triton[:1]] if triton else plain[:budget]
 
 
+def _too_large(capture: Capture) -> bool:
+    return sum(math.prod(spec.shape) for spec in capture.inputs if spec.shape) > MAX_INTERPRETED
+
+
 def _note(
-    sites: Sequence[Site], candidates: Sequence[Candidate], ranked: Sequence[Proposal], bench: Bench
+    capture: Capture, candidates: Sequence[Candidate], ranked: Sequence[Proposal], device: str
 ) -> str | None:
     """Why nothing is offered; None when something is."""
-    if not sites:
+    if not capture.sites:
         return "no skill applies to this program"
     if not candidates:
-        unproved = (f"{p.claim} ({p.because})" for site in sites for p in site.proofs if not p.holds)
-        return f"nothing could be proved safe to rewrite: {next(unproved, 'every rewrite failed')}"
+        return _nothing_to_judge(capture)
     best = ranked[0]
     if best.verdict is Verdict.FASTER:
         return None
@@ -171,4 +181,14 @@ def _note(
         judge = best.evaluation.device
         return f"a rewrite is right, but its speed is unknown without a GPU (judged by {judge})"
     between = f"{speedup.low:.2f}x to {speedup.high:.2f}x"
-    return f"the best rewrite is right but not surely faster on {bench.device}: {between}"
+    return f"the best rewrite is right but not surely faster on {device}: {between}"
+
+
+def _nothing_to_judge(capture: Capture) -> str:
+    unproved = (f"{p.claim} ({p.because})" for site in capture.sites for p in site.proofs if not p.holds)
+    if any(all(p.holds for p in site.proofs) and not site.plain for site in capture.sites):
+        return (
+            "a fused Triton kernel applies, but this workload is too large to check it in Triton's"
+            f" interpreter (more than {MAX_INTERPRETED:,} input elements): run where there is a GPU"
+        )
+    return f"nothing could be proved safe to rewrite: {next(unproved, 'every rewrite failed')}"

@@ -39,6 +39,18 @@ FOLDED = REFERENCE.replace("class Model", "class ModelNew").replace(
 IMPORTS_NOTHING = REFERENCE.replace(
     "from torch import nn", "from torch import nn\nimport not_installed_anywhere"
 ).replace("self.linear(x)", "not_installed_anywhere.f(x)")
+CHAIN = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x, bias):
+        y = torch.tanh(x * 0.5 + bias)
+        return y * torch.sigmoid(y) + x
+
+def get_inputs():
+    return [torch.randn(257, 129), torch.randn(129)]
+"""
 WRONG = FOLDED.replace(" + self.linear.bias.sum()", "")
 SLOW = REFERENCE.replace("class Model", "class ModelNew").replace(
     "self.linear(x)", "sum(self.linear(x) for _ in range(3)).div(3)"
@@ -129,6 +141,22 @@ def test_a_file_that_is_no_program_exits_with_two(home: Path, argument: str) -> 
     assert done.returncode == 2
     assert "error" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_gpu_a_kernel_is_checked_and_compiled_but_never_called_faster(
+    home: Path, tmp_path: Path
+) -> None:
+    (path,) = write(tmp_path, chain=CHAIN)
+    done = run(home, "optimize", path, "--json", "--device", "cpu")
+    assert done.returncode == 1, done.stderr
+    (outcome,) = output(done)["outcomes"]
+    (proposal,) = outcome["proposals"]
+    evaluation = proposal["evaluation"]
+    assert (proposal["verdict"], evaluation["device"]) == ("correct", "interpreter")
+    assert evaluation["timings"] == []
+    assert {kernel["arch"] for kernel in evaluation["kernels"]} == {"sm_80", "sm_90"}
+    assert all(kernel["registers"] > 0 and kernel["spill_bytes"] == 0 for kernel in evaluation["kernels"])
+    assert "speed is unknown without a GPU" in outcome["note"]
 
 
 # --- verify --------------------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""Which candidates are worth judging on this device, and the sentence that says why nothing is offered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kernel_lsp.pipeline import order
+from kernel_lsp.records import ArgSpec, Candidate, Job, Outcome, Proof, Site
+from kernel_lsp.rewrite.client import Capture
+
+
+def capture(num_elements: int, *, plain: bool = False, holds: bool = True) -> Capture:
+    proof = Proof(claim="x is positive", holds=holds, because="x may be anything")
+    site = Site(skill="fused-pointwise", site="n", summary="fuse", proofs=(proof,), plain=plain)
+    spec = ArgSpec(name="x", dtype="float32", shape=(num_elements,))
+    return Capture(words=(), sites=(site,), inputs=(spec,))
+
+
+def candidate(name: str, *, triton: bool) -> Candidate:
+    return Candidate(id=name, edit=None, program="", entry="M", uses_triton=triton)
+
+
+async def proposed(*candidates: Candidate) -> AsyncIterator[Candidate]:
+    for one in candidates:
+        yield one
+
+
+KERNEL, OTHER, PLAIN = candidate("k", triton=True), candidate("o", triton=True), candidate("p", triton=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "num_elements", "budget", "expected"),
+    [
+        ("cuda", 2**30, 8, ["k", "o", "p"]),
+        ("cuda", 2**30, 1, ["k"]),
+        ("cpu", 1024, 8, ["p", "k"]),  # plain first, one kernel at most
+        ("cpu", 1024, 1, ["k"]),
+        ("cpu", order.MAX_INTERPRETED + 1, 8, ["p"]),
+    ],
+)
+async def test_a_cpu_judges_plain_rewrites_first_and_small_kernels_only(
+    device: str, num_elements: int, budget: int, expected: list[str]
+) -> None:
+    found = await order._shortlist(
+        proposed(KERNEL, OTHER, PLAIN), device, capture(num_elements), budget=budget
+    )
+    assert [one.id for one in found] == expected
+
+
+def test_silence_has_a_reason() -> None:
+    nothing = Capture(words=(), sites=(), inputs=())
+    assert order._note(nothing, (), (), "cpu") == "no skill applies to this program"
+    assert "too large" in (order._note(capture(2**21), (), (), "cpu") or "")
+    unproved = order._note(capture(8, plain=True, holds=False), (), (), "cpu")
+    assert unproved == "nothing could be proved safe to rewrite: x is positive (x may be anything)"
+
+
+@pytest.mark.parametrize(
+    ("text", "qualname", "reason"),
+    [
+        ("import torch\nclass Model(torch.nn.Module:\n", "Model", "does not parse (line 2"),
+        ("import torch\n", "Model", "no such target in the file (found: none)"),
+        (
+            "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n",
+            "Model",
+            "no workload",
+        ),
+    ],
+)
+def test_a_job_that_cannot_start_says_what_is_missing(text: str, qualname: str, reason: str) -> None:
+    outcome = order.prepare(Job(text=text, path="model.py", qualname=qualname))
+    assert isinstance(outcome, Outcome)
+    assert reason in (outcome.note or "")
