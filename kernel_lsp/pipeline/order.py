@@ -127,7 +127,8 @@ class Pipeline:
     async def _engine(self, bench: Bench) -> AsyncIterator[Engine]:
         """The user's definitions run in the engine (on fake tensors), so it is confined too."""
         with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
-            confinement = Confinement(scratch=Path(scratch))
+            folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
+            confinement = Confinement(scratch=Path(scratch), readable=tuple(sorted(folders)))
             limits = Limits(memory_bytes=self.settings.memory_mb * 2**20)
             engine = Engine(
                 python=bench.probe.python,
