@@ -101,16 +101,30 @@ async def test_every_judged_candidate_is_in_the_journal(launch: Launch) -> None:
         await until(lambda: "evaluated" in kinds(session.data_dir), 20)
 
 
+def line(process: psutil.Process) -> str:
+    """Its command line; empty when it ended between being listed and being asked."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def workers(session: Editor) -> list[psutil.Process]:
     """Everything below the host: engine, judge and worker, with their wrappers."""
-    host = [p for p in psutil.Process(session.server_pid).children() if "kernel_lsp.host" in p.cmdline()]
-    found = [child for process in host for child in process.children(recursive=True)]
-    running = [" ".join(process.cmdline()) for process in found if process.is_running()]
-    return found if any("evaluator.worker" in line for line in running) else []
+    below = psutil.Process(session.server_pid).children(recursive=True)
+    found = [process for process in below if "kernel_lsp.host" not in line(process)]
+    return found if any("evaluator.worker" in line(process) for process in found) else []
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def all_gone(processes: list[psutil.Process]) -> bool:
-    return not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return all(gone(process) for process in processes)
 
 
 async def judging(session: Editor) -> list[psutil.Process]:
