@@ -97,11 +97,6 @@ class Database:
     def in_memory(self) -> bool:
         return self._inode is None
 
-    @property
-    def unsaved(self) -> int:
-        """Batches that wait for a disk that can be written."""
-        return len(self._waiting)
-
     def erase_traces(self) -> None:
         """After deletions: no page of the file or its log may hold what was deleted."""
         if self.in_memory:

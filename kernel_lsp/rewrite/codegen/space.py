@@ -51,10 +51,6 @@ class Shape:
         batch, channels, *rest = self.sizes
         return (batch, self.groups, channels // self.groups, *rest)
 
-    @property
-    def row_sizes(self) -> tuple[int, ...]:
-        return tuple(n for axis, n in enumerate(self.expanded) if axis not in self.reduced)
-
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
     return tuple(int(n) for n in node.meta["val"].shape)
