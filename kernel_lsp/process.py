@@ -20,6 +20,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 LOG_TAIL_BYTES = 64 * 1024
 MARK = "KERNEL_LSP_CHILD"
 MAX_HEADER_BYTES = 64 * 1024 * 1024
+STRAYS_S = 5.0
+"""How long strays are hunted: a fork bomb may be faster than we are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,7 +178,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # own session: also reaps compilers it started
         if not bubblewrap():  # with it, the PID namespace has ended with its first process
-            end_marked(self.mark)
+            await end_marked(self.mark)
         with contextlib.suppress(TimeoutError):  # wait() also waits for pipes that a stray may still hold
             await asyncio.wait_for(self.process.wait(), 5)
         self._logging.cancel()
@@ -238,13 +241,25 @@ async def start(
     return Child(module.removeprefix("kernel_lsp."), process, mark)
 
 
-def end_marked(mark: str) -> None:
-    """Kill every process whose environment carries ``mark``: strays that left the process group."""
-    for entry in Path("/proc").iterdir() if mark else ():
+async def end_marked(mark: str) -> None:
+    """Kill every process whose environment carries ``mark`` until none is left: strays that left the
+    process group. A dying process has no environment any more, and one that forks meanwhile is met again."""
+    end = time.monotonic() + STRAYS_S
+    while mark and (strays := _marked(mark.encode())) and time.monotonic() < end:
+        for stray in strays:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(stray, signal.SIGKILL)
+        await asyncio.sleep(0.005)
+
+
+def _marked(mark: bytes) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if mark.encode() in (entry / "environ").read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
+                if mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
 
 
 def _environment(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:

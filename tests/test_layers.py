@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = {"records", "errors", "config", "wire", "files", "positions"}
+BASE = {"records", "errors", "config", "wire", "files", "parsing", "positions"}
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
     "errors": set(),
     "positions": set(),
+    "parsing": set(),
     "wire": {"records", "errors"},
     "config": {"records", "errors", "wire"},
     "bootstrap": set(),
@@ -62,6 +63,7 @@ ONLY_STDLIB = {
     "session",
     "hostclient",
     "positions",
+    "parsing",
     "consent",
     "interpreter",
     "process",

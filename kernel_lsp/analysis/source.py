@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TypeAlias
 
+from kernel_lsp import parsing
 from kernel_lsp.records import ParseProblem, Span
 
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -171,7 +172,7 @@ def parse(text: str) -> SourceFile | ParseProblem:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are not this tool's business
-            return SourceFile(text, ast.parse(text.removeprefix(BOM)))
+            return SourceFile(text, parsing.parse(text.removeprefix(BOM)))
     except SyntaxError as error:
         return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
     except ValueError as error:  # null bytes and lone surrogates

@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from kernel_lsp import parsing
+
 FORBIDDEN_IMPORTS = {
     "inspect": "walks the call stack", "gc": "searches the heap", "ctypes": "changes memory directly",
     "cffi": "changes memory directly", "subprocess": "starts programs", "multiprocessing": "starts processes",
@@ -69,7 +71,7 @@ class Suspicion:
 def scan(source: str) -> list[Suspicion]:
     """Suspicions in line order; a source that does not parse has none (loading it will say why)."""
     try:
-        tree = ast.parse(source)
+        tree = parsing.parse(source)
     except (SyntaxError, ValueError):
         return []
     found = [

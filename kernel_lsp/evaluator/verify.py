@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 
+from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
@@ -74,7 +75,7 @@ def _device(asked: str, has_cuda: bool, uses_triton: bool) -> str:
 
 def _parse(text: str, which: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        return parsing.parse(text)
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise EvaluationError(f"could not judge: {which} does not parse: {line}") from error

@@ -16,6 +16,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
+from kernel_lsp import parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import SourceEdit, Span
 
@@ -71,7 +72,7 @@ def _apply(text: str, made: list[TextChange]) -> str:
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to report
-        return ast.parse(text.removeprefix("\ufeff"))
+        return parsing.parse(text.removeprefix("\ufeff"))
 
 
 class _File:

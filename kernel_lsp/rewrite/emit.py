@@ -20,6 +20,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from kernel_lsp import parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite import guard
@@ -78,7 +79,7 @@ class _Place:
     def __init__(self, graph: Graph) -> None:
         self.program = re.sub(r"\r\n?", "\n", graph.origin.program)
         self.lines = self.program.split("\n")
-        self.tree = ast.parse(self.program)
+        self.tree = parsing.parse(self.program)
         self.is_module = graph.origin.module is not None
         self.target = _find(self.tree, graph.origin.entry)
         name = "forward" if self.is_module else self.target.name

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 from torch import fx
 
+from kernel_lsp import parsing
+
 FRAME = re.compile(r'File "<kernel-lsp [0-9a-f]+>", line (\d+), in (\w+)')
 
 WORDS = {
@@ -27,7 +29,7 @@ class Statements:
     def __init__(self, program: str, function: str) -> None:
         self.spans: list[tuple[int, int, str | None]] = []
         self.function = function
-        for node in ast.walk(ast.parse(program)):
+        for node in ast.walk(parsing.parse(program)):
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)):
                 self.spans.append((node.lineno, node.end_lineno or node.lineno, _assigned(node)))
 

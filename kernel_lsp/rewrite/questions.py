@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp import parsing
+
 MODES = frozenset({
     "is_grad_enabled", "requires_grad", "is_inference_mode_enabled", "is_inference", "is_autocast_enabled",
     "is_compiling", "is_dynamo_compiling", "is_exporting", "is_leaf", "grad_fn",
@@ -49,7 +51,7 @@ def decides_by_batch(source: str) -> bool:
 
 def _running(source: str) -> Iterator[ast.AST]:
     """Functions that run on each call."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsing.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name not in BUILDERS:
             yield node
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from kernel_lsp import parsing
+
 FUNCTIONS = {"match": 1, "preconditions": 2, "apply": 3}
 """Name -> number of positional arguments the engine passes."""
 
@@ -23,7 +25,7 @@ Found = tuple[str, str, str]
 def check(path: Path) -> list[Found]:
     """What is wrong with a rewrite.py."""
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        tree = parsing.parse(path.read_bytes(), filename=str(path))
     except OSError as error:
         return [("file", f"cannot be read: {error.strerror}", "check the file's permissions")]
     except SyntaxError as error:

@@ -11,6 +11,7 @@ import functools
 import warnings
 from dataclasses import dataclass
 
+from kernel_lsp import parsing
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.workloads.pragma import pragmas
@@ -70,7 +71,7 @@ def _outline(text: str) -> _Outline | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            body = ast.parse(text.removeprefix("\ufeff")).body
+            body = parsing.parse(text.removeprefix("\ufeff")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return _Outline(

@@ -1,0 +1,22 @@
+"""Python's parser, asked again when it stumbles over itself. Standard library only.
+
+CPython 3.11 counts recursion in one place for all threads while it turns a syntax tree into objects. A
+collection of garbage in that moment that parses something itself (formatting a traceback does), or
+another thread that does, makes it raise SystemError on good code: seen once in CI.
+"""
+
+from __future__ import annotations
+
+import ast
+
+ATTEMPTS = 5
+
+
+def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
+    """Like ast.parse. Raises SyntaxError, ValueError, RecursionError or MemoryError."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return ast.parse(source, filename=filename)
+        except SystemError:  # see above: nothing is wrong with the source
+            continue
+    return ast.parse(source, filename=filename)
