@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import guards, measure
-from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, failure_kind, guard_notes
+from kernel_lsp.evaluator import guards, measure, trials
+from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.records import (
@@ -32,7 +32,6 @@ from kernel_lsp.records import (
 
 T = TypeVar("T")
 Report = Callable[[Progress], None]
-MIN_INFORMATIVE = 2
 
 
 async def evaluate(request: EvaluationRequest, report: Report | None = None) -> Evaluation:
@@ -128,7 +127,7 @@ async def _judge_candidate(
     request: EvaluationRequest, sandbox: Sandbox, found: Findings, report: Report
 ) -> None:
     report(Progress(phase="evaluate", message="starting judge and worker"))
-    judge, worker = await sandbox.judge(), await sandbox.worker("worker")
+    judge, worker = await sandbox.judge(), await sandbox.worker()
     timed = request.require_speed and request.device != "interpreter"
     async with (
         _background(_open(request, judge)) as opening,
@@ -144,7 +143,7 @@ async def _judge_candidate(
             "training": request.workload.training,
         }
         await candidate(worker, "load", request.budget.load_s, init, **loading)
-        await _trials(request, judge, worker, opened, found, report)
+        await trials.run_trials(request, judge, worker, opened, found, report)
         finished, _ = await candidate(worker, "finish", request.budget.call_s)
         guard_notes(finished["notes"], found)
         await worker.child.kill()  # its memory and cores belong to the timing now
@@ -155,7 +154,7 @@ async def _judge_candidate(
             _note_launches(request, finished["launched"], found)
             await _compile_kernels(request, sandbox, finished["kernels"], found, report)
         closed, _ = await ask_judge(judge, "close", request.budget.call_s)
-        _note_closing(closed, found)
+        trials.note_closing(closed, found)
         if timer and not closed["degenerate"]:
             report(Progress(phase="evaluate", message="preparing baselines"))
             await measure.measure(request, await timer, judge, init, loading, found)
@@ -184,68 +183,6 @@ async def _background(work: Coroutine[Any, Any, T] | None) -> AsyncIterator[asyn
         if task:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-# --- correctness ---------------------------------------------------------------------------
-
-
-async def _trials(
-    request: EvaluationRequest,
-    judge: Party,
-    worker: Party,
-    opened: dict[str, Any],
-    found: Findings,
-    report: Report,
-) -> None:
-    families = opened["families"]
-    shared = {name: opened[name] for name in ("changed", "grad", "aliases")}
-    informative = 0
-    for number, family in enumerate(families, start=1):
-        report(
-            Progress(phase="evaluate", message=f"checking values: {family}", done=number, total=len(families))
-        )
-        drawn, blobs = await ask_judge(judge, "trial", request.budget.call_s, number=number, family=family)
-        reply, outputs = await candidate(worker, "run", request.budget.call_s, blobs, **drawn, **shared)
-        if "error" not in reply:
-            guard_notes(reply["notes"], found)
-        told = {key: reply.get(key) for key in ("outputs", "state", "error")}
-        verdict, _ = await ask_judge(judge, "compare", request.budget.call_s, outputs, number=number, **told)
-        if "skip" in verdict:
-            continue
-        _settle(verdict, reply, opened, found)
-        found.families.append(family)
-        informative += bool(verdict["informative"])
-    if informative < min(MIN_INFORMATIVE, len(families)):
-        raise EvaluationError(
-            "could not judge: the reference fails or is never finite on nearly all inputs",
-            "give a workload whose inputs lie where the reference is defined",
-        )
-    if not all(entry["same_strides"] for entry in found.errors):
-        found.check("strides", None, "the output has another memory layout than the reference's")
-    if opened["grad"]:
-        found.check("gradients", None, "the output carries gradients; their values were not compared")
-    found.check("values", True, f"{len(found.errors)} trials against a float64 oracle")
-
-
-def _settle(verdict: dict[str, Any], reply: dict[str, Any], opened: dict[str, Any], found: Findings) -> None:
-    """Take one comparison into account; raises Rejected when it failed."""
-    if "candidate_error" in verdict:
-        found.errors.append(verdict)
-    if verdict["ok"]:
-        return
-    if opened["random"] and "error" not in reply:
-        detail = "could not judge: random output (the candidate draws another stream than the reference)"
-        raise Rejected(EvalStatus.NOT_RUN, detail)
-    found.check("values", False, verdict["detail"])
-    raise Rejected(failure_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT, verdict["detail"])
-
-
-def _note_closing(closed: dict[str, Any], found: Findings) -> None:
-    found.check("run-time-guards", True)
-    if closed["oracle_note"]:
-        found.check("float64-oracle", None, closed["oracle_note"])
-    dull = closed["degenerate"]
-    found.check("degenerate", not dull, f"{dull}: no claim of speed can be made" if dull else "")
 
 
 # --- Triton kernels -------------------------------------------------------------------------

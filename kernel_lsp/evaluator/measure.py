@@ -69,7 +69,7 @@ async def prepare(
     It starts beside the judge: importing torch and its compiler takes as long as opening the reference.
     """
     assert opening is not None
-    timer = await sandbox.worker("timer")
+    timer = await sandbox.timer()
     compiling = request.budget.compile_s > 0
     # Shielded: a refused reference is the gate's to tell.
     (opened, init), _ = await asyncio.gather(

@@ -59,15 +59,22 @@ class Sandbox:
         confinement = process.Confinement(scratch=scratch, gpu=self._gpu, writable=(self.outbox,))
         return await self._start("kernel_lsp.evaluator.judge", str(self.outbox), confinement, {})
 
-    async def worker(self, name: str) -> Party:
-        """A process that may load the candidate."""
+    async def worker(self) -> Party:
+        """A process that loads the candidate for its trials."""
+        return await self._candidate_process("worker")
+
+    async def timer(self) -> Party:
+        """A process that loads the candidate beside its reference, to time them."""
+        return await self._candidate_process("timer")
+
+    async def _candidate_process(self, name: str) -> Party:
         confinement = process.Confinement(
             scratch=self._folder(name), gpu=self._gpu, readable=(self.outbox,), hidden=(self.root / "judge",)
         )
         extra = dict(COMPILER)
         if self.request.device == "interpreter":
             extra["TRITON_INTERPRET"] = "1"
-        return await self._start("kernel_lsp.evaluator.worker", self.request.device, confinement, extra)
+        return await self._start(f"kernel_lsp.evaluator.{name}", self.request.device, confinement, extra)
 
     async def compiler(self) -> Party:
         """A process that compiles Triton kernels for GPUs that are not here."""

@@ -1,7 +1,7 @@
 """The worker: the only process that runs candidate code. Confined and disposable.
 
-Requests: load (the candidate), run (one trial), finish (what the guards saw); for speed: import,
-prepare (reference and torch.compile, before any candidate exists here), load, time, burst.
+Requests: load (the candidate), run (one trial), finish (what the guards saw). timer.py adds what speed
+needs.
 It claims its pipes before a candidate is loaded, sends raw bytes and JSON, and decides nothing:
 whatever it says is checked by the judge, and its clock by the parent's.
 """
@@ -9,7 +9,6 @@ whatever it says is checked by the judge, and its clock by the parent's.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import traceback
 import warnings
@@ -19,9 +18,8 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import devices, programs, recorder, timing, watch
+from kernel_lsp.evaluator import devices, programs, recorder, watch
 from kernel_lsp.evaluator.tensors import Outbox, decode, encode, map_tensors, tensor_leaves
-from kernel_lsp.records import Program, Workload
 
 
 class Worker:
@@ -33,7 +31,6 @@ class Worker:
         self.watch = watch.Watch()
         self.storages: dict[tuple[Any, ...], torch.UntypedStorage] = {}
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.clock: timing.Rounds | None = None
         self.recorder = recorder.Recorder()
 
     # --- load ----------------------------------------------------------------------------
@@ -55,7 +52,7 @@ class Worker:
         except SyntaxError as error:
             return {"error": f"line {error.lineno}: {error.msg}", "kind": "compile_error"}
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
-            return _failure(error, "loading the candidate")
+            return failure(error, "loading the candidate")
         if not callable(self.target):
             return {
                 "error": f"{message['entry']} is neither a module nor a function",
@@ -71,7 +68,7 @@ class Worker:
     def run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
         """One trial: load the parameters, call, return the output as bytes and what was noticed."""
         try:
-            self._load_state(decode(message["state"], blobs))
+            self.load_state(decode(message["state"], blobs))
             arguments = self._place(decode(message["arguments"], blobs))
             before = [tensor.detach().clone() for tensor in tensor_leaves(arguments)]
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
@@ -79,7 +76,7 @@ class Worker:
         except EvaluationError as error:
             return {"error": error.cause, "kind": "wrong_result"}
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
-            return _failure(error, "calling the candidate")
+            return failure(error, "calling the candidate")
         notes = watch.output_problems(result, arguments, message["aliases"])
         notes += self._kept_problems() + self.watch.noticed()
         if not all(_same_bits(*pair) for pair in zip(before, tensor_leaves(arguments), strict=True)):
@@ -109,7 +106,7 @@ class Worker:
         self.device.synchronize()
         return result
 
-    def _load_state(self, state: dict[str, torch.Tensor]) -> None:
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
         if not isinstance(self.target, torch.nn.Module):
             return
         try:
@@ -171,61 +168,6 @@ class Worker:
             "resources": self.recorder.resources(),
         }
 
-    # --- speed ---------------------------------------------------------------------------
-
-    def prepare(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
-        """Reference, compiled reference and input sets, before any candidate is loaded here."""
-        program = wire.from_json(Program, message["program"])
-        workload = wire.from_json(Workload, message["workload"])
-        init = decode(message["init"], blobs)
-        module = programs.load(program.source)
-        target = programs.find(module, program.entry)
-        reference = programs.construct(target, (init[0], init[1]), self.device.place, workload.training)
-        self.sets = [decode(item, blobs, self.device.place) for item in message["sets"]]
-        self.state = decode(message["state"], blobs)
-        if isinstance(reference, torch.nn.Module):
-            reference.load_state_dict(self.state)
-        self.clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
-        self.clock.add("eager", reference)
-        self.clock.add_tf32(reference)
-        self.clock.add_compiled(reference, message["compile_s"])
-        return {"notes": self.clock.notes}
-
-    def baseline(self) -> dict[str, Any]:
-        """The reference's times in a process that no candidate has touched."""
-        assert self.clock is not None
-        return {"clean_ms": self.clock.warm_up("eager")}
-
-    def time(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
-        """Interleaved rounds; a few outputs go back to be checked."""
-        assert self.clock is not None
-        try:
-            self._load_state(self.state)
-            self.clock.add("candidate", self.target)
-            self.clock.warm_up("candidate")
-            measured = self.clock.run(message["timing_s"], message["checks"])
-        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
-            return _failure(error, "timing the candidate")
-        checks = [
-            {"set": item.set, "scale": item.scale, "outputs": encode(item.output, out)}
-            for item in measured.checks
-        ]
-        return {
-            "times_ms": measured.times_ms,
-            "peak_bytes": measured.peak_bytes,
-            "checks": checks,
-            "notes": self.watch.problems(),
-        }
-
-    def burst(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Call one provider many times; the parent holds the clock."""
-        assert self.clock is not None
-        try:
-            self.clock.burst(message["provider"], message["count"])
-        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
-            return _failure(error, "calling the candidate")
-        return {"ok": True}
-
 
 def _poison_fresh_memory() -> None:
     """torch.empty becomes NaN (or the largest integer), so unwritten output cannot pass.
@@ -245,15 +187,7 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
 
 
-def import_compiler(wanted: bool) -> dict[str, Any]:
-    """Import what torch.compile needs (3 s) while the judge opens the reference."""
-    if wanted:
-        with contextlib.suppress(Exception):  # a broken compiler is told when it is used
-            importlib.import_module("torch._inductor.compile_fx")
-    return {"ok": True}
-
-
-def _failure(error: BaseException, doing: str) -> dict[str, Any]:
+def failure(error: BaseException, doing: str) -> dict[str, Any]:
     """One user exception as data: type, message, and the candidate's own line when there is one."""
     names = {type(e).__name__ for e in (error, error.__cause__) if e is not None}
     compiling = bool(
@@ -279,15 +213,7 @@ def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Out
         return worker.load(message, blobs)
     if what == "run":
         return worker.run(message, blobs, out)
-    if what == "import":
-        return import_compiler(message["compiler"])
-    if what == "prepare":
-        return worker.prepare(message, blobs)
-    if what == "baseline":
-        return worker.baseline()
-    if what == "time":
-        return worker.time(message, out)
-    return worker.burst(message) if what == "burst" else worker.finish()
+    return worker.finish()
 
 
 def main() -> None:
