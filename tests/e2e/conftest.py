@@ -37,6 +37,10 @@ def get_inputs():
 """
 
 
+PATIENCE_S = 60.0
+"""How long a test waits for what must happen: a bound for hangs, not a claim of speed (CI may be slow)."""
+
+
 async def until(condition: Callable[[], Any], seconds: float) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is awaited happens in another process
@@ -96,7 +100,7 @@ class Editor:
         )
         return [action for action in found or [] if isinstance(action, types.CodeAction)]
 
-    async def rewrite(self, uri: str, seconds: float = 10.0) -> types.CodeAction:
+    async def rewrite(self, uri: str, seconds: float = PATIENCE_S) -> types.CodeAction:
         """The rewrite that is offered, once it is."""
         async with asyncio.timeout(seconds):
             while True:
@@ -123,7 +127,7 @@ class Editor:
         params = types.ExecuteCommandParams(command=f"kernel-lsp.{name}", arguments=[arguments])
         return await self.client.workspace_execute_command_async(params)
 
-    async def hint(self, uri: str, words: str = "verified", seconds: float = 10.0) -> types.Diagnostic:
+    async def hint(self, uri: str, words: str = "verified", seconds: float = PATIENCE_S) -> types.Diagnostic:
         async with asyncio.timeout(seconds):
             while True:
                 for diagnostic in self.client.diagnostics.get(uri, ()):
@@ -137,7 +141,7 @@ class Editor:
             return [json.loads(line) for line in (self.data_dir / "events.jsonl").read_text().splitlines()]
         return []
 
-    async def event(self, kind: str, seconds: float = 10.0) -> dict[str, Any]:
+    async def event(self, kind: str, seconds: float = PATIENCE_S) -> dict[str, Any]:
         async with asyncio.timeout(seconds):
             while True:
                 for event in self.events():
