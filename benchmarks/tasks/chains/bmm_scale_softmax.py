@@ -1,0 +1,24 @@
+"""Scores and a softmax over the middle dimension."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Identity()
+
+    def forward(self, x, y):
+        h = torch.bmm(x, y)
+        h = h / 3.0
+        h = torch.softmax(h, dim=1)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(64, 256, 512), torch.randn(64, 512, 256)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,23 @@
+"""Products that are only summed."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Identity()
+
+    def forward(self, x, y):
+        h = torch.bmm(x, y)
+        h = h.sum(dim=1, keepdim=True)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(64, 256, 512), torch.randn(64, 512, 256)]
+
+
+def get_init_inputs():
+    return []

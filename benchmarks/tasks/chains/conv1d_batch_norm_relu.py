@@ -1,0 +1,25 @@
+"""A norm that folds into the convolution."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(64, 96, 5, padding=2)
+        self.norm = nn.BatchNorm1d(96).eval()
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = self.norm(h)
+        h = torch.relu(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 64, 4096)]
+
+
+def get_init_inputs():
+    return []

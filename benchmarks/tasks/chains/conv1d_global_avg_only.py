@@ -1,0 +1,24 @@
+"""A mean commutes with the convolution."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(64, 96, 5, padding=2)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h / 3.0
+        h = h.mean(dim=(2,), keepdim=True)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 64, 4096)]
+
+
+def get_init_inputs():
+    return []

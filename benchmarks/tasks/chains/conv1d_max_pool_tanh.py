@@ -1,0 +1,25 @@
+"""A monotone function before a maximum."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(64, 96, 5, padding=2)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = torch.tanh(h)
+        h = F.max_pool1d(h, 2)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 64, 4096)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,26 @@
+"""Reduced to one number an image."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(32, 64, 3, padding=1)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = F.avg_pool2d(h, 2)
+        h = torch.sigmoid(h)
+        h = h.sum(dim=tuple(range(1, h.dim())))
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 32, 96, 96)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,25 @@
+"""Near miss: dropout in train mode."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(32, 64, 3, padding=1)
+        self.drop = nn.Dropout(0.2)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = self.drop(h)
+        h = torch.relu(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 32, 96, 96)]
+
+
+def get_init_inputs():
+    return []

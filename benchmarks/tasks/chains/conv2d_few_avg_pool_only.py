@@ -1,0 +1,24 @@
+"""An average that can be a strided convolution."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 24, 3)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = F.avg_pool2d(h, 2)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(64, 3, 128, 128)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,25 @@
+"""Reduced to one value a channel."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 24, 3)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = F.hardswish(h)
+        h = h.mean(dim=(2, 3), keepdim=True)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(64, 3, 128, 128)]
+
+
+def get_init_inputs():
+    return []

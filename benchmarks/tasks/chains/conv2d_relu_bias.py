@@ -1,0 +1,25 @@
+"""Near miss: the bias comes after the ReLU."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(32, 64, 3, padding=1)
+        self.shift = nn.Parameter(0.1 * torch.randn(64, 1, 1))
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = torch.relu(h)
+        h = h + self.shift
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 32, 96, 96)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,26 @@
+"""A residual around a gate."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(32, 64, 3, padding=1)
+
+    def forward(self, x):
+        h = self.layer(x)
+        kept = h
+        h = h * torch.sigmoid(h)
+        h = h + kept
+        h = torch.clamp(h, -0.8, 1.2)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(32, 32, 96, 96)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,28 @@
+"""Pool, then mean."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv3d(8, 24, 3, padding=1)
+        self.shift = nn.Parameter(0.1 * torch.randn(24, 1, 1, 1))
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h / 3.0
+        h = F.max_pool3d(h, 2)
+        h = h.mean(dim=(2, 3, 4), keepdim=True)
+        h = h + self.shift
+        return h
+
+
+def get_inputs():
+    return [torch.randn(16, 8, 16, 48, 48)]
+
+
+def get_init_inputs():
+    return []

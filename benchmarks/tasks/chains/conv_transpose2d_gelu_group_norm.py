@@ -1,0 +1,26 @@
+"""A norm after an activation."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ConvTranspose2d(64, 48, 4, stride=2, padding=1)
+        self.groups = nn.GroupNorm(8, 48)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = F.gelu(h)
+        h = self.groups(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(16, 64, 48, 48)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,27 @@
+"""Pool, clamp, mean."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ConvTranspose2d(64, 48, 4, stride=2, padding=1)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = F.max_pool2d(h, 2)
+        h = torch.clamp(h, -0.8, 1.2)
+        h = h.mean(dim=(2, 3), keepdim=True)
+        h = torch.tanh(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(16, 64, 48, 48)]
+
+
+def get_init_inputs():
+    return []

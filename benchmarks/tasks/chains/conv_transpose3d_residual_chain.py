@@ -1,0 +1,28 @@
+"""h * h + 2h and more."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ConvTranspose3d(16, 24, 3, stride=2, padding=1)
+        self.shift = nn.Parameter(0.1 * torch.randn(24, 1, 1, 1))
+
+    def forward(self, x):
+        h = self.layer(x)
+        kept = h
+        h = h + self.shift
+        h = h + kept
+        h = h * kept
+        h = h + kept
+        return h
+
+
+def get_inputs():
+    return [torch.randn(8, 16, 12, 24, 24)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,28 @@
+"""Center channels, pool, activate."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.ConvTranspose3d(16, 24, 3, stride=2, padding=1)
+        self.shift = nn.Parameter(0.1 * torch.randn(24, 1, 1, 1))
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h + self.shift
+        h = h - h.mean(dim=1, keepdim=True)
+        h = F.avg_pool3d(h, 2)
+        h = F.gelu(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(8, 16, 12, 24, 24)]
+
+
+def get_init_inputs():
+    return []

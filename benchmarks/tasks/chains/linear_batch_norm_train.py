@@ -1,0 +1,25 @@
+"""Near miss: batch statistics cannot be folded."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+        self.norm = nn.BatchNorm1d(2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = self.norm(h)
+        h = torch.relu(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,26 @@
+"""A bias and GELU after a product."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+        self.shift = nn.Parameter(0.1 * torch.randn(2048))
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h + self.shift
+        h = F.gelu(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

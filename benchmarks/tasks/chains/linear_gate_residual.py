@@ -1,0 +1,26 @@
+"""A gate and a residual."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        kept = h
+        h = torch.sigmoid(h)
+        h = h * kept
+        h = h + kept
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

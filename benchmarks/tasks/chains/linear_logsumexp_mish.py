@@ -1,0 +1,26 @@
+"""A real logsumexp, then pointwise."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = torch.logsumexp(h, dim=1, keepdim=True)
+        h = F.leaky_relu(h, 0.1)
+        h = F.mish(h)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,23 @@
+"""Near miss: a maximum does not commute with the product."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h.max(dim=1, keepdim=True).values
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,25 @@
+"""Two row operations in a row."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8192, 512)
+        self.rows = nn.LayerNorm(512)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = self.rows(h)
+        h = torch.softmax(h, dim=1)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(2048, 8192)]
+
+
+def get_init_inputs():
+    return []

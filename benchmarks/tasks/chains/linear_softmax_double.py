@@ -1,0 +1,26 @@
+"""A softmax over features, scaled."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = F.softplus(h)
+        h = torch.softmax(h, dim=1)
+        h = h * 2.0
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,23 @@
+"""The sum of a linear layer's outputs is one vector product."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h.sum(dim=1, keepdim=True)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,25 @@
+"""Twice over one entry: a view."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 2048)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h.sum(dim=1, keepdim=True)
+        h = torch.logsumexp(h, dim=1, keepdim=True)
+        h = torch.logsumexp(h, dim=1, keepdim=True)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,23 @@
+"""The sample variance of features."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(512, 8192)
+
+    def forward(self, x):
+        h = self.layer(x)
+        h = h.var(dim=1, keepdim=True)
+        return h
+
+
+def get_inputs():
+    return [torch.randn(1024, 512)]
+
+
+def get_init_inputs():
+    return []

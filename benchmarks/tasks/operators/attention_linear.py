@@ -1,0 +1,22 @@
+"""Linear attention in the expensive order: keys and values belong together first."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, q, k, v):
+        return (F.elu(q) + 1) @ (F.elu(k) + 1).transpose(-2, -1) @ v
+
+
+def get_inputs():
+    return [torch.randn(8, 12, 1024, 64), torch.randn(8, 12, 1024, 64), torch.randn(8, 12, 1024, 64)]
+
+
+def get_init_inputs():
+    return []

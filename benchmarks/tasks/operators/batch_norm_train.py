@@ -1,0 +1,21 @@
+"""BatchNorm as constructed: batch statistics, and running ones that must be updated."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(size)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def get_inputs():
+    return [torch.randn(32, 64, 128, 128)]
+
+
+def get_init_inputs():
+    return [64]

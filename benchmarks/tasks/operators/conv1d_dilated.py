@@ -1,0 +1,21 @@
+"""A dilated one."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(64, 64, 3, dilation=8, padding=8)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(32, 64, 8192)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""A product over channels."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(256, 128, 1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(16, 256, 64, 64)]
+
+
+def get_init_inputs():
+    return []

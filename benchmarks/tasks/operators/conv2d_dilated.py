@@ -1,0 +1,21 @@
+"""Holes in the kernel."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(64, 64, 3, dilation=2, padding=2)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(16, 64, 64, 64)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""Eight groups."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(128, 128, 3, padding=1, groups=8)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(32, 128, 64, 64)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""Stride one: a flipped convolution."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.ConvTranspose2d(64, 64, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(16, 64, 64, 64)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""Many small products."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, a, b):
+        return torch.bmm(a, b)
+
+
+def get_inputs():
+    return [torch.randn(512, 128, 256), torch.randn(512, 256, 128)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""A diagonal matrix from the right scales columns."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, a, b):
+        return b @ torch.diag(a)
+
+
+def get_inputs():
+    return [torch.randn(4096), torch.randn(4096, 4096)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""Matrices first is the expensive order."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, a, b, c):
+        return (a @ b) @ c
+
+
+def get_inputs():
+    return [torch.randn(2048, 2048), torch.randn(2048, 2048), torch.randn(2048, 1)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""The trace of a product is a sum of products."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, a, b):
+        return torch.trace(a @ b)
+
+
+def get_inputs():
+    return [torch.randn(3072, 3072), torch.randn(3072, 3072)]
+
+
+def get_init_inputs():
+    return []

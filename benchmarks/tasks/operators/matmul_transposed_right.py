@@ -1,0 +1,21 @@
+"""The right factor is transposed."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, a, b):
+        return a @ b.T
+
+
+def get_inputs():
+    return [torch.randn(2048, 4096), torch.randn(2048, 4096)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,21 @@
+"""A sum over a dimension of size one: a view."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, x):
+        return x.sum(dim=1)
+
+
+def get_inputs():
+    return [torch.randn(4096, 1, 4096)]
+
+
+def get_init_inputs():
+    return []

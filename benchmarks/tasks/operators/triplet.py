@@ -1,0 +1,22 @@
+"""Triplet margin loss."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, x, y, z):
+        return F.triplet_margin_loss(x, y, z, margin=0.3)
+
+
+def get_inputs():
+    return [torch.randn(8192, 4096), torch.randn(8192, 4096), torch.randn(8192, 4096)]
+
+
+def get_init_inputs():
+    return []
