@@ -1,6 +1,6 @@
 """The order of an evaluation: static guards, trials, ahead-of-time compilation, timing, verdict.
 
-    judge   open -> trial -> compare -> ... -> sealed -> compare (timed outputs) -> close
+    judge   open -> begin -> trial -> compare -> ... -> sealed -> summary -> timed
     worker  load -> run -> ... -> finish                      (no reference, no expected output)
     timer   prepare -> load -> time -> burst                  (a fresh process)
 
@@ -20,7 +20,7 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Party, Sandbox, ask_judge
+from kernel_lsp.evaluator.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.records import (
     CompiledKernel,
     EvalStatus,
@@ -127,7 +127,7 @@ async def _judge_candidate(
     request: EvaluationRequest, sandbox: Sandbox, found: Findings, report: Report
 ) -> None:
     report(Progress(phase="evaluate", message="starting judge and worker"))
-    judge, worker = await sandbox.judge(), await sandbox.worker()
+    judge, worker = InSession(await sandbox.judge(), 0), await sandbox.worker()
     timed = request.require_speed and request.device != "interpreter"
     async with (
         _background(_open(request, judge)) as opening,
@@ -153,7 +153,7 @@ async def _judge_candidate(
         if request.device == "interpreter":
             _note_launches(request, finished["launched"], found)
             await _compile_kernels(request, sandbox, finished["kernels"], found, report)
-        closed, _ = await ask_judge(judge, "close", request.budget.call_s)
+        closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
         trials.note_closing(closed, found)
         if timer and not closed["degenerate"]:
             report(Progress(phase="evaluate", message="preparing baselines"))
@@ -161,16 +161,18 @@ async def _judge_candidate(
 
 
 async def _open(request: EvaluationRequest, judge: Party) -> tuple[dict[str, Any], list[bytes]]:
-    return await ask_judge(
+    """Open the reference and begin a session: both replies in one, and the constructor's tensors."""
+    limit_s = request.budget.load_s
+    opened, init = await ask_judge(
         judge,
         "open",
-        request.budget.load_s,
+        limit_s,
         program=request.reference,
         workload=request.workload,
         device=request.device,
-        seed=request.seed,
-        precision=request.precision,
     )
+    begun, _ = await ask_judge(judge, "begin", limit_s, seed=request.seed, precision=request.precision)
+    return opened | begun, init
 
 
 @contextlib.asynccontextmanager

@@ -140,6 +140,19 @@ class Party:
         return await self.child.ask({"do": do, **fields}, blobs or [], timeout_s=timeout_s)
 
 
+class InSession(Party):
+    """A judge as one candidate's evaluation sees it: every request carries the session's number."""
+
+    def __init__(self, judge: Party, session: int) -> None:
+        super().__init__(judge.child)
+        self.session = session
+
+    async def ask(
+        self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        return await super().ask(do, timeout_s, blobs, session=self.session, **fields)
+
+
 async def ask_judge(
     judge: Party, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
 ) -> tuple[dict[str, Any], list[bytes]]:

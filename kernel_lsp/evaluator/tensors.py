@@ -8,6 +8,7 @@ only read: pipes through the parent cost one more copy of every byte (see benchm
 from __future__ import annotations
 
 import ctypes
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Outbox:
         if self.folder is None or len(data) <= FILE_BYTES:
             self.blobs.append(data)
             return {"blob": len(self.blobs) - 1}
-        path = self.folder / f"{id(self)}-{len(self.files)}.bin"
+        path = self.folder / f"{secrets.token_hex(8)}.bin"
         path.write_bytes(data)
         self.files.append(path)
         return {"file": str(path)}

@@ -26,14 +26,13 @@ async def run_trials(
     found: Findings,
     report: Report,
 ) -> None:
-    families = opened["families"]
+    plan = opened["trials"]
     shared = {name: opened[name] for name in ("changed", "grad", "aliases")}
     informative = 0
-    for number, family in enumerate(families, start=1):
-        report(
-            Progress(phase="evaluate", message=f"checking values: {family}", done=number, total=len(families))
-        )
-        drawn, blobs = await ask_judge(judge, "trial", request.budget.call_s, number=number, family=family)
+    for trial in plan:
+        number, family = trial["number"], trial["family"]
+        report(Progress(phase="evaluate", message=f"checking values: {family}", done=number, total=len(plan)))
+        drawn, blobs = await ask_judge(judge, "trial", request.budget.call_s, number=number)
         reply, outputs = await candidate(worker, "run", request.budget.call_s, blobs, **drawn, **shared)
         if "error" not in reply:
             guard_notes(reply["notes"], found)
@@ -44,7 +43,7 @@ async def run_trials(
         _settle(verdict, reply, opened, found)
         found.families.append(family)
         informative += bool(verdict["informative"])
-    if informative < min(MIN_INFORMATIVE, len(families)):
+    if informative < min(MIN_INFORMATIVE, len(plan)):
         raise EvaluationError(
             "could not judge: the reference fails or is never finite on nearly all inputs",
             "give a workload whose inputs lie where the reference is defined",

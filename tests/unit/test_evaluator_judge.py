@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from kernel_lsp.evaluator.sandbox import Sandbox, ask_judge
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator.sandbox import InSession, Sandbox, ask_judge
 from kernel_lsp.evaluator.verify import request_from_files
 
 pytestmark = pytest.mark.torch
@@ -27,14 +28,33 @@ def size_of(path: str) -> int | None:
 async def test_other_requests_between_trial_and_answer_leave_the_files_of_the_trial() -> None:
     request = request_from_files(REFERENCE, REFERENCE, device="cpu")
     async with Sandbox(request) as sandbox:
-        judge = await sandbox.judge()
-        await ask_judge(
-            judge, "open", 60, program=request.reference, workload=request.workload,
-            device="cpu", seed=1, precision="faithful",
-        )  # fmt: skip
-        drawn, _ = await ask_judge(judge, "trial", 60, number=1, family="as_given")
+        judge = InSession(await sandbox.judge(), 7)
+        await ask_judge(judge, "open", 60, program=request.reference, workload=request.workload, device="cpu")
+        await ask_judge(judge, "begin", 60, seed=1, precision="faithful")
+        drawn, _ = await ask_judge(judge, "trial", 60, number=1)
         file = drawn["arguments"]["items"][0]["items"][0]["file"]
         await ask_judge(judge, "sealed", 60, count=2)
         assert size_of(file) == 8 * 1024 * 1024
         verdict, _ = await ask_judge(judge, "compare", 60, number=1, error="none was made")
         assert not verdict["ok"] and size_of(file) is None
+
+
+async def test_sessions_of_one_reference_are_secret_from_each_other_and_interleave() -> None:
+    request = request_from_files(REFERENCE, REFERENCE, device="cpu")
+    async with Sandbox(request) as sandbox:
+        party = await sandbox.judge()
+        one, two, again = (InSession(party, number) for number in range(3))
+        await ask_judge(party, "open", 60, program=request.reference, workload=request.workload, device="cpu")
+        for session, seed in ((one, None), (two, None), (again, None)):
+            plan, _ = await ask_judge(session, "begin", 60, seed=seed, precision="faithful")
+        summaries = [(await ask_judge(s, "summary", 60))[0]["seed"] for s in (one, two, again)]
+        assert len(set(summaries)) == 3 and len(plan["trials"]) >= 8
+        for session in (one, two):
+            await ask_judge(session, "trial", 60, number=1)
+        for session in (two, one):
+            verdict, _ = await ask_judge(session, "compare", 60, number=1, error="none was made")
+            assert not verdict["ok"]
+        await ask_judge(one, "close", 60)
+        with pytest.raises(EvaluationError, match="session 0 is not open"):
+            await ask_judge(one, "summary", 60)
+        assert (await ask_judge(two, "summary", 60))[0]["oracle_note"] == ""
