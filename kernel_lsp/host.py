@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -36,7 +36,7 @@ MIN_REPORT_GAP_S = 0.2
 class Host:
     """All requests of one server."""
 
-    def __init__(self, data_dir: Path, replies: BinaryIO) -> None:
+    def __init__(self, data_dir: Path, replies: wire.Pipe) -> None:
         self._data_dir, self._replies = data_dir, replies
         self._disk = concurrent.futures.ThreadPoolExecutor(1, "journal")
         self._journal: Journal | None = None

@@ -1,127 +1,96 @@
-"""Child processes that may crash, hang or lie: start, confine, talk to, and surely end them.
+"""Child processes that may crash, hang or lie: start, talk to, and surely end them.
 
 Engine, judge, worker and host are all `Child`ren: one of our modules run by path in some
-interpreter (see bootstrap.py), speaking frames (see wire.py) over its stdin and stdout.
+interpreter (see bootstrap.py), or forked by a zygote (see evaluator/zygote.py), speaking sealed
+frames (see wire.py). What they may touch is confinement.py's.
 
-Covered: time (the asker's), memory, processes, file size; with bubblewrap also network, a
-read-only file system with one scratch folder, a private /tmp and /proc. Ends with its parent,
-also after kill -9. Not covered: without bubblewrap, network and files are as open as to the
-user (`Confinement.note` says so); GPU memory; an attack on the kernel itself.
+Covered: time (the asker's), everything a child has started, its words before it died. Ends with its
+parent, also after kill -9. Not covered: GPU memory; an attack on the kernel itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kernel_lsp import wire
+from kernel_lsp.confinement import BOOTSTRAP, Confinement, Limits, bubblewrap, environment_for
 from kernel_lsp.errors import WorkerLost
 
-BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+__all__ = ["Child", "Confinement", "Limits", "Process", "bubblewrap", "start"]
+
 LOG_TAIL_BYTES = 64 * 1024
 MARK = "KERNEL_LSP_CHILD"
-MAX_HEADER_BYTES = 64 * 1024 * 1024
 STRAYS_S = 5.0
 """How long strays are hunted: a fork bomb may be faster than we are."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """rlimits of a child; None leaves the user's own."""
-
-    memory_bytes: int | None = None
-    """Address space. Leave None with CUDA, which reserves far more than it uses."""
-    cpu_seconds: int | None = None
-    file_bytes: int | None = 2 * 1024**3
-    processes: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Confinement:
-    """What a child may touch."""
-
-    scratch: Path
-    """The only folder it can write to; also its working directory and TMPDIR."""
-    hidden: tuple[Path, ...] = ()
-    """Folders it may not even read (the judge's scratch folder, the user's keys)."""
-    readable: tuple[Path, ...] = ()
-    """Folders that stay visible although they lie under /tmp."""
-    writable: tuple[Path, ...] = ()
-    """Further folders it can write to (the judge's outbox)."""
-    gpu: bool = False
+class Process(Protocol):
+    """What a Child needs of the process behind it."""
 
     @property
-    def note(self) -> str:
-        return (
-            "bubblewrap" if bubblewrap() else "no bubblewrap: limits only, network and files are not confined"
-        )
+    def pid(self) -> int: ...
 
-    def wrap(self, argv: Sequence[str]) -> list[str]:
-        """``argv`` behind bubblewrap when this machine can use it, else unchanged."""
-        program = bubblewrap()
-        if program is None:
-            return list(argv)
-        device = ["--dev-bind", "/dev", "/dev"] if self.gpu else ["--dev", "/dev"]
-        hidden = [part for folder in self.hidden if folder.exists() for part in ("--tmpfs", str(folder))]
-        interpreter = Path(argv[0]).parent.parent
-        shown = (BOOTSTRAP.parent, interpreter, *self.readable)
-        visible = [part for folder in shown for part in ("--ro-bind", str(folder), str(folder))]
-        scratch = str(self.scratch)
-        shared = [part for folder in self.writable for part in ("--bind", str(folder), str(folder))]
-        return [
-            program, "--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
-            "--ro-bind", "/", "/", *device, "--proc", "/proc", "--tmpfs", "/dev/shm",
-            "--tmpfs", "/tmp", *hidden, *visible, *shared,
-            "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
-        ]  # fmt: skip
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def end(self) -> None:
+        """Kill it and everything it started; returns when they are dead. Safe to call twice."""
+
+    async def wait(self) -> int: ...
 
 
-@functools.cache
-def bubblewrap() -> str | None:
-    """Path of a bubblewrap that really works here (containers often forbid namespaces)."""
-    program = shutil.which("bwrap")
-    if program is None or os.environ.get("KERNEL_LSP_NO_BWRAP"):
-        return None
-    probe = [
-        program,
-        "--unshare-net",
-        "--unshare-pid",
-        "--ro-bind",
-        "/",
-        "/",
-        "--proc",
-        "/proc",
-        "--",
-        "true",
-    ]
-    try:
-        done = subprocess.run(probe, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return program if done.returncode == 0 else None
+class Started:
+    """A process that we have started ourselves, in a session of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
+        self._process, self._mark = process, mark
+        self.pid = process.pid
+        self.wait = process.wait
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def end(self) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)  # own session: also ends compilers it started
+        if not bubblewrap():  # with it, the PID namespace has ended with its first process
+            await end_marked(self._mark)
+        with contextlib.suppress(TimeoutError):  # wait() also waits for pipes that a stray may still hold
+            await asyncio.wait_for(self.wait(), 5)
 
 
 class Child:
     """One running child. Use :func:`start`; always end with :meth:`kill`."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, mark: str = "") -> None:
-        self.name = name
-        self.mark = mark
-        self.process = process
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        *,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        log: asyncio.StreamReader,
+    ) -> None:
+        self.name, self.process = name, process
+        self._reader, self._writer = reader, writer
+        key = secrets.token_bytes(wire.KEY_BYTES)
+        self._requests, self._replies = wire.Seal(key, wire.REQUESTS), wire.Seal(key, wire.REPLIES)
+        writer.write(key)
         self._log = bytearray()
-        self._logging = asyncio.create_task(self._collect_log())
+        self._logging = asyncio.create_task(self._collect_log(log))
         self._turn = asyncio.Lock()
 
     @property
@@ -149,6 +118,9 @@ class Child:
                 raise WorkerLost(
                     f"{self.name} gave no answer within {timeout_s:.0f} s and was ended"
                 ) from None
+            except wire.Forged as error:
+                await self.kill()
+                raise WorkerLost(f"{self.name} spoke out of turn: {error}", self._last_words()) from error
             except (asyncio.IncompleteReadError, ConnectionError, ValueError, KeyError) as error:
                 await self.kill()
                 raise WorkerLost(f"{self.name} {self._how_it_ended()}", self._last_words()) from error
@@ -158,29 +130,28 @@ class Child:
 
     async def send(self, message: dict[str, Any], blobs: Sequence[bytes | memoryview] = ()) -> None:
         """Write one frame without waiting for a reply (see :meth:`receive`)."""
-        assert self.process.stdin is not None
-        self.process.stdin.writelines(wire.encode_frame(message, blobs))
-        await self.process.stdin.drain()
+        self._writer.writelines(wire.encode_frame(self._requests, message, blobs))
+        await self._writer.drain()
 
     async def receive(self) -> tuple[dict[str, Any], list[bytes]]:
-        """The next frame. Raises asyncio.IncompleteReadError at end of file."""
-        stream = self.process.stdout
-        assert stream is not None
+        """The next frame. Raises asyncio.IncompleteReadError at end of file, wire.Forged (a ValueError)
+        when something else than the child's own protocol has written into its pipe."""
+        stream = self._reader
         size = int.from_bytes(await stream.readexactly(4), "big")
-        if size > MAX_HEADER_BYTES:
-            raise ValueError(f"a header of {size} bytes is no frame of ours")
-        header = json.loads(await stream.readexactly(size))
-        return header["message"], [await stream.readexactly(n) for n in header["blobs"]]
+        if size > wire.MAX_HEADER_BYTES:
+            raise wire.Forged(f"a header of {size} bytes is no frame of ours")
+        raw = await stream.readexactly(size)
+        opening, closing = self._replies(raw)
+        wire.check(await stream.readexactly(wire.SEAL_BYTES), opening)
+        header = json.loads(raw)
+        blobs = [await stream.readexactly(n) for n in header["blobs"]]
+        wire.check(await stream.readexactly(wire.SEAL_BYTES), closing)
+        return header["message"], blobs
 
     async def kill(self) -> None:
         """End the child and everything it started. Safe to call twice."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)  # own session: also reaps compilers it started
-        if not bubblewrap():  # with it, the PID namespace has ended with its first process
-            await end_marked(self.mark)
-        with contextlib.suppress(TimeoutError):  # wait() also waits for pipes that a stray may still hold
-            await asyncio.wait_for(self.process.wait(), 5)
+        await self.process.end()
+        self._writer.close()
         self._logging.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._logging
@@ -191,9 +162,8 @@ class Child:
         await self.send(message, blobs)
         return await self.receive()
 
-    async def _collect_log(self) -> None:
-        assert self.process.stderr is not None
-        while chunk := await self.process.stderr.read(8192):
+    async def _collect_log(self, stream: asyncio.StreamReader) -> None:
+        while chunk := await stream.read(8192):
             self._log += chunk
             del self._log[:-LOG_TAIL_BYTES]
 
@@ -234,11 +204,18 @@ async def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=confinement.scratch if confinement else None,
-        env=_environment(confinement, extra),
+        env=environment_for(confinement, extra),
         start_new_session=True,
         limit=2**20,
     )
-    return Child(module.removeprefix("kernel_lsp."), process, mark)
+    assert process.stdin and process.stdout and process.stderr
+    return Child(
+        module.removeprefix("kernel_lsp."),
+        Started(process, mark),
+        reader=process.stdout,
+        writer=process.stdin,
+        log=process.stderr,
+    )
 
 
 async def end_marked(mark: str) -> None:
@@ -260,33 +237,3 @@ def _marked(mark: bytes) -> list[int]:
                 if mark in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
     return found
-
-
-def _environment(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:
-    """The user's environment without secrets: what a confined child has no use for, it does not see."""
-    if confinement is None:
-        return {**os.environ, **extra}
-    keep = (
-        "PATH",
-        "LD_",
-        "CUDA",
-        "NVIDIA_",
-        "LANG",
-        "LC_",
-        "TRITON_",
-        "TORCH",
-        "OMP_",
-        "MKL_",
-        "CC",
-        "VIRTUAL_ENV",
-        "CONDA",
-    )
-    mine = {key: value for key, value in os.environ.items() if key.startswith(keep)}
-    scratch = str(confinement.scratch)
-    private = {
-        "HOME": scratch,
-        "TMPDIR": scratch,
-        "XDG_CACHE_HOME": scratch,
-        "TRITON_CACHE_DIR": f"{scratch}/triton",
-    }
-    return {**mine, **private, "PYTHONDONTWRITEBYTECODE": "1", **extra}

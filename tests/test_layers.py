@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "files": set(),
     "cache": BASE,
     "scores": set(),
-    "process": {"wire", "errors"},
+    "confinement": set(),
+    "process": {"wire", "errors", "confinement"},
     "documents": BASE,
     "consent": BASE,
     "interpreter": BASE,
@@ -33,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "skillbook": BASE,
     "agents": BASE,
     "rewrite": BASE | {"process"},
-    "evaluator": BASE | {"process"},
+    "evaluator": BASE | {"process", "confinement", "bootstrap"},
     "presenter": BASE,
     "journal": BASE,
     # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no numpy.
@@ -67,6 +68,7 @@ ONLY_STDLIB = {
     "consent",
     "interpreter",
     "process",
+    "confinement",
     "analysis",
     "workloads",
 }

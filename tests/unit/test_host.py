@@ -37,22 +37,25 @@ class Reporting:
         return outcome(proposal(), proposal(id="p-loser"))
 
 
+KEY = bytes(wire.KEY_BYTES)
+
+
 def message(op: str = "optimize", **fields: object) -> dict[str, object]:
     job, settings = wire.to_json(JOB), wire.to_json(SETTINGS)
     return {"op": op, "id": 7, "job": job, "settings": settings, "client": "test 1", **fields}
 
 
 def frames(replies: io.BytesIO) -> list[dict[str, object]]:
-    stream = io.BytesIO(replies.getvalue())
+    pipe = wire.Pipe(io.BytesIO(replies.getvalue()), wire.Seal(KEY, wire.REPLIES))
     found = []
-    while (frame := wire.read_frame(stream)) is not None:
+    while (frame := wire.read_frame(pipe)) is not None:
         found.append(frame[0])
     return found
 
 
 async def answered(tmp_path: Path, pipeline: Reporting, *, cancel: bool = False) -> list[dict[str, object]]:
     replies = io.BytesIO()
-    host = Host(tmp_path, replies)
+    host = Host(tmp_path, wire.Pipe(replies, wire.Seal(KEY, wire.REPLIES)))
     host._pipelines[SETTINGS] = pipeline  # type: ignore[assignment]
     await host.handle(message())
     await asyncio.wait_for(pipeline.reported.wait(), 10)

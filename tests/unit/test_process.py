@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp import process
+from kernel_lsp.confinement import environment_for
 from kernel_lsp.errors import WorkerLost
 
 CHILD = """
@@ -59,7 +60,8 @@ async def test_a_reply_carries_bytes_and_prints_are_only_log(module: str) -> Non
         ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
         ("os._exit(3)", "exited with 3"),
         ("raise ValueError('so it is')", "so it is"),
-        ("os.write(replies.fileno(), b'x' * 100)", "obedient"),
+        ("os.write(replies.stream.fileno(), b'x' * 100)", "spoke out of turn"),
+        ("os.write(replies.stream.fileno(), b'\\0\\0\\0\\2{}' + bytes(64))", "spoke out of turn"),
     ],
 )
 async def test_a_death_is_named(module: str, code: str, words: str) -> None:
@@ -167,5 +169,5 @@ async def test_a_confined_environment_carries_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVICE_TOKEN", "secret")
-    made = process._environment(process.Confinement(scratch=tmp_path), {"EXTRA": "1"})
+    made = environment_for(process.Confinement(scratch=tmp_path), {"EXTRA": "1"})
     assert "SERVICE_TOKEN" not in made and made["HOME"] == str(tmp_path) and made["EXTRA"] == "1"

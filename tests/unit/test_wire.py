@@ -53,13 +53,53 @@ def test_unknown_keys_are_ignored_and_unknown_values_refused() -> None:
         wire.from_json(Workload, ["not", "an", "object"])
 
 
-@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text()), st.lists(st.binary(), max_size=4))
-def test_a_frame_comes_back(message: dict[str, object], blobs: list[bytes]) -> None:
-    stream = io.BytesIO()
-    wire.write_frame(stream, message, blobs)
-    stream.seek(0)
-    assert wire.read_frame(stream) == (message, blobs)
-    assert wire.read_frame(stream) is None
+KEY = bytes(range(wire.KEY_BYTES))
+MESSAGES = st.dictionaries(st.text(), st.none() | st.integers() | st.text())
+
+
+def pipe(content: bytes = b"", direction: bytes = wire.REPLIES) -> wire.Pipe:
+    return wire.Pipe(io.BytesIO(content), wire.Seal(KEY, direction))
+
+
+def frame(number: int, message: dict[str, object], *blobs: bytes) -> bytes:
+    """The frame that comes as the ``number``-th (from 1) on the replies' side."""
+    seal = wire.Seal(KEY, wire.REPLIES)
+    for _ in range(number - 1):
+        seal(b"")
+    return b"".join(wire.encode_frame(seal, message, blobs))
+
+
+@given(st.lists(st.tuples(MESSAGES, st.lists(st.binary(), max_size=4)), max_size=3))
+def test_frames_come_back_in_order(sent: list[tuple[dict[str, object], list[bytes]]]) -> None:
+    there = pipe()
+    for message, blobs in sent:
+        wire.write_frame(there, message, blobs)
+    back = pipe(there.stream.getvalue())  # type: ignore[attr-defined]
+    assert [wire.read_frame(back) for _ in sent] == sent
+    assert wire.read_frame(back) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        frame(2, {"n": 1}),
+        b"".join(wire.encode_frame(wire.Seal(bytes(wire.KEY_BYTES), wire.REPLIES), {"n": 1})),
+        b"".join(wire.encode_frame(wire.Seal(KEY, wire.REQUESTS), {"n": 1})),
+        frame(1, {"n": 1}).replace(b'"n":1', b'"n":2'),
+        frame(1, {"n": 1}, b"abc")[:-19] + b"printed" + frame(1, {"n": 1}, b"abc")[-19:],
+    ],
+    ids=["another number", "another key", "the other direction", "another header", "pushed in between"],
+)
+def test_what_is_not_sealed_for_this_place_is_refused(content: bytes) -> None:
+    with pytest.raises(wire.Forged):
+        wire.read_frame(pipe(content))
+
+
+def test_a_frame_cannot_be_played_again() -> None:
+    back = pipe(frame(1, {"n": 1}) * 2)
+    assert wire.read_frame(back) == ({"n": 1}, [])
+    with pytest.raises(wire.Forged):
+        wire.read_frame(back)
 
 
 def test_claimed_pipes_leave_prints_to_the_log(tmp_path: Path) -> None:
@@ -70,13 +110,13 @@ def test_claimed_pipes_leave_prints_to_the_log(tmp_path: Path) -> None:
         "wire.write_frame(replies, wire.read_frame(requests)[0])\n"
     )
     root = str(Path(wire.__file__).parent.parent)
-    sent = b"".join(bytes(chunk) for chunk in wire.encode_frame({"n": 1}))
+    sent = b"".join(bytes(chunk) for chunk in wire.encode_frame(wire.Seal(KEY, wire.REQUESTS), {"n": 1}))
     done = subprocess.run(
         [sys.executable, "-c", program],
-        input=sent,
+        input=KEY + sent,
         capture_output=True,
         env={**os.environ, "PYTHONPATH": root},
         timeout=30,
     )
-    assert wire.read_frame(io.BytesIO(done.stdout)) == ({"n": 1}, [])
+    assert wire.read_frame(pipe(done.stdout)) == ({"n": 1}, [])
     assert b"noise" in done.stderr and b"more" in done.stderr

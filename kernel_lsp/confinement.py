@@ -1,0 +1,124 @@
+"""What a child may touch and use: limits, folders, environment, and bubblewrap where it has to do the work.
+
+Covered: memory, processor time, file size, number of processes; an environment without secrets; with
+bubblewrap also network, a read-only file system with one scratch folder, a private /tmp and /proc.
+Children forked by a zygote confine themselves (evaluator/confine.py) from the same record.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """rlimits of a child; None leaves the user's own."""
+
+    memory_bytes: int | None = None
+    """Address space. Leave None with CUDA, which reserves far more than it uses."""
+    cpu_seconds: int | None = None
+    file_bytes: int | None = 2 * 1024**3
+    processes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confinement:
+    """What a child may touch."""
+
+    scratch: Path
+    """The only folder it can write to; also its working directory and TMPDIR."""
+    hidden: tuple[Path, ...] = ()
+    """Folders it may not even read (the judge's scratch folder, the user's keys)."""
+    readable: tuple[Path, ...] = ()
+    """Folders that stay visible although they lie under /tmp."""
+    writable: tuple[Path, ...] = ()
+    """Further folders it can write to (the judge's outbox)."""
+    gpu: bool = False
+
+    @property
+    def note(self) -> str:
+        return (
+            "bubblewrap" if bubblewrap() else "no bubblewrap: limits only, network and files are not confined"
+        )
+
+    def wrap(self, argv: Sequence[str]) -> list[str]:
+        """``argv`` behind bubblewrap when this machine can use it, else unchanged."""
+        program = bubblewrap()
+        if program is None:
+            return list(argv)
+        device = ["--dev-bind", "/dev", "/dev"] if self.gpu else ["--dev", "/dev"]
+        hidden = [part for folder in self.hidden if folder.exists() for part in ("--tmpfs", str(folder))]
+        interpreter = Path(argv[0]).parent.parent
+        shown = (BOOTSTRAP.parent, interpreter, *self.readable)
+        visible = [part for folder in shown for part in ("--ro-bind", str(folder), str(folder))]
+        scratch = str(self.scratch)
+        shared = [part for folder in self.writable for part in ("--bind", str(folder), str(folder))]
+        return [
+            program, "--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+            "--ro-bind", "/", "/", *device, "--proc", "/proc", "--tmpfs", "/dev/shm",
+            "--tmpfs", "/tmp", *hidden, *visible, *shared,
+            "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
+        ]  # fmt: skip
+
+
+@functools.cache
+def bubblewrap() -> str | None:
+    """Path of a bubblewrap that really works here (containers often forbid namespaces)."""
+    program = shutil.which("bwrap")
+    if program is None or os.environ.get("KERNEL_LSP_NO_BWRAP"):
+        return None
+    probe = [
+        program,
+        "--unshare-net",
+        "--unshare-pid",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--",
+        "true",
+    ]
+    try:
+        done = subprocess.run(probe, capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return program if done.returncode == 0 else None
+
+
+def environment_for(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:
+    """The user's environment without secrets: what a confined child has no use for, it does not see."""
+    if confinement is None:
+        return {**os.environ, **extra}
+    keep = (
+        "PATH",
+        "LD_",
+        "CUDA",
+        "NVIDIA_",
+        "LANG",
+        "LC_",
+        "TRITON_",
+        "TORCH",
+        "OMP_",
+        "MKL_",
+        "CC",
+        "VIRTUAL_ENV",
+        "CONDA",
+    )
+    mine = {key: value for key, value in os.environ.items() if key.startswith(keep)}
+    scratch = str(confinement.scratch)
+    private = {
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "XDG_CACHE_HOME": scratch,
+        "TRITON_CACHE_DIR": f"{scratch}/triton",
+    }
+    return {**mine, **private, "PYTHONDONTWRITEBYTECODE": "1", **extra}
