@@ -28,6 +28,13 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    """For the evidence: every trial, the failed and the skipped included, with the keys of `records.Trial`:
+    number, family, variation, candidate_error, reference_error, tolerance, passed, detail. Further keys
+    are ignored and missing ones are unknown."""
+    samples_ms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """For the evidence: provider -> {"call": [ms of every round in the order they ran], "device": [the
+    same on the device's clock; may be missing], "dropped": [numbers of the rounds that are outliers]}."""
     timings: tuple[Timing, ...] = ()
     speedups: dict[str, Interval] = field(default_factory=dict)
     kernels: tuple[CompiledKernel, ...] = ()
