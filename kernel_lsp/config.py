@@ -76,11 +76,23 @@ class Settings:
     """Wall time for a whole job; what was found until then is kept."""
     memory_mb: int = field(default=16384, metadata={"low": 256, "high": 2**24})
     """Memory limit of a process that runs candidate code."""
+    gpu_when_busy: str = field(default="wait", metadata={"choices": ("wait", "skip", "ignore")})
+    """When another process is busy on the GPU: wait until it is done and repeat what it disturbed, give
+    up at once, or measure beside it (and say so in the evidence)."""
+    gpu_wait_s: float = field(default=300.0, metadata={"low": 0.0, "high": 86400.0})
+    """How long to wait for a busy GPU before giving up."""
+    gpu_minutes_per_hour: float = field(default=20.0, metadata={"low": 0.0, "high": 60.0})
+    """GPU time that measuring in the background may take; 60 is no limit. Jobs that somebody waits for
+    count, but are never refused."""
+    gpu_memory_mb: int | None = field(default=None, metadata={"low": 256, "high": 2**24})
+    """GPU memory that one process of ours may allocate; None: 80 % of what is free when its turn begins."""
 
 
 _HINTS = typing.get_type_hints(Settings)
 _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
-_NOT_FROM_PROJECT = frozenset({"consent", "data_dir"})
+_NOT_FROM_PROJECT = frozenset(
+    {"consent", "data_dir", "gpu_when_busy", "gpu_wait_s", "gpu_minutes_per_hour", "gpu_memory_mb"}
+)
 """What a cloned repository may not decide for its reader."""
 
 
@@ -185,6 +197,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     int: _integer,
+    int | None: _integer,
     float: _number,
     bool: _boolean,
     str: _text,
