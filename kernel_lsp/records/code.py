@@ -1,0 +1,130 @@
+"""Documents and what is known about them without running them: watch and analyze."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kernel_lsp.records.common import Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """One immutable version of one document."""
+
+    uri: str
+    text: str
+    version: int | None = None
+    """The client's own version number; None when read from disk."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    start: int
+    end: int
+
+
+class TargetKind(StrEnum):
+    MODULE = "module"
+    FUNCTION = "function"
+    TRITON_KERNEL = "triton_kernel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """Something that can be made faster: a module class, a tensor function, a Triton kernel."""
+
+    qualname: str
+    kind: TargetKind
+    name_span: Span
+    """The name in its ``class`` or ``def`` line: where hints are drawn."""
+    span: Span
+    """Decorators through the last line of the body."""
+    fingerprint: str
+    """Hash of the target's AST and of every name of its own file that it uses, recursively."""
+    launchers: tuple[str, ...] = ()
+    """Functions of the same file that launch this Triton kernel."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """The smallest self-contained source for one target; running it never runs the user's file."""
+
+    source: str
+    entry: str
+    """Qualified name of the target inside ``source``."""
+    kind: TargetKind
+    missing: tuple[str, ...] = ()
+    """Names that the slice uses and that the file does not define (the program will not run)."""
+
+
+class WorkloadOrigin(StrEnum):
+    GET_INPUTS = "get_inputs"
+    PRAGMA = "pragma"
+    RECORDED = "recorded"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArgSpec:
+    """One argument: a tensor described by dtype and shape, or a plain value."""
+
+    name: str | None
+    """Keyword name; None for a positional argument."""
+    dtype: str | None = None
+    """torch's name without the prefix (``float32``, ``int64``, ``bool``); None for a plain value."""
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    """None means contiguous."""
+    value: Any = None
+    """The literal, when this is no tensor."""
+    distribution: str = "normal"
+    """How base values are drawn: normal, uniform, zeros, ones, index:N (integers below N)."""
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """What a target is really called with."""
+
+    name: str
+    origin: WorkloadOrigin
+    inputs: tuple[ArgSpec, ...] | None = None
+    """None: the program's own get_inputs() makes them."""
+    init: tuple[ArgSpec, ...] | None = None
+    """Constructor arguments; None: the program's get_init_inputs(), or no arguments."""
+    training: bool | None = None
+    """Module mode; None: as constructed (train), which is what KernelBench-style files mean."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One static observation. Never a claim of speed."""
+
+    rule: str
+    """Rule id, e.g. ``KL101``."""
+    name: str
+    """Rule name in words, e.g. ``unfused-pointwise-chain``."""
+    target: str
+    """Qualified name of the target it belongs to."""
+    span: Span
+    message: str
+    severity: str = "hint"
+    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
+    data: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParseProblem:
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """Everything that is known about a snapshot without running it."""
+
+    targets: tuple[Target, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    problem: ParseProblem | None = None

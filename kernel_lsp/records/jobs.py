@@ -1,0 +1,52 @@
+"""A request for the main job and what it found: pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_lsp.records.proposals import Proposal, Verdict
+from kernel_lsp.records.skills import SkillMatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One request for the main job: make this target faster."""
+
+    text: str
+    """The document as it is now (it need not be saved)."""
+    path: str
+    """Where it lives; its folder is searched for recorded workloads."""
+    qualname: str
+    folder: str | None = None
+    """Workspace root: interpreter, settings and consent are looked up per root."""
+    device: str = "auto"
+    """auto, cuda or cpu."""
+    budget: int = 8
+    """Candidates that may be evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    phase: str
+    """capture, select, propose, evaluate."""
+    message: str
+    done: int | None = None
+    total: int | None = None
+    proposal: Proposal | None = None
+    """A verified rewrite, as soon as it is known; a better one may follow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a job found. ``proposals`` is best first and includes the losers, for the evidence."""
+
+    qualname: str
+    proposals: tuple[Proposal, ...] = ()
+    matches: tuple[SkillMatch, ...] = ()
+    note: str | None = None
+    """Why nothing is offered, when nothing is: cause and remedy in one sentence."""
+    cached: bool = False
+
+    @property
+    def best(self) -> Proposal | None:
+        return next((p for p in self.proposals if p.verdict is Verdict.FASTER), None)

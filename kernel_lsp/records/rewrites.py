@@ -1,0 +1,83 @@
+"""Rewrites before they are judged: propose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp.records.common import Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """One precondition of a rewrite, with the fact that settles it."""
+
+    claim: str
+    holds: bool
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """A place in a target's graph where a skill applies."""
+
+    skill: str
+    site: str
+    """Stable label inside the graph: names of the nodes it covers."""
+    summary: str
+    proofs: tuple[Proof, ...]
+    parameters: dict[str, list[Any]] = field(default_factory=dict)
+    """Finite search space: parameter name -> choices, default first."""
+    benefit: float | None = None
+    """Estimated share of the target's time that is saved (0..1), from bytes and operations."""
+    plain: bool = True
+    """True when the rewrite is plain PyTorch, False when it emits a Triton kernel."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One application of a skill: what a plan is made of."""
+
+    skill: str
+    site: str
+    parameters: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceEdit:
+    """A rewrite of one target, independent of where in the file the target stands.
+
+    ``rewrite.edit.apply_edit`` turns it into text changes against any snapshot whose target still
+    has the fingerprint it was made for.
+    """
+
+    qualname: str
+    imports: tuple[str, ...] = ()
+    """Import lines that must exist in the file, e.g. ``import triton.language as tl``."""
+    definitions: str = ""
+    """Kernels, launchers and helpers that go right before the target (column 0)."""
+    target: str = ""
+    """The target's complete new source, dedented; decorators included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A proposed rewrite, ready to be judged."""
+
+    id: str
+    """Content hash of ``program`` and ``entry``."""
+    edit: SourceEdit | None
+    program: str
+    """The sliced program with the edit applied: what the worker runs."""
+    entry: str
+    steps: tuple[Step, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    summary: str = ""
+    """One line for the title of a code action, e.g. ``fuse linear+sum into a matrix-vector product``."""
+    caveats: tuple[str, ...] = ()
+    """What can differ from the original, for the evidence."""
+    proposer: str = "plan"
+    """Backbone and version."""
+    turn: int = 0
+    parent: str | None = None
+    uses_triton: bool = False

@@ -1,0 +1,110 @@
+"""Verdicts of the gate, small enough for the editor and its cache: evaluate.
+
+What a verdict rests on, sample by sample, is in evidence.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kernel_lsp.records.common import Json
+
+
+class EvalStatus(StrEnum):
+    PASSED = "passed"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    WRONG_RESULT = "wrong_result"
+    TIMED_OUT = "timed_out"
+    CHEATED = "cheated"
+    NOT_RUN = "not_run"
+    """Could not be judged: ``detail`` says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    name: str
+    passed: bool | None
+    """None: did not run."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    provider: str
+    """eager, eager_tf32, compile or candidate."""
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    num_reps: int
+    cold_cache: bool
+    """Caches were flushed (or inputs rotated past them) before each rep."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """Point estimate with a bootstrap confidence interval."""
+
+    low: float
+    mid: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Numerics:
+    """Worst trial. Errors are against a float64 oracle, relative to the oracle's RMS."""
+
+    candidate_error: float
+    reference_error: float
+    tolerance: float
+    """What candidate_error had to stay below in that trial."""
+    num_trials: int
+    distributions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompiledKernel:
+    """One Triton kernel compiled ahead of time; needs no GPU."""
+
+    name: str
+    arch: str
+    """sm_80, sm_90 …"""
+    registers: int | None
+    spill_bytes: int | None
+    shared_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """The gate's verdict on one candidate, workload and device."""
+
+    status: EvalStatus
+    device: str
+    """cuda, cpu or interpreter."""
+    detail: str = ""
+    device_name: str | None = None
+    checks: tuple[Check, ...] = ()
+    timings: tuple[Timing, ...] = ()
+    speedups: dict[str, Interval] = field(default_factory=dict)
+    """baseline provider -> baseline time / candidate time."""
+    numerics: Numerics | None = None
+    kernels: tuple[CompiledKernel, ...] = ()
+    peak_bytes: dict[str, int] = field(default_factory=dict)
+    """provider -> peak device memory, where it could be read."""
+    environment: Json = field(default_factory=dict)
+    """Versions, threads, clocks, driver, date, sandbox."""
+    seconds: float | None = None
+
+    @property
+    def speedup(self) -> Interval | None:
+        """Against the best baseline; None unless correct and timed."""
+        if self.status is not EvalStatus.PASSED or not self.speedups:
+            return None
+        return min(self.speedups.values(), key=lambda interval: interval.mid)
+
+    def faster(self, threshold: float = 1.05) -> bool:
+        """A claim of speed: the interval's lower bound clears the threshold against every baseline."""
+        speedup = self.speedup
+        return speedup is not None and min(i.low for i in self.speedups.values()) >= threshold
