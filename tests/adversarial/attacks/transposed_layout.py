@@ -1,0 +1,14 @@
+"""Returns the right values in another memory layout."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.linear(x))).T.contiguous().T

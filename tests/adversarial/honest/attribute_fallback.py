@@ -1,0 +1,19 @@
+"""Answers for missing attributes."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.linear = nn.Linear(features, features)
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.linear(x)))
+
+    def __getattr__(self, name):
+        if name == "width":
+            return self.linear.in_features
+        return super().__getattr__(name)
