@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import guards, measure, trials
+from kernel_lsp.evaluator import evidence, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sandbox import InSession, Party, Sandbox, ask_judge
@@ -34,14 +34,18 @@ T = TypeVar("T")
 Report = Callable[[Progress], None]
 
 
-async def evaluate(request: EvaluationRequest, report: Report | None = None) -> Evaluation:
+async def evaluate(
+    request: EvaluationRequest, report: Report | None = None, keep: evidence.Keep | None = None
+) -> Evaluation:
     """Judge one candidate. Cancelling the task ends judge and worker.
 
+    ``keep`` receives everything the verdict rests on, once, before this returns.
     Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a way
     no seed controls, has no inputs …); whatever a candidate does is a result.
     """
     start = time.monotonic()
     found = Findings()
+    request = evidence.with_seed(request)
     status, detail = EvalStatus.PASSED, ""
     try:
         _refuse(request)
@@ -54,7 +58,10 @@ async def evaluate(request: EvaluationRequest, report: Report | None = None) -> 
     except TimeoutError:
         status = EvalStatus.TIMED_OUT
         detail = f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller workload)"
-    return _evaluation(request, found, status, detail, time.monotonic() - start)
+    evaluation = _evaluation(request, found, status, detail, time.monotonic() - start)
+    if keep:
+        keep(evidence.gather(request, found, evaluation))
+    return evaluation
 
 
 def _evaluation(
