@@ -1,0 +1,1 @@
+"""What benchmarks/gate.py is made of: tasks, candidates, faults, the measuring parts, their statistics."""

@@ -1,0 +1,104 @@
+"""Candidates that do the worst that can happen to a process, to show what happens to the next one.
+
+Every fault is reached without a word that the static guards look for, because a candidate that
+is never run proves nothing. What one can take from its machine is bounded: a gate without limits must
+show up in the table and not end the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gating.tasks import Task
+
+TASK = Task(
+    name="fault",
+    inputs=("torch.randn(64, 256)",),
+    init="self.a = nn.Linear(256, 256)",
+    body="return torch.relu(self.a(x)) * 2 + x",
+    other="return torch.add(x, torch.relu(self.a(x)), alpha=2)",
+)
+WRONG = "return torch.add(x, torch.relu(self.a(x)), alpha=2.01)"
+GENERATIONS = {"cuda": 11, "cpu": 7}
+"""A fork bomb of 2048 processes, of 128 where cores are few."""
+DISK_FILES, DISK_FILE_BYTES = 32, 2**28
+HOST_STEPS = 96
+"""Of one GiB each: more than a share of 80 % of a machine with 128 GiB lets one child have."""
+
+OVERWRITE = """\
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def away(x_ptr, n, BLOCK: tl.constexpr):
+    offs = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    tl.store(x_ptr + offs * 1099511627776, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(256, 256)
+
+    def forward(self, x):
+        y = torch.add(x, torch.relu(self.a(x)), alpha=2)
+        away[(triton.cdiv(y.numel(), 256),)](y, y.numel(), BLOCK=256)
+        torch.cuda.synchronize()
+        return y
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    name: str
+    text: str
+    call_s: float = 10.0
+    memory_bytes: int | None = None
+
+
+def faults(device: str) -> tuple[Fault, ...]:
+    """In the order of how much of the machine they touch: what may end this program comes last."""
+    wait = "torch.cuda.synchronize()"
+    on_gpu = (
+        Fault(name="illegal address", text=OVERWRITE),
+        _fault("device assert", f"y = x.flatten()[torch.full((4,), 2**30, device=x.device)]; {wait}"),
+        _fault(
+            "out of memory, device",
+            "kept = [torch.empty(2**33, dtype=torch.uint8, device=x.device) for _ in range(64)]",
+        ),
+    )
+    return (
+        _fault("kill -9 of itself", "system = torch.storage.os; system.kill(system.getpid(), 9)"),
+        _fault("segmentation fault", "x.untyped_storage().resize_(0); torch.ctypes.string_at(0)"),
+        *(on_gpu if device == "cuda" else ()),
+        Fault(name="hang", text=_text("while self is not None: pass"), call_s=4.0),
+        _fault(
+            "disk full",
+            f"block = torch.zeros({DISK_FILE_BYTES}, dtype=torch.uint8).numpy(); "
+            f"_ = [block.tofile(f'fill{{i}}') for i in range({DISK_FILES})]",
+        ),
+        _fault(
+            "fork bomb",
+            f"system = torch.storage.os; _ = [system.fork() for _ in range({GENERATIONS[device]})]",
+        ),
+        Fault(
+            name="out of memory, host",
+            text=_text(
+                f"kept = [torch.ones(2**30, dtype=torch.uint8, device='cpu') for _ in range({HOST_STEPS})]"
+            ),
+            memory_bytes=None if device == "cuda" else 6 * 2**30,
+        ),
+    )
+
+
+def _fault(name: str, statements: str) -> Fault:
+    return Fault(name=name, text=_text(statements))
+
+
+def _text(statements: str) -> str:
+    lines = TASK.candidate.split("\n")
+    where = next(i for i, line in enumerate(lines) if line.lstrip().startswith("return "))
+    return "\n".join([*lines[:where], f"        {statements}", *lines[where:]])

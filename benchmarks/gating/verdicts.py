@@ -1,0 +1,217 @@
+"""Parts about what is judged right: attacks and honest candidates, a program against itself, repeats."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gating.running import Bench, Judged, Part, Row
+from gating.summary import excludes_one, five_numbers, share_within, spread, upper_bound
+from gating.tasks import Task, pairs, tasks
+from kernel_lsp import wire
+from kernel_lsp.evaluator import EvaluationRequest
+from kernel_lsp.records import EvalStatus
+
+ADVERSARIAL = Path(__file__).resolve().parents[2] / "tests" / "adversarial"
+SELF_TRIALS, REPEATS = 500, 5
+ALLOWED_CLAIMS, ALLOWED_SPREAD, NEEDED_SHARE = 0.01, 0.01, 0.95
+MIN_MS = 0.05
+"""Repeats are held to the bar where eager takes at least this long."""
+
+
+# --- attacks --------------------------------------------------------------------------------
+
+
+def candidates(device: str) -> list[Path]:
+    """Attacks and honest candidates for this device, in ``attacks*`` and ``honest*``."""
+    names = ["attacks", "honest"] + (["attacks_cuda", "honest_cuda"] if device == "cuda" else [])
+    return [path for name in names for path in sorted((ADVERSARIAL / name).glob("*.py"))]
+
+
+async def attacks(bench: Bench, seconds: float) -> Part:
+    """Every attack and every honest candidate, timed: one that behaves until it is timed must show too."""
+    reference = (ADVERSARIAL / "reference.py").read_text()
+    asked = candidates(bench.device)
+    jobs = ((path, bench.request(reference, path.read_text())) for path in asked)
+    found = {judged.key: judged for judged in await bench.judge_all(jobs, seconds)}
+    hostile = [path for path in asked if path.parent.name.startswith("attacks")]
+    honest = [path for path in asked if path.parent.name.startswith("honest")]
+    caught = [p for p in hostile if p in found and found[p].status not in (None, EvalStatus.PASSED)]
+    passed = [p for p in honest if p in found and found[p].status is EvalStatus.PASSED]
+    wrong = [p for p in asked if p in found and p not in caught and p not in passed]
+    notes = [f"{p.parent.name}/{p.stem}: {_told(found[p])}" for p in wrong]
+    notes += [f"{p.parent.name}/{p.stem}: not judged in its time box" for p in asked if p not in found]
+    return Part(
+        rows=[
+            _all("attacks rejected", len(caught), len(hostile)),
+            _all("honest candidates accepted", len(passed), len(honest)),
+        ],
+        notes=notes,
+        data=[{"candidate": f"{p.parent.name}/{p.stem}", **_plain(found[p])} for p in asked if p in found],
+    )
+
+
+def _all(what: str, good: int, total: int) -> Row:
+    return Row(what=what, bar="all", measured=f"{good} of {total}", met=good == total)
+
+
+# --- a program against itself ---------------------------------------------------------------
+
+
+async def against_itself(bench: Bench, seconds: float) -> Part:
+    """Every trial is a whole evaluation of the reference under another name, round-robin over tasks."""
+    found = await bench.judge_all(_itself(bench), seconds)
+    by_task = _by_task(found)
+    timed = [j for j in found if j.evaluation and j.evaluation.speedup]
+    claims = [j for j in timed if j.evaluation and j.evaluation.faster()]
+    excluded = [
+        j for j in timed if j.evaluation and j.evaluation.speedup and excludes_one(j.evaluation.speedup)
+    ]
+    bound = upper_bound(len(claims), len(timed))
+    share = len(claims) / len(timed) if timed else None
+    enough = len(timed) >= SELF_TRIALS
+    return Part(
+        rows=[
+            Row(
+                what="called faster than itself (lower bound of the ratio >= 1.05)",
+                bar=f"at most {ALLOWED_CLAIMS:.0%}",
+                measured=f"{len(claims)} of {len(timed)}, true rate below {_percent(bound)} (95 %)",
+                met=share <= ALLOWED_CLAIMS if share is not None else None,
+            ),
+            Row(
+                what="trials over 20 tasks",
+                bar=str(SELF_TRIALS),
+                measured=f"{len(timed)} over {len(by_task)}",
+                met=enough,
+            ),
+            Row(
+                what="interval excludes 1 by more than 2 %",
+                bar="",
+                measured=f"{len(excluded)} of {len(timed)}",
+                met=None,
+            ),
+        ],
+        notes=[_distribution(name, rows) for name, rows in by_task.items()] + _unexpected(found),
+        data=[{"task": j.key, **_plain(j)} for j in found],
+    )
+
+
+def _itself(bench: Bench) -> Iterator[tuple[str, EvaluationRequest]]:
+    for number in range(SELF_TRIALS // 20):
+        for task in tasks(bench.device):
+            yield task.name, bench.request(task.reference, task.itself(number))
+
+
+def _distribution(name: str, rows: list[Judged[str]]) -> str:
+    """Eager's time, and minimum, 5 %, median, 95 %, maximum of the ratios."""
+    ratios = [j.evaluation.speedup.mid for j in rows if j.evaluation and j.evaluation.speedup]
+    claims = sum(j.evaluation.faster() for j in rows if j.evaluation)
+    eager = next((_eager_ms(j) for j in rows if _eager_ms(j) is not None), None)
+    time = f"{eager * 1e3:8.0f} us" if eager is not None else "     not timed"
+    numbers = "  ".join(f"{value:.3f}" for value in five_numbers(ratios)) if ratios else "no ratio"
+    return f"{name:34}{time}  n={len(ratios):<3} ratios {numbers}  claims {claims}"
+
+
+# --- repeats --------------------------------------------------------------------------------
+
+
+async def repeats(bench: Bench, seconds: float) -> Part:
+    """The same pair again and again, each time in fresh processes; round-robin, so that drift shows."""
+    asked = pairs(bench.device)
+    found = await bench.judge_all(_again(bench, asked), seconds)
+    by_task = {name: [j for j in rows if _ratio(j)] for name, rows in _by_task(found).items()}
+    counted = {name: rows for name, rows in by_task.items() if len(rows) >= 3 and _long(rows)}
+    spreads = {name: spread([_ratio(j) or 0.0 for j in rows]) for name, rows in counted.items()}
+    share = share_within(spreads.values(), ALLOWED_SPREAD)
+    short = [name for name, rows in by_task.items() if rows and not _long(rows)]
+    few = [t.name for t in asked if t.name not in counted and t.name not in short]
+    return Part(
+        rows=[
+            Row(
+                what="tasks whose repeats stay within 1 % of their median",
+                bar=f"{NEEDED_SHARE:.0%}",
+                measured=_percent(share),
+                met=share >= NEEDED_SHARE if share is not None else None,
+            ),
+            Row(
+                what="tasks of at least 50 us with 3 to 5 repeats",
+                bar=str(len(asked)),
+                measured=str(len(counted)),
+                met=len(counted) >= len(asked),
+            ),
+        ],
+        notes=[_repeated(name, counted[name], spreads[name]) for name in _worst(spreads)]
+        + [f"{name}: eager takes less than 50 us" for name in short]
+        + [f"{name}: fewer than 3 repeats" for name in few]
+        + _unexpected(found),
+        data=[{"task": j.key, **_plain(j)} for j in found],
+    )
+
+
+def _again(bench: Bench, asked: Iterable[Task]) -> Iterator[tuple[str, EvaluationRequest]]:
+    for number in range(REPEATS):
+        for task in asked:
+            candidate = f"{task.candidate}\nREPEAT = {number}\n"
+            yield task.name, bench.request(task.reference, candidate, timing_s=1.0)
+
+
+def _worst(spreads: dict[str, float]) -> list[str]:
+    return sorted(spreads, key=lambda name: -spreads[name])[:12]
+
+
+def _repeated(name: str, rows: list[Judged[str]], most: float) -> str:
+    ratios = "  ".join(f"{_ratio(j):.3f}" for j in rows)
+    return f"{name:34}{(_eager_ms(rows[0]) or 0) * 1e3:8.0f} us  spread {most:6.2%}  ratios {ratios}"
+
+
+def _long(rows: list[Judged[str]]) -> bool:
+    return all((_eager_ms(j) or 0) >= MIN_MS for j in rows)
+
+
+# --- shared ---------------------------------------------------------------------------------
+
+
+def _by_task(found: list[Judged[str]]) -> dict[str, list[Judged[str]]]:
+    rows = defaultdict(list)
+    for judged in found:
+        rows[judged.key].append(judged)
+    return dict(rows)
+
+
+def _unexpected(found: list[Judged[str]]) -> list[str]:
+    """Right programs that did not pass: one line for each task and reason."""
+    wrong = {(j.key, _told(j)) for j in found if j.status is not EvalStatus.PASSED}
+    return [f"{name}: {told}" for name, told in itertools.islice(sorted(wrong), 20)]
+
+
+def _ratio(judged: Judged[Any]) -> float | None:
+    """Against eager, which is a provider in every evaluation."""
+    found = judged.evaluation.speedups.get("eager") if judged.evaluation else None
+    return found.mid if found else None
+
+
+def _eager_ms(judged: Judged[Any]) -> float | None:
+    timings = judged.evaluation.timings if judged.evaluation else ()
+    return next((timing.median_ms for timing in timings if timing.provider == "eager"), None)
+
+
+def _told(judged: Judged[Any]) -> str:
+    return f"{judged.status.value if judged.status else 'not judged'}: {judged.detail[:160]}"
+
+
+def _plain(judged: Judged[Any]) -> dict[str, Any]:
+    evaluation = judged.evaluation
+    return {
+        "status": judged.status.value if judged.status else None,
+        "detail": judged.detail,
+        "seconds": round(judged.seconds, 3),
+        "speedups": wire.to_json(evaluation.speedups) if evaluation else {},
+        "timings": wire.to_json(evaluation.timings) if evaluation else [],
+    }
+
+
+def _percent(share: float | None) -> str:
+    return f"{share:.1%}" if share is not None else "nothing was timed"
