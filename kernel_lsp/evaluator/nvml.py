@@ -51,7 +51,7 @@ class Neighbor:
     sm_percent: int | None = None
     """Share of the multiprocessors over the last moments; None where the driver does not count it."""
     cpu_percent: int | None = None
-    """Share of one core since the last look; None at the first."""
+    """CPU time it wanted since the last look, in percent of one core; None at the first."""
 
     def __str__(self) -> str:
         percent = self.sm_percent if self.sm_percent is not None else self.cpu_percent
@@ -249,6 +249,10 @@ def _parent(pid: int) -> int | None:
 
 
 def _cpu_seconds(pid: int) -> float | None:
+    """CPU time that its threads have got or stood in line for: on a busy machine the two differ."""
+    with contextlib.suppress(OSError, ValueError):  # the second: a kernel without these counters
+        tasks = [entry / "schedstat" for entry in Path(f"/proc/{pid}/task").iterdir()]
+        return sum(sum(map(int, task.read_text().split()[:2])) for task in tasks) / 1e9
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else None
 
