@@ -1,7 +1,8 @@
-"""``kernel-lsp verify``: the gate alone, on two files."""
+"""``kernel-lsp verify``: the gate alone, on two files or on the evidence of an earlier verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,11 +13,13 @@ from kernel_lsp import interpreter
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import evaluate
-from kernel_lsp.evaluator.verify import request_from_files
-from kernel_lsp.files import read_source
-from kernel_lsp.presenter import cards
-from kernel_lsp.records import EvalStatus, Evaluation
+from kernel_lsp.evaluator import EvaluationRequest, Precision, evaluate, evidence, repeat
+from kernel_lsp.evaluator.verify import program_text, request_from_files
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.presenter import verdicts
+from kernel_lsp.records import EvalStatus, Evaluation, Evidence
+
+DECIDED_BY_EVIDENCE = ("reference", "candidate", "device", "require", "precision")
 
 
 class Require(StrEnum):
@@ -25,70 +28,156 @@ class Require(StrEnum):
 
 
 def verify(
-    reference: Path = typer.Argument(..., help="A file with Model, get_inputs and get_init_inputs."),
-    candidate: Path = typer.Argument(
-        ..., help="A file with ModelNew (or Model), which receives the reference's weights."
+    context: typer.Context,
+    reference: Path | None = typer.Argument(None, help="A file with Model, get_inputs and get_init_inputs."),
+    candidate: Path | None = typer.Argument(
+        None, help="A file with ModelNew (or Model), which receives the reference's weights."
     ),
     device: str = typer.Option(
         "auto", help="auto, cuda or cpu; Triton without a GPU runs in the interpreter."
     ),
     require: Require = typer.Option(Require.FASTER, help="Right and faster, or right alone."),
+    precision: Precision = typer.Option(
+        Precision.FAITHFUL, help="How much less accurate than the reference the candidate may be."
+    ),
+    repeated: Path | None = typer.Option(
+        None, "--evidence", help="Repeat the verdict of this document instead, and say whether it holds."
+    ),
+    save: Path | None = typer.Option(
+        None, "--save-evidence", help="Write all that the verdict rests on, as one JSON document."
+    ),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
-    """Judge a candidate against a reference. Exit code 0: accepted, 1: rejected, 2: could not judge."""
-    settings = console.settings(console.workspace_of(reference), device=device)
-    evaluation = console.run(_judge(reference, candidate, settings, require))
-    accepted = _accepted(evaluation, require, settings)
-    if as_json:
-        console.print_json(accepted=accepted, evaluation=evaluation)
-    else:
-        _show(evaluation)
-        console.out.print(
-            "accepted" if accepted else "rejected", style="bold green" if accepted else "bold red"
+    """Judge a candidate against a reference. Exit code 0: accepted, 1: rejected, 2: could not judge.
+
+    With --evidence: 0: the verdict holds, 1: it does not hold any more, 2: could not judge.
+    """
+    if save is not None and not save.absolute().parent.is_dir():
+        console.fail(EvaluationError(f"there is no folder {save.absolute().parent}", "name one that exists"))
+    if repeated is not None:
+        given = [name for name in DECIDED_BY_EVIDENCE if _given(context, name)]
+        if given:
+            cause = f"--evidence decides about {', '.join(given)} itself"
+            console.fail(EvaluationError(cause, "leave the others out"))
+        raise typer.Exit(_repeat(repeated, save, as_json))
+    if reference is None or candidate is None:
+        console.fail(
+            EvaluationError("could not judge: two files are needed", "name them, or --evidence FILE")
         )
-    if evaluation.status is EvalStatus.NOT_RUN:
-        raise typer.Exit(console.EXIT_CANNOT)
-    raise typer.Exit(console.EXIT_OK if accepted else console.EXIT_NO)
+    settings = console.settings(console.workspace_of(reference), device=device)
+    kept = console.run(_judge(reference, candidate, settings, require, precision))
+    raise typer.Exit(_tell(kept, save, as_json, _accepted(kept.evaluation, require, settings)))
 
 
-async def _judge(reference: Path, candidate: Path, settings: Settings, require: Require) -> Evaluation:
-    try:
-        texts = [read_source(path).text for path in (reference, candidate)]
-    except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        raise EvaluationError(f"could not judge: {error}", "name two readable Python files") from error
-    probe = await interpreter.probe(interpreter.find(reference.parent, settings.python).path)
-    if probe.remedy:
-        raise EvaluationError("could not judge: no torch", probe.remedy)
+def _given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+# --- two files ------------------------------------------------------------------------------
+
+
+async def _judge(
+    reference: Path, candidate: Path, settings: Settings, require: Require, precision: Precision
+) -> Evidence:
+    texts = [program_text(path) for path in (reference, candidate)]
+    base = request_from_files(*texts, precision=precision)
+    probe = await _probe(reference.parent, settings)
     if settings.device == "cuda" and not probe.cuda:
         raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
-    base = request_from_files(*texts)
     device = "cuda" if probe.cuda and settings.device != "cpu" else "cpu"
     if base.uses_triton and device == "cpu":
         device = "interpreter"
-    request = replace(base, device=device, python=probe.python, require_speed=require is Require.FASTER)
+    faster = require is Require.FASTER
+    request = replace(base, device=device, python=probe.python, require_speed=faster)
+    kept = await _evaluate(request)
+    return replace(kept, threshold=settings.threshold if faster else None)
+
+
+async def _probe(folder: Path, settings: Settings) -> Probe:
+    """The interpreter that will judge. Raises EvaluationError when it has no torch."""
+    probe = await interpreter.probe(interpreter.find(folder, settings.python).path)
+    if probe.remedy:
+        raise EvaluationError("could not judge: no torch", probe.remedy)
+    return probe
+
+
+async def _evaluate(request: EvaluationRequest) -> Evidence:
+    kept: list[Evidence] = []
     with console.progress("verify") as report:
-        return await evaluate(request, report)
-
-
-def _show(evaluation: Evaluation) -> None:
-    console.out.print(
-        f"{evaluation.status.value} on {evaluation.device_name or evaluation.device}", style="bold"
-    )
-    for check in evaluation.checks:
-        mark = {True: "ok", False: "no", None: "--"}[check.passed]
-        console.out.print(f"  {mark}  {check.name}  {check.detail}", markup=False)
-    for timing in evaluation.timings:
-        spread = f"{cards.duration(timing.p20_ms)} to {cards.duration(timing.p80_ms)}"
-        console.out.print(
-            f"      {timing.provider:10} {cards.duration(timing.median_ms)} ({spread}, p20 to p80)"
-        )
-    for baseline, interval in evaluation.speedups.items():
-        console.out.print(f"      {cards.spread(interval)} against {baseline}", markup=False)
-    if evaluation.detail:
-        console.out.print(f"  {evaluation.detail}", markup=False)
+        await evaluate(request, report, kept.append)
+    return kept[0]
 
 
 def _accepted(evaluation: Evaluation, require: Require, settings: Settings) -> bool:
     if require is Require.CORRECT:
         return evaluation.status is EvalStatus.PASSED
     return evaluation.faster(settings.threshold)
+
+
+def _tell(kept: Evidence, save: Path | None, as_json: bool, accepted: bool) -> int:
+    evaluation = kept.evaluation
+    if as_json:
+        console.print_json(accepted=accepted, evaluation=evaluation)
+    else:
+        _print(verdicts.evaluation_lines(evaluation))
+        word, style = ("accepted", "bold green") if accepted else ("rejected", "bold red")
+        if evaluation.status is EvalStatus.NOT_RUN:
+            word, style = "could not judge", "bold yellow"
+        console.out.print(word, style=style)
+    _save(save, kept)
+    if evaluation.status is EvalStatus.NOT_RUN:
+        return console.EXIT_CANNOT
+    return console.EXIT_OK if accepted else console.EXIT_NO
+
+
+# --- the evidence of an earlier verdict --------------------------------------------------------
+
+
+def _repeat(path: Path, save: Path | None, as_json: bool) -> int:
+    settings = console.settings(console.workspace_of(Path("here")))
+    before, now = console.run(_judge_again(path, settings))
+    repetition = repeat.compare(before, now)
+    if as_json:
+        console.print_json(holds=repetition.holds, facts=repetition.facts, evaluation=now.evaluation)
+    else:
+        _print(verdicts.repetition_lines(repetition))
+    _save(save, now)
+    if repetition.holds is None:
+        return console.EXIT_CANNOT
+    return console.EXIT_OK if repetition.holds else console.EXIT_NO
+
+
+async def _judge_again(path: Path, settings: Settings) -> tuple[Evidence, Evidence]:
+    before = evidence.read(path)
+    probe = await _probe(Path(), settings)
+    measured_on = before.evaluation.device_name or before.device
+    if before.device == "cuda" and not probe.cuda:
+        raise EvaluationError(
+            f"could not judge: the verdict was reached on {measured_on} and torch sees no CUDA device here",
+            "repeat it on a machine with that GPU",
+        )
+    if before.device == "cuda" and probe.device and probe.device != measured_on:
+        raise EvaluationError(
+            f"could not judge: the verdict was reached on {measured_on}, this machine has {probe.device}",
+            "repeat it on a machine with that GPU, or judge the two programs anew here",
+        )
+    now = await _evaluate(replace(evidence.request_of(before), python=probe.python))
+    return before, replace(now, threshold=before.threshold)
+
+
+# --- both -----------------------------------------------------------------------------------
+
+
+def _print(lines: Iterable[str]) -> None:
+    for number, line in enumerate(lines):
+        console.out.print(line, style="bold" if number == 0 else None, markup=False, soft_wrap=True)
+
+
+def _save(path: Path | None, kept: Evidence) -> None:
+    if path is None:
+        return
+    try:
+        evidence.write(path, kept)
+    except EvaluationError as error:
+        console.fail(error)

@@ -9,13 +9,40 @@ from __future__ import annotations
 
 import ast
 import sys
+from pathlib import Path
 
 from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.request import EvaluationRequest, Precision
+from kernel_lsp.files import read_source
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 
 NAMES = ("Model", "ModelNew")
+MAX_SOURCE_BYTES = 1024**2
+"""Of one program. Python needs about 100 bytes of memory for each byte that it parses."""
+
+
+def program_text(path: Path) -> str:
+    """The source of a file that is to be judged. Raises EvaluationError on what cannot be a program."""
+    try:
+        if path.exists() and not path.is_file():
+            raise EvaluationError(f"could not judge: {path} is no regular file", "name a Python file")
+        _refuse_huge(path.stat().st_size, str(path))
+        return read_source(path).text
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise EvaluationError(
+            f"could not judge: {path} cannot be read: {reason}", "name two readable Python files"
+        ) from error
+
+
+def _refuse_huge(size: int, what: str) -> None:
+    if size > MAX_SOURCE_BYTES:
+        raise EvaluationError(
+            f"could not judge: {what} has {size / 2**20:.1f} MiB, a program to judge at most"
+            f" {MAX_SOURCE_BYTES / 2**20:.0f}",
+            "cut it down to the class and its inputs; tables of numbers can be computed",
+        )
 
 
 def request_from_files(
@@ -28,6 +55,7 @@ def request_from_files(
     require_speed: bool = True,
     timeout_s: float = 300.0,
     entry: str | None = None,
+    precision: Precision = Precision.FAITHFUL,
 ) -> EvaluationRequest:
     """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
@@ -62,6 +90,7 @@ def request_from_files(
         require_speed=require_speed,
         uses_triton=uses_triton,
         timeout_s=timeout_s,
+        precision=precision,
     )
 
 
@@ -74,11 +103,15 @@ def _device(asked: str, has_cuda: bool, uses_triton: bool) -> str:
 
 
 def _parse(text: str, which: str) -> ast.Module:
+    _refuse_huge(len(text), which)
     try:
         return parsing.parse(text)
-    except (SyntaxError, ValueError) as error:
-        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
-        raise EvaluationError(f"could not judge: {which} does not parse: {line}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, SyntaxError) and error.lineno is not None:
+            reason = f"line {error.lineno}: {error.msg}"
+        else:  # a null byte, a lone surrogate, or brackets within brackets without end
+            reason = str(error) or "it is nested too deeply"
+        raise EvaluationError(f"could not judge: {which} does not parse: {reason}", "mend it") from error
 
 
 def _defined(tree: ast.Module) -> dict[str, TargetKind]:

@@ -23,7 +23,7 @@ from kernel_lsp.records.code import (
 )
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
 from kernel_lsp.records.events import Event, EventKind, SessionSummary
-from kernel_lsp.records.evidence import EVIDENCE_VERSION, Evidence, Samples, Trial
+from kernel_lsp.records.evidence import EVIDENCE_VERSION, Evidence, Fact, Repetition, Samples, Trial
 from kernel_lsp.records.jobs import Job, Outcome, Progress
 from kernel_lsp.records.proposals import Card, Proposal, Verdict
 from kernel_lsp.records.rewrites import Candidate, Proof, Site, SourceEdit, Step
@@ -52,6 +52,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Evidence",
+    "Fact",
     "Finding",
     "Interval",
     "Job",
@@ -63,6 +64,7 @@ __all__ = [
     "Progress",
     "Proof",
     "Proposal",
+    "Repetition",
     "Samples",
     "SessionSummary",
     "Site",

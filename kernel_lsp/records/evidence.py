@@ -79,3 +79,23 @@ class Evidence:
     ``checks`` what every guard said."""
     python: str | None = None
     """The interpreter that judged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """One thing that was so when a verdict was reached, and how it is now."""
+
+    name: str
+    before: str
+    now: str
+    same: bool | None = None
+    """None: told, but the verdict does not depend on it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repetition:
+    """A verdict that was reached again."""
+
+    facts: tuple[Fact, ...]
+    holds: bool | None
+    """None: could not be judged (another device, or the second try was not judged)."""
