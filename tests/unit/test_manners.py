@@ -110,13 +110,11 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     settings = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=2)
     asked = Manners(Rules.of(settings), neighborhood=quiet_gpu)
     behind = Manners(Rules.of(settings, background=True), neighborhood=quiet_gpu)
-    key = manners.device_key("cuda", None)
+    used = manners.Files(str(tmp_path), manners.device_key("cuda", None)).ledger
+    used.add(time.time() - 200, 119)
     async with behind.turn("cuda"):
         pass
-    manners.Files(str(tmp_path), key).ledger.add(time.time() - 200, 119.9)
-    async with behind.turn("cuda"):
-        pass
-    manners.Files(str(tmp_path), key).ledger.add(time.time() - 1, 1)
+    used.add(time.time() - 70, 1.5)
     with pytest.raises(EvaluationError, match="2 minutes of the GPU are used") as refused:
         async with behind.turn("cuda"):
             raise AssertionError("it was let in")
