@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,30 +29,44 @@ MIN_MS = 0.05
 def candidates(device: str) -> list[Path]:
     """Attacks and honest candidates for this device, in ``attacks*`` and ``honest*``."""
     names = ["attacks", "honest"] + (["attacks_cuda", "honest_cuda"] if device == "cuda" else [])
-    return [path for name in names for path in sorted((ADVERSARIAL / name).glob("*.py"))]
+    return [path for name in names for path in sorted((ADVERSARIAL / name).rglob("*.py"))]
+
+
+def _asked_by_the_tests() -> Callable[[Path], EvaluationRequest]:
+    """The function of the tests that knows which reference and workload each candidate is about."""
+    path = ADVERSARIAL / "test_candidates.py"
+    spec = importlib.util.spec_from_file_location("adversarial_candidates", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made: Callable[[Path], EvaluationRequest] = module.request
+    return made
 
 
 async def attacks(bench: Bench, seconds: float) -> Part:
     """Every attack and every honest candidate, timed: one that behaves until it is timed must show too."""
-    reference = (ADVERSARIAL / "reference.py").read_text()
-    asked = candidates(bench.device)
-    jobs = ((path, bench.request(reference, path.read_text())) for path in asked)
+    asked, made = candidates(bench.device), _asked_by_the_tests()
+    jobs = ((path, bench.here(made(path))) for path in asked)
     found = {judged.key: judged for judged in await bench.judge_all(jobs, seconds)}
-    hostile = [path for path in asked if path.parent.name.startswith("attacks")]
-    honest = [path for path in asked if path.parent.name.startswith("honest")]
+    hostile = [path for path in asked if _name(path).startswith("attacks")]
+    honest = [path for path in asked if _name(path).startswith("honest")]
     caught = [p for p in hostile if p in found and found[p].status not in (None, EvalStatus.PASSED)]
     passed = [p for p in honest if p in found and found[p].status is EvalStatus.PASSED]
     wrong = [p for p in asked if p in found and p not in caught and p not in passed]
-    notes = [f"{p.parent.name}/{p.stem}: {_told(found[p])}" for p in wrong]
-    notes += [f"{p.parent.name}/{p.stem}: not judged in its time box" for p in asked if p not in found]
+    notes = [f"{_name(p)}: {_told(found[p])}" for p in wrong]
+    notes += [f"{_name(p)}: not judged in its time box" for p in asked if p not in found]
     return Part(
         rows=[
             _all("attacks rejected", len(caught), len(hostile)),
             _all("honest candidates accepted", len(passed), len(honest)),
         ],
         notes=notes,
-        data=[{"candidate": f"{p.parent.name}/{p.stem}", **_plain(found[p])} for p in asked if p in found],
+        data=[{"candidate": f"{_name(p)}", **_plain(found[p])} for p in asked if p in found],
     )
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ADVERSARIAL).with_suffix("").as_posix()
 
 
 def _all(what: str, good: int, total: int) -> Row:
