@@ -37,6 +37,8 @@ class Findings:
     same on the device's clock; may be missing], "dropped": [numbers of the rounds that are outliers]}."""
     timings: tuple[Timing, ...] = ()
     speedups: dict[str, Interval] = field(default_factory=dict)
+    device_timings: tuple[Timing, ...] = ()
+    device_speedups: dict[str, Interval] = field(default_factory=dict)
     kernels: tuple[CompiledKernel, ...] = ()
     peak_bytes: dict[str, int] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)

@@ -88,11 +88,14 @@ class Evaluation:
     checks: tuple[Check, ...] = ()
     timings: tuple[Timing, ...] = ()
     speedups: dict[str, Interval] = field(default_factory=dict)
-    """baseline provider -> baseline time / candidate time."""
+    """baseline provider -> baseline time / candidate time, of calls: claims are made on these."""
+    device_timings: tuple[Timing, ...] = ()
+    """The same without any launch cost: CUDA graphs, for the providers that can be recorded."""
+    device_speedups: dict[str, Interval] = field(default_factory=dict)
     numerics: Numerics | None = None
     kernels: tuple[CompiledKernel, ...] = ()
     peak_bytes: dict[str, int] = field(default_factory=dict)
-    """provider -> peak device memory, where it could be read."""
+    """provider -> device memory that a call takes beyond its inputs and parameters; where it can be read."""
     environment: Json = field(default_factory=dict)
     """Versions, threads, clocks, driver, date, sandbox."""
     seconds: float | None = None
