@@ -94,26 +94,21 @@ def bubblewrap() -> str | None:
     return program if done.returncode == 0 else None
 
 
-def environment_for(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:
+KEPT = (
+    "PATH", "LD_", "CUDA", "NVIDIA_", "LANG", "LC_", "TRITON_", "TORCH",
+    "OMP_", "MKL_", "CC", "VIRTUAL_ENV", "CONDA",
+)  # fmt: skip
+
+
+def clean_environment() -> dict[str, str]:
     """The user's environment without secrets: what a confined child has no use for, it does not see."""
+    return {key: value for key, value in os.environ.items() if key.startswith(KEPT)}
+
+
+def environment_for(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:
+    """What a child sees; everything, when nothing confines it."""
     if confinement is None:
         return {**os.environ, **extra}
-    keep = (
-        "PATH",
-        "LD_",
-        "CUDA",
-        "NVIDIA_",
-        "LANG",
-        "LC_",
-        "TRITON_",
-        "TORCH",
-        "OMP_",
-        "MKL_",
-        "CC",
-        "VIRTUAL_ENV",
-        "CONDA",
-    )
-    mine = {key: value for key, value in os.environ.items() if key.startswith(keep)}
     scratch = str(confinement.scratch)
     private = {
         "HOME": scratch,
@@ -121,4 +116,4 @@ def environment_for(confinement: Confinement | None, extra: dict[str, str]) -> d
         "XDG_CACHE_HOME": scratch,
         "TRITON_CACHE_DIR": f"{scratch}/triton",
     }
-    return {**mine, **private, "PYTHONDONTWRITEBYTECODE": "1", **extra}
+    return {**clean_environment(), **private, "PYTHONDONTWRITEBYTECODE": "1", **extra}

@@ -31,6 +31,8 @@ __all__ = ["Child", "Confinement", "Limits", "Process", "bubblewrap", "start"]
 
 LOG_TAIL_BYTES = 64 * 1024
 MARK = "KERNEL_LSP_CHILD"
+LAST_WORDS_S = 0.5
+"""How long what a dead child has printed is waited for."""
 STRAYS_S = 5.0
 """How long strays are hunted: a fork bomb may be faster than we are."""
 
@@ -83,8 +85,9 @@ class Child:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         log: asyncio.StreamReader,
+        confined: str = "",
     ) -> None:
-        self.name, self.process = name, process
+        self.name, self.process, self.confined = name, process, confined
         self._reader, self._writer = reader, writer
         key = secrets.token_bytes(wire.KEY_BYTES)
         self._requests, self._replies = wire.Seal(key, wire.REQUESTS), wire.Seal(key, wire.REPLIES)
@@ -152,6 +155,7 @@ class Child:
         """End the child and everything it started. Safe to call twice."""
         await self.process.end()
         self._writer.close()
+        await asyncio.wait([self._logging], timeout=LAST_WORDS_S)
         self._logging.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._logging
@@ -215,6 +219,7 @@ async def start(
         reader=process.stdout,
         writer=process.stdin,
         log=process.stderr,
+        confined=confinement.note if confinement else "",
     )
 
 

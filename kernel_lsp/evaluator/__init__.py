@@ -7,7 +7,7 @@ worker are child processes in the project's interpreter: the judge never sees th
 worker never sees an expected output.
 """
 
-from kernel_lsp.evaluator.gate import evaluate
+from kernel_lsp.evaluator.gate import Gate, evaluate
 from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
 
-__all__ = ["Budget", "EvaluationRequest", "Precision", "evaluate"]
+__all__ = ["Budget", "EvaluationRequest", "Gate", "Precision", "evaluate"]

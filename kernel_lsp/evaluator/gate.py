@@ -1,67 +1,158 @@
-"""The order of an evaluation: static guards, trials, ahead-of-time compilation, timing, verdict.
+"""The gate: evaluations one after another or side by side, with warm processes in between.
 
-    judge   open -> begin -> trial -> compare -> ... -> sealed -> summary -> timed
-    worker  load -> run -> ... -> finish                      (no reference, no expected output)
-    timer   prepare -> load -> time -> burst                  (a fresh process)
+    async with Gate() as gate:
+        evaluation = await gate.evaluate(request, report)
 
-The parent holds the verdict and a clock of its own. No torch here.
+It keeps zygotes (pool.py) and judges with opened references (judges.py) until nothing has been asked for
+`idle_s`; then no process and no GPU memory of it is left. How one candidate is judged is cascade.py's.
+On a GPU several candidates are tried at the same time while timing has the device for itself
+(`device_turn`); on a CPU one after another, because trials would disturb the times.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
 
-from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import evidence, guards, measure, trials
-from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
+from kernel_lsp.evaluator import cascade, evidence, judges
+from kernel_lsp.evaluator.findings import Findings, Rejected
+from kernel_lsp.evaluator.manners import Manners, default
+from kernel_lsp.evaluator.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import InSession, Party, Sandbox, ask_judge
-from kernel_lsp.records import (
-    CompiledKernel,
-    EvalStatus,
-    Evaluation,
-    Numerics,
-    Progress,
-    TargetKind,
-)
+from kernel_lsp.evaluator.sandbox import Sandbox
+from kernel_lsp.records import EvalStatus, Evaluation, Numerics, Progress
 
-T = TypeVar("T")
 Report = Callable[[Progress], None]
+IDLE_S = 30.0
+CORES_PER_CANDIDATE = 2
+"""A candidate is a worker and a timer that prepares beside it."""
+
+
+class Gate:
+    """Warm processes and a queue. Make one per process; end it with :meth:`close` or `async with`."""
+
+    def __init__(self, *, manners: Manners | None = None, idle_s: float = IDLE_S) -> None:
+        self.manners = manners or default()
+        self._idle_s = idle_s
+        self._pool = Pool()
+        self._judges = judges.Judges(self._pool)
+        beside = max(1, (os.cpu_count() or 1) // CORES_PER_CANDIDATE)
+        self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
+        self._running = 0
+        self._resting: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Gate:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every process. The gate may be used again; it is only cold then."""
+        if self._resting is not None:
+            self._resting.cancel()
+        await self._judges.close()
+        await self._pool.close()
+
+    async def evaluate(
+        self, request: EvaluationRequest, report: Report | None = None, keep: evidence.Keep | None = None
+    ) -> Evaluation:
+        """Judge one candidate. Cancelling the task ends its processes.
+
+        ``keep`` receives everything the verdict rests on, once, before this returns.
+        Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a way
+        no seed controls, has no inputs …); whatever a candidate does is a result.
+        """
+        say = report or (lambda progress: None)
+        request = evidence.with_seed(request)
+        async with self._at_work(request.device):
+            found, evaluation = await self.manners.persist(lambda: self._judged(request, say), say)
+        if keep:
+            keep(evidence.gather(request, found, evaluation))
+        return evaluation
+
+    @contextlib.asynccontextmanager
+    async def device_turn(
+        self, device: str, *, exclusive: bool, limit: asyncio.Timeout, report: Report
+    ) -> AsyncIterator[None]:
+        """The right to use a device; waiting for it is not counted against the evaluation's time."""
+        loop, when = asyncio.get_running_loop(), limit.when()
+        left = None if when is None else when - loop.time()
+        limit.reschedule(None)
+        async with self.manners.turn(device, exclusive=exclusive, report=report):
+            limit.reschedule(None if left is None else loop.time() + left)
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _at_work(self, device: str) -> AsyncIterator[None]:
+        """One of the places; the last one to leave starts the clock after which everything ends."""
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._ending is not None:
+            await self._ending
+        self._running += 1
+        try:
+            async with self._places["cuda" if device == "cuda" else "cpu"]:
+                yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                loop = asyncio.get_running_loop()
+                self._resting = loop.call_later(self._idle_s, self._rest)
+
+    def _rest(self) -> None:
+        self._ending = asyncio.create_task(self.close())
+
+    async def _judged(self, request: EvaluationRequest, report: Report) -> tuple[Findings, Evaluation]:
+        """One attempt, from nothing."""
+        start = time.monotonic()
+        found = Findings()
+        status, detail = EvalStatus.PASSED, ""
+        try:
+            cascade.refuse(request)
+            cascade.scan(request, found)
+            async with asyncio.timeout(request.timeout_s) as limit:
+                await self._run(request, found, limit, report)
+        except Rejected as rejection:
+            status, detail = rejection.status, rejection.detail
+        except TimeoutError:
+            status = EvalStatus.TIMED_OUT
+            detail = f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller workload)"
+        return found, _evaluation(request, found, status, detail, time.monotonic() - start)
+
+    async def _run(
+        self, request: EvaluationRequest, found: Findings, limit: asyncio.Timeout, report: Report
+    ) -> None:
+        def turn(exclusive: bool) -> contextlib.AbstractAsyncContextManager[None]:
+            return self.device_turn(request.device, exclusive=exclusive, limit=limit, report=report)
+
+        for again in (True, False):
+            try:
+                async with (
+                    self._judges.bench(request) as bench,
+                    Sandbox(request, self._pool, bench.sandbox.outbox) as sandbox,
+                ):
+                    await cascade.judge_candidate(request, bench, sandbox, turn, found, report)
+                return
+            except EvaluationError as error:
+                if not (again and judges.lost(bench, error)):
+                    raise
 
 
 async def evaluate(
     request: EvaluationRequest, report: Report | None = None, keep: evidence.Keep | None = None
 ) -> Evaluation:
-    """Judge one candidate. Cancelling the task ends judge and worker.
-
-    ``keep`` receives everything the verdict rests on, once, before this returns.
-    Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a way
-    no seed controls, has no inputs …); whatever a candidate does is a result.
-    """
-    start = time.monotonic()
-    found = Findings()
-    request = evidence.with_seed(request)
-    status, detail = EvalStatus.PASSED, ""
-    try:
-        _refuse(request)
-        _scan(request, found)
-        async with Sandbox(request) as sandbox, asyncio.timeout(request.timeout_s):
-            found.environment["sandbox"] = sandbox.note
-            await _judge_candidate(request, sandbox, found, report or (lambda progress: None))
-    except Rejected as rejection:
-        status, detail = rejection.status, rejection.detail
-    except TimeoutError:
-        status = EvalStatus.TIMED_OUT
-        detail = f"the evaluation took longer than {request.timeout_s:.0f} s (choose a smaller workload)"
-    evaluation = _evaluation(request, found, status, detail, time.monotonic() - start)
-    if keep:
-        keep(evidence.gather(request, found, evaluation))
-    return evaluation
+    """:meth:`Gate.evaluate` of a gate for this one candidate."""
+    async with Gate() as gate:
+        return await gate.evaluate(request, report, keep)
 
 
 def _evaluation(
@@ -76,6 +167,8 @@ def _evaluation(
         checks=tuple(found.checks),
         timings=found.timings if passed else (),
         speedups=found.speedups if passed else {},
+        device_timings=found.device_timings if passed else (),
+        device_speedups=found.device_speedups if passed else {},
         numerics=_numerics(found),
         kernels=found.kernels,
         peak_bytes=found.peak_bytes if passed else {},
@@ -95,130 +188,3 @@ def _numerics(found: Findings) -> Numerics | None:
         num_trials=len(found.errors),
         distributions=tuple(dict.fromkeys(found.families)),
     )
-
-
-def _refuse(request: EvaluationRequest) -> None:
-    """What this gate cannot judge, said before anything is started."""
-    if request.device not in ("cpu", "cuda", "interpreter"):
-        raise EvaluationError(
-            f"could not judge: unknown device {request.device!r}", "use cuda, cpu or interpreter"
-        )
-    if request.reference.kind is TargetKind.TRITON_KERNEL:
-        raise EvaluationError(
-            "could not judge: a Triton kernel alone has no inputs", "judge the function that launches it"
-        )
-    if request.reference.missing:
-        names = ", ".join(request.reference.missing)
-        raise EvaluationError(
-            f"could not judge: the program does not define {names}", "define or import them"
-        )
-    if request.device == "cpu" and request.uses_triton:
-        raise Rejected(
-            EvalStatus.NOT_RUN,
-            "could not judge: Triton kernels do not run on a CPU "
-            "(use the interpreter, for correctness only, or a GPU)",
-        )
-
-
-def _scan(request: EvaluationRequest, found: Findings) -> None:
-    """Static guards; what the reference does itself is no suspicion against the candidate."""
-    known = {item.what for item in guards.scan(request.reference.source)}
-    seen = [item for item in guards.scan(request.candidate_source) if item.what not in known]
-    detail = "; ".join(f"line {item.line} {item.what}" for item in seen[:MAX_NOTES])
-    found.check("static-guards", not seen, detail)
-    if seen:
-        raise Rejected(EvalStatus.CHEATED, f"the candidate {detail}")
-
-
-async def _judge_candidate(
-    request: EvaluationRequest, sandbox: Sandbox, found: Findings, report: Report
-) -> None:
-    report(Progress(phase="evaluate", message="starting judge and worker"))
-    judge, worker = InSession(await sandbox.judge(), 0), await sandbox.worker()
-    timed = request.require_speed and request.device != "interpreter"
-    async with (
-        _background(_open(request, judge)) as opening,
-        _background(measure.prepare(request, sandbox, judge, opening) if timed else None) as timer,
-    ):
-        assert opening is not None
-        opened, init = await opening
-        found.environment.update(opened["environment"])
-        loading = {
-            "source": request.candidate_source,
-            "entry": request.candidate_entry,
-            "init": opened["init"],
-            "training": request.workload.training,
-        }
-        await candidate(worker, "load", request.budget.load_s, init, **loading)
-        await trials.run_trials(request, judge, worker, opened, found, report)
-        finished, _ = await candidate(worker, "finish", request.budget.call_s)
-        guard_notes(finished["notes"], found)
-        await worker.child.kill()  # its memory and cores belong to the timing now
-        if request.device == "cuda":
-            _note_launches(request, finished["launched"], found)
-            found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
-        if request.device == "interpreter":
-            _note_launches(request, finished["launched"], found)
-            await _compile_kernels(request, sandbox, finished["kernels"], found, report)
-        closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
-        trials.note_closing(closed, found)
-        if timer and not closed["degenerate"]:
-            report(Progress(phase="evaluate", message="preparing baselines"))
-            await measure.measure(request, await timer, judge, init, loading, found)
-
-
-async def _open(request: EvaluationRequest, judge: Party) -> tuple[dict[str, Any], list[bytes]]:
-    """Open the reference and begin a session: both replies in one, and the constructor's tensors."""
-    limit_s = request.budget.load_s
-    opened, init = await ask_judge(
-        judge,
-        "open",
-        limit_s,
-        program=request.reference,
-        workload=request.workload,
-        device=request.device,
-    )
-    begun, _ = await ask_judge(judge, "begin", limit_s, seed=request.seed, precision=request.precision)
-    return opened | begun, init
-
-
-@contextlib.asynccontextmanager
-async def _background(work: Coroutine[Any, Any, T] | None) -> AsyncIterator[asyncio.Task[T] | None]:
-    """Run ``work`` beside the block; ended with it, its failure seen only by who awaits it."""
-    task = asyncio.create_task(work) if work else None
-    try:
-        yield task
-    finally:
-        if task:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-# --- Triton kernels -------------------------------------------------------------------------
-
-
-def _note_launches(request: EvaluationRequest, launched: list[str], found: Findings) -> None:
-    """A candidate that brings Triton kernels must have launched one while its values were checked."""
-    if not request.uses_triton:
-        return
-    found.check("kernels-launched", bool(launched), ", ".join(map(str, launched)))
-    if not launched:
-        raise Rejected(EvalStatus.CHEATED, "the candidate defines Triton kernels and launches none")
-
-
-async def _compile_kernels(
-    request: EvaluationRequest,
-    sandbox: Sandbox,
-    kernels: list[dict[str, Any]],
-    found: Findings,
-    report: Report,
-) -> None:
-    if not kernels:
-        return
-    report(Progress(phase="evaluate", message="compiling kernels for sm_80 and sm_90"))
-    compiler = await sandbox.compiler()
-    reply, _ = await candidate(
-        compiler, "compile", request.budget.load_s + 30 * len(kernels), kernels=kernels,
-        source=request.candidate_source,
-    )  # fmt: skip
-    found.kernels = tuple(wire.from_json(CompiledKernel, kernel) for kernel in reply["kernels"])

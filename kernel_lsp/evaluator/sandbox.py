@@ -16,30 +16,28 @@ from typing import Any
 
 from kernel_lsp import process
 from kernel_lsp.errors import EvaluationError, WorkerLost
+from kernel_lsp.evaluator.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 
 MEMORY_SHARE = 0.8
 SPARE_PROCESSES = 512
 """Threads and processes a child may add to what the user already runs: torch.compile needs about 60."""
-COMPILER = {
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
-    "TORCHINDUCTOR_VEC_ISA_OK": "1",
-}
-"""How torch.compile starts in an empty cache: no pool of processes, no precompiled header (150 MB for
-one use), vector instructions taken from the CPU's flags instead of test builds. The generated code is
-the same; compiling a pointwise program takes 8 s of CPU time instead of 22."""
 DISK_BYTES = 2 * 1024**3
 
 
 class Sandbox:
-    """The processes of one evaluation."""
+    """Processes with one purpose: those of one candidate, or one judge that serves several.
 
-    def __init__(self, request: EvaluationRequest) -> None:
-        self.request = request
+    ``pool`` forks them from warm processes; without one each is started afresh. ``outbox`` is the folder of
+    a judge in another sandbox, whose inputs the workers of this one read.
+    """
+
+    def __init__(
+        self, request: EvaluationRequest, pool: Pool | None = None, outbox: Path | None = None
+    ) -> None:
+        self.request, self.pool = request, pool
         self.root = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
-        self.outbox = self.root / "outbox"
-        self.outbox.mkdir()
+        self.outbox = outbox or self._folder("outbox")
         self.children: list[process.Child] = []
 
     async def __aenter__(self) -> Sandbox:
@@ -48,6 +46,10 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every process of it and remove its folders."""
         try:
             await asyncio.gather(*(child.kill() for child in self.children))
         finally:
@@ -55,8 +57,7 @@ class Sandbox:
 
     async def judge(self) -> Party:
         """The process that knows what is right."""
-        scratch = self._folder("judge")
-        confinement = process.Confinement(scratch=scratch, gpu=self._gpu, writable=(self.outbox,))
+        confinement = self._confinement("judge", writable=(self.outbox,))
         return await self._start("kernel_lsp.evaluator.judge", str(self.outbox), confinement, {})
 
     async def worker(self) -> Party:
@@ -67,15 +68,6 @@ class Sandbox:
         """A process that loads the candidate beside its reference, to time them."""
         return await self._candidate_process("timer")
 
-    async def _candidate_process(self, name: str) -> Party:
-        confinement = process.Confinement(
-            scratch=self._folder(name), gpu=self._gpu, readable=(self.outbox,), hidden=(self.root / "judge",)
-        )
-        extra = dict(COMPILER)
-        if self.request.device == "interpreter":
-            extra["TRITON_INTERPRET"] = "1"
-        return await self._start(f"kernel_lsp.evaluator.{name}", self.request.device, confinement, extra)
-
     async def compiler(self) -> Party:
         """A process that compiles Triton kernels for GPUs that are not here."""
         confinement = process.Confinement(scratch=self._folder("compiler"))
@@ -83,9 +75,15 @@ class Sandbox:
             "kernel_lsp.evaluator.devices.aot", "", confinement, {"TRITON_INTERPRET": "0"}
         )
 
-    @property
-    def note(self) -> str:
-        return process.Confinement(scratch=self.root).note
+    async def _candidate_process(self, name: str) -> Party:
+        confinement = self._confinement(name, readable=(self.outbox,), hidden=(self.root / "judge",))
+        extra = {"TRITON_INTERPRET": "1"} if self.request.device == "interpreter" else {}
+        module, device = f"kernel_lsp.evaluator.{name}", self.request.device
+        compiles = name == "timer" and self.request.budget.compile_s > 0
+        return await self._start(module, device, confinement, extra, compiles=compiles)
+
+    def _confinement(self, name: str, **folders: tuple[Path, ...]) -> process.Confinement:
+        return process.Confinement(scratch=self._folder(name), gpu=self._gpu, **folders)
 
     @property
     def _gpu(self) -> bool:
@@ -97,16 +95,24 @@ class Sandbox:
         return folder
 
     async def _start(
-        self, module: str, argument: str, confinement: process.Confinement, extra: dict[str, str]
+        self,
+        module: str,
+        argument: str,
+        confinement: process.Confinement,
+        extra: dict[str, str],
+        *,
+        compiles: bool = False,
     ) -> Party:
+        start = self.pool.start if self.pool else Pool.start_afresh
         try:
-            child = await process.start(
+            child = await start(
                 module,
                 argument,
                 python=self.request.python,
                 limits=self._limits(),
                 confinement=confinement,
                 environment=extra,
+                compiles=compiles,
             )
         except OSError as error:
             raise EvaluationError(
@@ -150,7 +156,10 @@ class InSession(Party):
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
-        return await super().ask(do, timeout_s, blobs, session=self.session, **fields)
+        """Whoever stops waiting leaves the judge alone: it serves others and finishes what it has begun."""
+        asking = asyncio.create_task(super().ask(do, timeout_s, blobs, session=self.session, **fields))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(asking)
 
 
 async def ask_judge(

@@ -1,0 +1,153 @@
+"""One candidate from its source text to a verdict, in the order of what each step costs.
+
+    static guards -> load -> trials -> ahead-of-time compilation -> timing (a fresh process)
+
+    judge   begin -> trial -> compare -> ... -> sealed -> summary -> timed
+    worker  load -> run -> ... -> finish                      (no reference, no expected output)
+    timer   prepare -> load -> time -> burst                  (a fresh process)
+
+The parent holds the verdict and a clock of its own. No torch here; which processes there are already is
+the gate's to know (gate.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from kernel_lsp import wire
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import guards, measure, trials
+from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
+from kernel_lsp.evaluator.judges import Bench
+from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.sandbox import Sandbox, ask_judge
+from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
+
+T = TypeVar("T")
+Report = Callable[[Progress], None]
+Turn = Callable[[bool], AbstractAsyncContextManager[None]]
+"""The right to use the device: alone (True) or beside others."""
+
+
+def refuse(request: EvaluationRequest) -> None:
+    """What this gate cannot judge, said before anything is started."""
+    if request.device not in ("cpu", "cuda", "interpreter"):
+        raise EvaluationError(
+            f"could not judge: unknown device {request.device!r}", "use cuda, cpu or interpreter"
+        )
+    if request.reference.kind is TargetKind.TRITON_KERNEL:
+        raise EvaluationError(
+            "could not judge: a Triton kernel alone has no inputs", "judge the function that launches it"
+        )
+    if request.reference.missing:
+        names = ", ".join(request.reference.missing)
+        raise EvaluationError(
+            f"could not judge: the program does not define {names}", "define or import them"
+        )
+    if request.device == "cpu" and request.uses_triton:
+        raise Rejected(
+            EvalStatus.NOT_RUN,
+            "could not judge: Triton kernels do not run on a CPU "
+            "(use the interpreter, for correctness only, or a GPU)",
+        )
+
+
+def scan(request: EvaluationRequest, found: Findings) -> None:
+    """Static guards; what the reference does itself is no suspicion against the candidate."""
+    known = {item.what for item in guards.scan(request.reference.source)}
+    seen = [item for item in guards.scan(request.candidate_source) if item.what not in known]
+    detail = "; ".join(f"line {item.line} {item.what}" for item in seen[:MAX_NOTES])
+    found.check("static-guards", not seen, detail)
+    if seen:
+        raise Rejected(EvalStatus.CHEATED, f"the candidate {detail}")
+
+
+async def judge_candidate(
+    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, turn: Turn, found: Findings, report: Report
+) -> None:
+    """Everything that runs the candidate. Raises Rejected, EvaluationError."""
+    async with turn(False):
+        report(Progress(phase="evaluate", message="starting judge and worker"))
+        (judge, opened, init), worker = await asyncio.gather(bench.begin(request), sandbox.worker())
+        found.environment.update(opened["environment"])
+        found.environment["sandbox"] = worker.child.confined
+        timed = request.require_speed and request.device != "interpreter"
+        opening = asyncio.get_running_loop().create_task(_at_once((opened, init)))
+        preparing = measure.prepare(request, sandbox, judge, opening) if timed else None
+        async with _background(preparing) as timer:
+            loading = {
+                "source": request.candidate_source,
+                "entry": request.candidate_entry,
+                "init": opened["init"],
+                "training": request.workload.training,
+            }
+            await candidate(worker, "load", request.budget.load_s, init, **loading)
+            await trials.run_trials(request, judge, worker, opened, found, report)
+            finished, _ = await candidate(worker, "finish", request.budget.call_s)
+            guard_notes(finished["notes"], found)
+            await worker.child.kill()  # its memory and cores belong to the timing now
+            if request.device == "cuda":
+                _note_launches(request, finished["launched"], found)
+                found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
+            if request.device == "interpreter":
+                _note_launches(request, finished["launched"], found)
+                await _compile_kernels(request, sandbox, finished["kernels"], found, report)
+            closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
+            trials.note_closing(closed, found)
+            if timer is None or closed["degenerate"]:
+                return
+            report(Progress(phase="evaluate", message="preparing baselines"))
+            party = await timer
+    async with turn(True):
+        report(Progress(phase="evaluate", message="timing"))
+        await measure.measure(request, party, judge, init, loading, found)
+
+
+async def _at_once(value: T) -> T:
+    return value
+
+
+@contextlib.asynccontextmanager
+async def _background(work: Coroutine[Any, Any, T] | None) -> AsyncIterator[asyncio.Task[T] | None]:
+    """Run ``work`` beside the block; ended with it, its failure seen only by who awaits it."""
+    task = asyncio.create_task(work) if work else None
+    try:
+        yield task
+    finally:
+        if task:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+# --- Triton kernels -------------------------------------------------------------------------
+
+
+def _note_launches(request: EvaluationRequest, launched: list[str], found: Findings) -> None:
+    """A candidate that brings Triton kernels must have launched one while its values were checked."""
+    if not request.uses_triton:
+        return
+    found.check("kernels-launched", bool(launched), ", ".join(map(str, launched)))
+    if not launched:
+        raise Rejected(EvalStatus.CHEATED, "the candidate defines Triton kernels and launches none")
+
+
+async def _compile_kernels(
+    request: EvaluationRequest,
+    sandbox: Sandbox,
+    kernels: list[dict[str, Any]],
+    found: Findings,
+    report: Report,
+) -> None:
+    if not kernels:
+        return
+    report(Progress(phase="evaluate", message="compiling kernels for sm_80 and sm_90"))
+    compiler = await sandbox.compiler()
+    reply, _ = await candidate(
+        compiler, "compile", request.budget.load_s + 30 * len(kernels), kernels=kernels,
+        source=request.candidate_source,
+    )  # fmt: skip
+    found.kernels = tuple(wire.from_json(CompiledKernel, kernel) for kernel in reply["kernels"])

@@ -1,0 +1,106 @@
+"""Landlock: files, TCP, signals and abstract sockets, without any privilege.
+
+Covered: reading only where a program's own files lie (not the hidden files of a home, not /tmp, not
+another party's scratch folder, no raw disk), writing only to the given folders and harmless devices; no
+TCP; no signal to and no abstract socket of a process outside. A confined process cannot trace one that
+is not. Each by the kernel's ABI: 1 files, 3 truncation, 4 TCP, 5 device control, 6 signals.
+Not covered: other protocols than TCP (syscalls.py), metadata (stat, chmod), hard limits (rlimits).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable
+
+from kernel_lsp.evaluator import linux
+
+CREATE, ADD, RESTRICT = 444, 445, 446
+WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+MAKE = 0b1_1111_1111 << 4
+"""Removing and making every sort of file."""
+READ = READ_FILE | READ_DIR
+TCP = 0b11
+SCOPES = 0b11
+_PATH_BENEATH, _VERSION = 1, 1
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+PRIVATE = ("home", "root", "tmp", "dev", "proc", "var")
+"""Top-level folders that are not readable as a whole."""
+SHARED_PARTS = ("/var/lib", "/var/cache", "/proc")
+
+
+def abi() -> int:
+    """The kernel's version of Landlock; 0 without one."""
+    try:
+        return linux.syscall("landlock", CREATE, 0, 0, _VERSION)
+    except OSError:
+        return 0
+
+
+def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, home: str) -> int:
+    """Restrict this process and all it starts, for good; returns the ABI.
+
+    Needs no_new_privs. Raises OSError.
+    """
+    version = abi()
+    handled = WRITE_FILE | READ | MAKE
+    handled |= (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
+    handled |= IOCTL_DEV if version >= 5 else 0
+    network, scoped = (TCP if version >= 4 else 0), (SCOPES if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    attributes = struct.pack("=QQQ", handled, network, scoped)[:size]
+    ruleset = linux.syscall("landlock_create_ruleset", CREATE, attributes, size, 0)
+    try:
+        for path in _system(home):
+            _allow(ruleset, path, READ & handled)
+        for path in (*program_folders(), *readable):
+            _allow(ruleset, path, READ & handled)
+        for path in _devices(gpu):
+            _allow(ruleset, path, (READ | WRITE_FILE | IOCTL_DEV) & handled)
+        # A thread's name is written through /proc, by CUDA's driver among others.
+        _allow(ruleset, "/proc/self", (READ | WRITE_FILE) & handled)
+        for path in writable:
+            _allow(ruleset, path, handled & ~IOCTL_DEV)
+        linux.syscall("landlock_restrict_self", RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return version
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    """Grant ``rights`` below ``path``; what does not exist needs no grant."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISDIR(os.fstat(folder).st_mode):
+                rights &= WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+            rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, folder))
+            linux.syscall("landlock_add_rule", ADD, ruleset, _PATH_BENEATH, rule, 0)
+        finally:
+            os.close(folder)
+
+
+def _system(home: str) -> list[str]:
+    """Top-level folders and what a home shows openly: project files, not keys and settings."""
+    top = [f"/{name}" for name in os.listdir("/") if name not in PRIVATE]
+    with contextlib.suppress(OSError):
+        top += [os.path.join(home, name) for name in os.listdir(home) if not name.startswith(".")]
+    return [*top, *SHARED_PARTS]
+
+
+def program_folders() -> list[str]:
+    """Where Python, its packages and the compilers lie, wherever the user has put them."""
+    found = {sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
+    found |= set(os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return sorted(path for path in {*found, here} if os.path.isabs(path) and path != "/")
+
+
+def _devices(gpu: bool) -> list[str]:
+    names = [name for name in os.listdir("/dev") if name.startswith("nvidia")] if gpu else []
+    return [f"/dev/{name}" for name in (*DEVICES, *names)]

@@ -1,0 +1,247 @@
+"""The warm process: has imported torch, has no CUDA context and no threads, and forks children.
+
+    parent --order + 3 descriptors--> zygote --fork--> guardian --fork--> child (confined, one of our modules)
+
+The control channel is a socket that keeps messages apart. The guardian waits for its child, makes it
+the first of a process tree of its own where the machine permits that, and else hunts what it leaves
+behind; it ends the child when the zygote is gone. The zygote leaves when its channel hangs up. It runs
+only our own code and is not confined; everything that a child must not have is closed in the child.
+
+Not covered: systems without pidfd (Linux before 5.3); Python that forks while it has threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernel_lsp.evaluator import confine, linux, namespaces
+
+CONTROL_BYTES = 128 * 1024
+STRAYS_S = 5.0
+IMPORTS = ("torch", "kernel_lsp.evaluator.judge", "kernel_lsp.evaluator.timer")
+COMPILER_IMPORTS = ("torch._inductor.compile_fx", "triton")
+RENAMED_SIGNAL = 128
+"""A death by signal is told as a shell tells it."""
+
+
+class Zygote:
+    """Forks on request; the guardians' descriptors are its only state."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.guardians: dict[int, tuple[int, int]] = {}
+        """pidfd -> (number of the order, pid)."""
+
+    def serve(self) -> None:
+        """Until the parent hangs up."""
+        self.tell(ready=True, threads=len(os.listdir("/proc/self/task")), cuda=_has_cuda())
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor != self.control.fileno():
+                    poll.unregister(descriptor)
+                    self._bury(descriptor)
+                elif not self._obey(poll):
+                    return
+
+    def tell(self, descriptors: tuple[int, ...] = (), **message: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            socket.send_fds(self.control, [json.dumps(message).encode()], descriptors)
+
+    def _obey(self, poll: select.poll) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self.control, CONTROL_BYTES, 4)
+        if not data:
+            return False
+        order = json.loads(data)
+        myself = os.pidfd_open(os.getpid())
+        pid = os.fork()
+        if pid == 0:
+            self._guard(order, descriptors, myself)
+        for descriptor in (*descriptors, myself):
+            os.close(descriptor)
+        guardian = os.pidfd_open(pid)
+        self.guardians[guardian] = (order["id"], pid)
+        poll.register(guardian, select.POLLIN)
+        return True
+
+    def _bury(self, guardian: int) -> None:
+        number, pid = self.guardians.pop(guardian)
+        _, status = os.waitpid(pid, 0)
+        os.close(guardian)
+        self.tell(ended=number, status=_code(status))
+
+    # --- in the guardian -----------------------------------------------------------------
+
+    def _guard(self, order: dict[str, Any], descriptors: list[int], zygote: int) -> NoReturn:
+        """Fork the child, wait for its end, leave nothing of it behind; exit as it has."""
+        code = 1
+        try:
+            tree = bool(order["confinement"]) and namespaces.enter_process_tree()
+            if not tree:
+                linux.prctl("subreaper", linux.PR_SET_CHILD_SUBREAPER, 1)
+            alive, held = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(held)
+                _become(order, descriptors, self, tree=tree, guardian=alive)
+            child = os.pidfd_open(pid)
+            self.tell((child,), started=order["id"], pid=pid)
+            _close_all_but(child, zygote, held)
+            code = _watch(pid, child, zygote)
+            if not tree:
+                _end_strays()
+        except BaseException:  # nothing may return into the zygote's loop
+            traceback.print_exc()
+        os._exit(code)
+
+
+def _watch(pid: int, child: int, zygote: int) -> int:
+    """Wait for the child's end, and end it when the zygote's comes first."""
+    poll = select.poll()
+    poll.register(child, select.POLLIN)
+    poll.register(zygote, select.POLLIN)
+    if any(descriptor == zygote for descriptor, _ in poll.poll()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return _code(os.waitpid(pid, 0)[1])
+
+
+def _end_strays() -> None:
+    """Kill what the child has left behind: as subreaper the guardian inherits every orphan."""
+    end = time.monotonic() + STRAYS_S
+    while time.monotonic() < end:
+        for stray in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stray, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def _code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return RENAMED_SIGNAL - code if code < 0 else code
+
+
+def _close_all_but(*kept: int) -> None:
+    lowest = 0
+    for descriptor in sorted(kept):
+        os.closerange(lowest, descriptor)
+        lowest = descriptor + 1
+    os.closerange(lowest, 2**20)
+
+
+# --- in the child ----------------------------------------------------------------------------
+
+
+def _become(
+    order: dict[str, Any], descriptors: list[int], zygote: Zygote, *, tree: bool, guardian: int
+) -> NoReturn:
+    """Turn this fork into the module that was ordered, confined, with nothing of the zygote's open."""
+    code = 1
+    try:
+        os.setsid()
+        linux.prctl("pdeathsig", linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if select.select([guardian], [], [], 0)[0]:  # hung up: it went before the line above
+            os._exit(1)
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+        _rename(order["module"], order["argv"])
+        os.nice(order["nice"])
+        home = os.path.expanduser("~")
+        _set_environment(order["environment"])
+        if order["confinement"] is not None:
+            wanted = confine.Order(**order["confinement"])
+            os.chdir(wanted.scratch)
+            layers = confine.confine(wanted, order["limits"], tree=tree, home=home)
+            zygote.tell(confined=order["id"], layers=layers)
+        else:
+            zygote.tell(confined=order["id"], layers=None)
+        os.closerange(3, 2**20)
+        _reseed()
+        sys.argv = [order["module"], *order["argv"]]
+        importlib.import_module(order["module"]).main()
+        code = 0
+    except SystemExit as exit:
+        code = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
+    except BaseException:  # nothing may return into the guardian's code
+        traceback.print_exc()
+    with contextlib.suppress(Exception):  # closed or full: there is nobody to tell
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def _set_environment(environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+
+
+def _reseed() -> None:
+    """Forks must not share a random stream that a fresh process would have drawn for itself."""
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+
+
+def _rename(module: str, argv: list[str]) -> None:
+    """Show the module instead of the zygote's command line in `ps`, where the kernel tells its place."""
+    with contextlib.suppress(OSError):
+        linux.prctl("name", linux.PR_SET_NAME, module.rpartition(".")[2].encode()[:15])
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    text = "\0".join([sys.executable, module, *argv]).encode()[: max(0, end - start - 1)]
+    if 0 < start < end:
+        ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def _has_cuda() -> bool:
+    """Whether an import has opened the driver: its state does not survive a fork."""
+    opened = []
+    for entry in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            opened.append(os.readlink(f"/proc/self/fd/{entry}"))
+    return any(name.startswith("/dev/nvidia") for name in opened)
+
+
+def main() -> None:
+    """``zygote [compiler]``: with the argument, what torch.compile needs is imported too."""
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    warnings.simplefilter("ignore")
+    for name in (*IMPORTS, *(COMPILER_IMPORTS if "compiler" in sys.argv[1:] else ())):
+        with contextlib.suppress(ModuleNotFoundError):  # triton is optional; the others are told by the child
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    Zygote(control).serve()
+
+
+if __name__ == "__main__":
+    main()
