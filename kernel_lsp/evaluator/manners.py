@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -56,7 +57,10 @@ MAX_HOLD_S = 30.0
 """Shared turns that overlap without end let other editors through after this long."""
 SAY_AGAIN_S = 10.0
 REPEATS = 2
-MEMORY_SHARE = 0.8
+MEMORY_LIMIT = "KERNEL_LSP_GPU_MEMORY_MB"
+"""Read by devices/cuda.py in the child; without it, the child takes a share of what is free."""
+IOPRIO_IDLE, IOPRIO_WHO_PGRP = 3 << 13, 2
+IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 
 
 class Disturbed(EvaluationError):
@@ -74,7 +78,7 @@ class Rules:
     minutes_per_hour: float | None = None
     """None: not rationed."""
     memory_mb: int | None = None
-    """None: a share of what is free."""
+    """What each process of ours may allocate on the GPU; None: a share of what is free."""
     lowest_priority: bool = False
 
     @classmethod
@@ -99,8 +103,6 @@ class Turn:
     device: str
     waited_s: float = 0.0
     """Nobody's fault: not to be counted against a limit on the work."""
-    memory_mb: int | None = None
-    """What each of our processes may allocate on the GPU; None: no limit is known."""
     states: dict[str, Any] = field(default_factory=dict)
     """What the driver said at the beginning (and whenever `sample` was called), for the evidence."""
     notes: list[str] = field(default_factory=list)
@@ -137,10 +139,15 @@ class Manners:
         start = time.monotonic()
         async with lane.entered(exclusive, report or (lambda progress: None)):
             turn.waited_s = time.monotonic() - start
-            turn.memory_mb = lane.memory_mb
             await turn.sample("begin")
             async with lane.watched(turn):
                 yield turn
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What children have to know of the rules."""
+        limit = self.rules.memory_mb
+        return {} if limit is None else {MEMORY_LIMIT: str(limit)}
 
     async def persist(self, work: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
         """``work`` (which takes its turns itself), repeated when it was disturbed."""
@@ -229,7 +236,6 @@ class _Lane:
 
     def __init__(self, rules: Rules, files: Files, driver: tuple[Gpu | None, Neighborhood] | None) -> None:
         self.rules, self.files = rules, files
-        self.memory_mb: int | None = None
         self._gpu: Gpu | None = driver[0] if driver else None
         self._neighborhood: Neighborhood | None = driver[1] if driver else None
         self._changed = asyncio.Condition()
@@ -293,7 +299,6 @@ class _Lane:
             if self._neighborhood is not None:
                 await self._wait_until_calm(say)
                 self._known = frozenset(neighbor.pid for neighbor in await self._look())
-                self.memory_mb = self.rules.memory_mb or await self._share_of_memory()
                 self._watcher = asyncio.create_task(self._watch())
         except BaseException:  # also a cancellation: the lock must not stay behind
             self.files.lock.release()
@@ -332,10 +337,6 @@ class _Lane:
                 f"could not judge: this hour's {minutes:g} minutes of the GPU are used",
                 f"the background continues at {when}; set gpu_minutes_per_hour to 60 for no limit",
             )
-
-    async def _share_of_memory(self) -> int | None:
-        memory = await asyncio.to_thread(self._gpu.memory_mb) if self._gpu else None
-        return int(MEMORY_SHARE * memory[0]) if memory else None
 
     # --- neighbors ---------------------------------------------------------------------------
 
@@ -457,6 +458,22 @@ def _try_lock(lock: FileLock) -> bool:
     except OSError:
         return True
     return True
+
+
+def lower_priority(group: int) -> None:
+    """Let a process group have CPU and disk only when nobody else wants them. Needs no root.
+
+    The weight counts within a session alone where the kernel groups by session (autogroup), so the
+    session's own is lowered as well.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, group, 19)
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(group, os.SCHED_BATCH, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{group}/autogroup").write_text("19")
+    if number := IOPRIO_SET.get(platform.machine()):
+        ctypes.CDLL(None).syscall(number, IOPRIO_WHO_PGRP, group, IOPRIO_IDLE)
 
 
 # --- for the doctor ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ cannot produce: counters, errors of a driver, another container's numbering.
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -505,16 +506,23 @@ def test_the_drivers_numbers_are_believed_where_they_are_ours(
     assert [n.pid for n in Neighborhood(ours).look()] == [1]  # one of ours proves the numbering
 
 
-async def test_memory_that_is_free_is_shared_unless_a_setting_says_how_much(
-    tmp_path: Path, quiet_gpu: Neighborhood
-) -> None:
-    memory = SimpleNamespace(free=10_000 << 20, total=20_000 << 20)
-    gpu = Gpu(Scripted(MemoryInfo=memory), None)
-    async with Manners(rules(tmp_path), gpu=gpu, neighborhood=quiet_gpu).turn("cuda") as turn:
-        assert turn.memory_mb == 8000
-    set_by_user = rules(tmp_path, memory_mb=512)
-    async with Manners(set_by_user, gpu=gpu, neighborhood=quiet_gpu).turn("cuda") as turn:
-        assert turn.memory_mb == 512
+def test_a_child_is_told_of_a_memory_limit_only_when_there_is_one(tmp_path: Path) -> None:
+    assert Manners(rules(tmp_path)).environment == {}
+    assert Manners(rules(tmp_path, memory_mb=512)).environment == {"KERNEL_LSP_GPU_MEMORY_MB": "512"}
+
+
+def test_the_lowest_priority_reaches_the_whole_group() -> None:
+    argv = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        inner = int(process.stdout.readline())
+        manners.lower_priority(process.pid)
+        assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in (process.pid, inner)] == [19, 19]
+        assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH
+        if shutil.which("ionice"):
+            said = subprocess.run(["ionice", "-p", str(inner)], capture_output=True, text=True, check=True)
+            assert said.stdout.strip() == "idle"
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
