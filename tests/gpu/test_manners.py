@@ -1,0 +1,219 @@
+"""Manners on a real GPU beside a real neighbor: seen, waited for, noticed during a turn; memory capped and
+given back. Needs no pytest plugin."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.evaluator import nvml  # noqa: E402
+from kernel_lsp.evaluator.gate import Gate  # noqa: E402
+from kernel_lsp.evaluator.manners import Disturbed, Manners, Rules  # noqa: E402
+from kernel_lsp.evaluator.nvml import Gpu, Neighborhood  # noqa: E402
+from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
+from kernel_lsp.records import EvalStatus, Evaluation, Progress  # noqa: E402
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+LONG_S = 60.0
+
+NEIGHBOR = """
+import sys, time, torch
+from pathlib import Path
+folder = Path(sys.argv[1])
+x = torch.rand(4096, 4096, device="cuda")
+(x @ x).sum().item()
+(folder / "ready").touch()
+end = time.monotonic() + 120
+while time.monotonic() < end:
+    if (folder / "burn").exists():
+        for _ in range(50):
+            y = x @ x
+        torch.cuda.synchronize()
+    else:
+        time.sleep(0.02)
+"""
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2 + 1
+
+def get_inputs():
+    return [torch.rand(64, 1024)]
+"""
+
+CANDIDATE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        {extra}
+        return torch.relu(x) * 2 + 1
+"""
+EXTRA = "torch.empty({mb} << 20, dtype=torch.uint8, device=x.device)"
+
+
+class Neighbor:
+    """Another process on the GPU, no descendant of ours: it rests until `burns` is told True."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        argv = [
+            "sh",
+            "-c",
+            '"$@" >/dev/null 2>&1 & echo $!',
+            "sh",
+            sys.executable,
+            "-c",
+            NEIGHBOR,
+            str(folder),
+        ]
+        environment = {key: value for key, value in os.environ.items() if key != nvml.MARK}
+        done = subprocess.run(argv, env=environment, capture_output=True, check=True)
+        self.pid = int(done.stdout)
+
+    def burns(self, on: bool) -> None:
+        path = self.folder / "burn"
+        if on:
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def neighbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbor]:
+    started = Neighbor(tmp_path_factory.mktemp("neighbor"))
+    try:
+        end = time.monotonic() + LONG_S
+        while not (started.folder / "ready").exists():
+            assert time.monotonic() < end, "the neighbor did not start"
+            time.sleep(0.05)
+        yield started
+    finally:
+        os.kill(started.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def resting(neighbor: Neighbor) -> Neighbor:
+    neighbor.burns(False)
+    time.sleep(2.5)  # what the driver counted of its work is older than a second or two then
+    return neighbor
+
+
+def manners(folder: Path, **changes: Any) -> Manners:
+    return Manners(Rules(data_dir=str(folder), **changes))
+
+
+def run(work: Callable[[], Any]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(LONG_S):
+            return await work()
+
+    return asyncio.run(limited())
+
+
+def test_the_driver_says_what_belongs_into_the_evidence(tmp_path: Path) -> None:
+    sample = run(lambda: manners(tmp_path).sample("cuda"))
+    print(f"\nsample: {sample}")
+    assert sample["driver"] and sample["uuid"] and sample["sm_mhz"] > 0 and sample["free_mb"] > 0
+
+
+def test_a_resting_neighbor_is_seen_and_not_waited_for(tmp_path: Path, resting: Neighbor) -> None:
+    gpu = nvml.find()
+    assert isinstance(gpu, Gpu), gpu
+    neighborhood = Neighborhood(gpu)
+    seen = neighborhood.look()
+    print(f"\nNVML's own numbers: {neighborhood.sees_all}; seen: {[str(n) for n in seen]}")
+    assert resting.pid in [n.pid for n in seen]
+
+    async def work() -> float:
+        async with manners(tmp_path, when_busy="skip").turn("cuda") as turn:
+            return turn.waited_s
+
+    assert run(work) < LONG_S
+
+
+def test_a_busy_neighbor_is_waited_for_until_it_rests(tmp_path: Path, resting: Neighbor) -> None:
+    said: list[Progress] = []
+
+    async def work() -> bool:
+        resting.burns(True)
+        await asyncio.sleep(1.5)
+        turn = asyncio.create_task(_one_turn(manners(tmp_path), said))
+        while not said:
+            assert not turn.done(), "nobody was waited for"
+            await asyncio.sleep(0.05)
+        early = turn.done()
+        resting.burns(False)
+        await turn
+        return early
+
+    assert run(work) is False
+    print(f"\n{said[0].message}")
+    assert said[0].message.startswith("waiting for the GPU")
+
+
+async def _one_turn(its: Manners, said: list[Progress]) -> None:
+    async with its.turn("cuda", report=said.append):
+        pass
+
+
+def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(tmp_path: Path, resting: Neighbor) -> None:
+    async def work() -> float:
+        start = time.monotonic()
+        with pytest.raises(Disturbed, match=str(resting.pid)):
+            async with manners(tmp_path).turn("cuda"):
+                start = time.monotonic()
+                resting.burns(True)
+                await asyncio.sleep(LONG_S)
+        return time.monotonic() - start
+
+    seconds = run(work)
+    resting.burns(False)
+    print(f"\nnoticed after {seconds:.2f} s")
+    assert seconds < 10
+
+
+def _judged(gate: Gate, extra: str) -> Coroutine[Any, Any, Evaluation]:
+    request = request_from_files(REFERENCE, CANDIDATE.format(extra=extra))
+    return gate.evaluate(replace(request, device="cuda", require_speed=False))
+
+
+def ours_on_the_gpu() -> set[int]:
+    """Our children with a CUDA context; this process may have asked the driver how many devices there are."""
+    return {pid for pid in nvml.compute_processes() if nvml.is_ours(pid)} - {os.getpid()}
+
+
+def test_memory_is_capped_and_none_is_held_after_closing(tmp_path: Path, resting: Neighbor) -> None:
+    most: set[int] = set()
+
+    async def work() -> tuple[Evaluation, Evaluation]:
+        async with Gate(manners=manners(tmp_path, memory_mb=1024)) as gate:
+            judging = asyncio.create_task(_judged(gate, EXTRA.format(mb=256)))
+            while not judging.done():
+                most.update(ours_on_the_gpu())
+                await asyncio.sleep(0.1)
+            return await judging, await _judged(gate, EXTRA.format(mb=2048))
+
+    within, beyond = run(work)
+    print(f"\nwithin: {within.status} {within.detail}; beyond: {beyond.status} {beyond.detail}")
+    assert within.status is EvalStatus.PASSED, within.detail
+    assert beyond.status is EvalStatus.RUNTIME_ERROR and "memory" in beyond.detail
+    assert most, "none of ours was seen while it was judging: the next line would prove nothing"
+    assert not ours_on_the_gpu()
