@@ -132,6 +132,8 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
         if outcome.best:
             diff = cards.unified_diff(request.source.text, _after(request, outcome.best), request.path.name)
             console.out.print(Syntax(diff, "diff", background_color="default"))
+            if outcome.best.evidence:
+                console.out.print(f"evidence: {outcome.best.evidence}", markup=False, soft_wrap=True)
             done = outcome.best in applied
             console.out.print(
                 "applied." if done else "apply it with --apply, or as a code action in your editor."

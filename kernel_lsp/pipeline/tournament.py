@@ -12,16 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.evaluator import Budget, EvaluationRequest, evaluate
+from kernel_lsp.evaluator import Budget, EvaluationRequest, evaluate, evidence
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
-from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Progress, Proposal, Verdict
+from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Evidence, Progress, Proposal, Verdict
 
 Report = Callable[[Progress], None]
 FULL, QUICK = Budget(), Budget(compile_s=0.0)
+EVIDENCE_FOLDER = "evidence"
+"""In the user's data folder: one document per proposal, the last judgement of it, old ones deleted. Like the
+cache it holds source text and may be deleted at any time."""
 MAX_CHALLENGES = 2
 LOOKS_BETTER = 1.03
 """A quick result must beat the best full one by this factor to be judged again."""
@@ -79,7 +83,17 @@ class Tournament:
             refused = Evaluation(status=EvalStatus.COMPILE_ERROR, device=self.device, detail=detail)
             return self._proposal(candidate, None, refused, budget)
         judged = replace(candidate, program=after.program.source, entry=after.program.entry)
-        return self._proposal(judged, after, await evaluate(self._request(judged, budget)), budget)
+        kept: list[Evidence] = []
+        evaluation = await evaluate(self._request(judged, budget), keep=kept.append)
+        proposal = self._proposal(judged, after, evaluation, budget)
+        path = self._keep(proposal.id, kept[0]) if kept else None
+        return replace(proposal, evidence=path)
+
+    def _keep(self, name: str, kept: Evidence) -> str | None:
+        """Write what the verdict rests on, for `kernel-lsp verify --evidence`."""
+        folder = Path(self.settings.data_dir) / EVIDENCE_FOLDER
+        path = evidence.keep(folder, name, replace(kept, threshold=self.settings.threshold))
+        return str(path) if path else None
 
     def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
         interpreted = candidate.uses_triton and self.device == "cpu"

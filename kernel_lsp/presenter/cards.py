@@ -7,6 +7,7 @@ left out or called unknown. Not covered: several proposals at once (reports) and
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 from kernel_lsp.positions import split_lines
@@ -192,6 +193,12 @@ def _report(proposal: Proposal, diff: str) -> str:
         lines = [f"- {name}: {size / 2**20:.1f} MiB" for name, size in evaluation.peak_bytes.items()]
         parts += ["## Peak memory", "\n".join(lines)]
     parts += ["## Diff", f"```diff\n{diff}```" if diff else "The file has changed; the edit no longer fits."]
+    if proposal.evidence:
+        command = f"kernel-lsp verify --evidence {shlex.quote(proposal.evidence)}"
+        parts += [
+            "## Repeat it",
+            f"Every trial and every sample is in one document:\n\n```sh\n{command}\n```",
+        ]
     lines = [f"- {key}: {value}" for key, value in sorted(evaluation.environment.items())]
     parts += ["## Environment", "\n".join(lines or ["unknown"])]
     return "\n\n".join(parts) + "\n"

@@ -85,3 +85,10 @@ def test_diffs_split_lines_as_editors_do() -> None:
     diff = cards.unified_diff("a\x0cb\nc", "a\x0cb\nd", "m.py")
     assert diff.splitlines(keepends=False)[0] == "--- a/m.py"
     assert " a\x0cb\n-c\n\\ No newline at end of file\n+d\n" in diff
+
+
+def test_the_report_says_how_to_repeat_the_verdict() -> None:
+    kept = replace(proposal(), evidence="/data of mine/evidence/p.json")
+    report = cards.make_card(kept, TEXT, TEXT + "x = 1\n").report
+    assert "kernel-lsp verify --evidence '/data of mine/evidence/p.json'" in report
+    assert "## Repeat it" not in cards.make_card(proposal(), TEXT, TEXT + "x = 1\n").report

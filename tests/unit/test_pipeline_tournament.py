@@ -61,7 +61,7 @@ async def play(
     judged: list[tuple[str, bool]] = []
     announced: list[str] = []
 
-    async def evaluate(request: tournament.EvaluationRequest) -> Evaluation:
+    async def evaluate(request: tournament.EvaluationRequest, **_: object) -> Evaluation:
         name = request.candidate_source.split('"')[1]
         judged.append((name, request.budget is FULL))
         return results[judged[-1]]
