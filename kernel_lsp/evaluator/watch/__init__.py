@@ -1,0 +1,64 @@
+"""Run-time guards inside the worker: what a candidate asked for, left changed, and returned.
+
+Start at :class:`Watch`. events.py: what it asks of the system. functions.py: what it replaced.
+flags.py: which switches, hooks, threads and processes it left. outputs.py: what kind of thing it returns.
+Does not cover: native code that changes memory directly, and a candidate that repairs everything
+before it is looked at. Those can lie here but not to the judge (values) or the parent (clock).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_lsp.evaluator.watch.events import Listener
+from kernel_lsp.evaluator.watch.flags import children, flags, threads
+from kernel_lsp.evaluator.watch.functions import Functions
+from kernel_lsp.evaluator.watch.outputs import Note, output_problems
+
+__all__ = ["Note", "Watch", "output_problems"]
+MAX_SHOWN = 80
+"""Longer switches (limits, handlers) are only said to have changed."""
+
+
+class Watch:
+    """Snapshot at :meth:`start` (before the candidate is loaded), difference in :meth:`problems`."""
+
+    def __init__(self) -> None:
+        self._listener = Listener()
+        self._functions: Functions | None = None
+        self._flags: dict[str, Any] = {}
+        self._threads = 0
+
+    def start(self) -> None:
+        self._functions = Functions()
+        self._flags = flags()
+        self._threads = threads()
+        self._listener.start()
+
+    def noticed(self) -> list[Note]:
+        """What the candidate asked for so far, and threads it left; cheap enough for every call."""
+        found = [{"name": "no-side-channels", "detail": text} for text in self._listener.seen.values()]
+        running = threads() - self._threads
+        if running > 0:
+            found.append({"name": "no-threads-left", "detail": f"{running} threads are still running"})
+        return found
+
+    def problems(self) -> list[Note]:
+        """Everything that is different now, each as {"name", "detail"}."""
+        self._listener.on = False
+        found = self.noticed()
+        for name in self._functions.changes() if self._functions else ():
+            found.append({"name": "functions-unpatched", "detail": f"the candidate replaced {name}"})
+        now = flags()
+        for name, old in self._flags.items():
+            if now[name] != old:
+                found.append({"name": "flags-unchanged", "detail": _changed(name, old, now[name])})
+        if children():
+            found.append({"name": "no-processes-left", "detail": "child processes are still running"})
+        self._listener.on = True
+        return found
+
+
+def _changed(name: str, old: str, new: str) -> str:
+    short = max(len(old), len(new)) <= MAX_SHOWN
+    return f"{name} is now {new} (was {old})" if short else f"{name} is not what it was"
