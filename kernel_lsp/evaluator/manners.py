@@ -149,6 +149,11 @@ class Manners:
         limit = self.rules.memory_mb
         return {} if limit is None else {MEMORY_LIMIT: str(limit)}
 
+    def settle(self, child: int) -> None:
+        """Give a new child (its process group) its place among the machine's processes."""
+        if self.rules.lowest_priority:
+            lower_priority(child)
+
     async def persist(self, work: Callable[[], Awaitable[T]], report: Report | None = None) -> T:
         """``work`` (which takes its turns itself), repeated when it was disturbed."""
         for left in reversed(range(REPEATS + 1)):
