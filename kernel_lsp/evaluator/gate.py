@@ -21,7 +21,7 @@ from types import TracebackType
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import cascade, evidence, judges
 from kernel_lsp.evaluator.findings import Findings, Rejected
-from kernel_lsp.evaluator.manners import Manners, default
+from kernel_lsp.evaluator.manners import Manners, Turn, default
 from kernel_lsp.evaluator.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sandbox import Sandbox
@@ -39,7 +39,7 @@ class Gate:
     def __init__(self, *, manners: Manners | None = None, idle_s: float = IDLE_S) -> None:
         self.manners = manners or default()
         self._idle_s = idle_s
-        self._pool = Pool()
+        self._pool = Pool(self.manners)
         self._judges = judges.Judges(self._pool)
         beside = max(1, (os.cpu_count() or 1) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
@@ -82,14 +82,14 @@ class Gate:
     @contextlib.asynccontextmanager
     async def device_turn(
         self, device: str, *, exclusive: bool, limit: asyncio.Timeout, report: Report
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator[Turn]:
         """The right to use a device; waiting for it is not counted against the evaluation's time."""
         loop, when = asyncio.get_running_loop(), limit.when()
         left = None if when is None else when - loop.time()
         limit.reschedule(None)
-        async with self.manners.turn(device, exclusive=exclusive, report=report):
+        async with self.manners.turn(device, exclusive=exclusive, report=report) as turn:
             limit.reschedule(None if left is None else loop.time() + left)
-            yield
+            yield turn
 
     @contextlib.asynccontextmanager
     async def _at_work(self, device: str) -> AsyncIterator[None]:
@@ -131,8 +131,16 @@ class Gate:
     async def _run(
         self, request: EvaluationRequest, found: Findings, limit: asyncio.Timeout, report: Report
     ) -> None:
-        def turn(exclusive: bool) -> contextlib.AbstractAsyncContextManager[None]:
-            return self.device_turn(request.device, exclusive=exclusive, limit=limit, report=report)
+        @contextlib.asynccontextmanager
+        async def turn(exclusive: bool) -> AsyncIterator[None]:
+            async with self.device_turn(
+                request.device, exclusive=exclusive, limit=limit, report=report
+            ) as held:
+                found.environment["device_state"] = held.states  # of the last turn, which is the timing
+                yield
+                await held.sample("end")
+                for note in held.notes:
+                    found.check("device-to-itself", None, note)
 
         for again in (True, False):
             try:

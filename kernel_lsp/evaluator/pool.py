@@ -20,6 +20,7 @@ from typing import Any
 from kernel_lsp import process
 from kernel_lsp.confinement import BOOTSTRAP, clean_environment, environment_for
 from kernel_lsp.errors import WorkerLost
+from kernel_lsp.evaluator.manners import Manners
 from kernel_lsp.process import Child, Confinement, Limits
 
 CONTROL_BYTES = 64 * 1024
@@ -211,7 +212,8 @@ async def warm_up(python: str, *variant: str, environment: dict[str, str]) -> Zy
 class Pool:
     """The zygotes of one gate, by interpreter and variant; replaced when they die."""
 
-    def __init__(self) -> None:
+    def __init__(self, manners: Manners | None = None) -> None:
+        self.manners = manners
         self._warm: dict[tuple[str, ...], asyncio.Task[Zygote]] = {}
         self._unfit: set[str] = set()
 

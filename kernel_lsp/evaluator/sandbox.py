@@ -104,6 +104,7 @@ class Sandbox:
         compiles: bool = False,
     ) -> Party:
         start = self.pool.start if self.pool else Pool.start_afresh
+        manners = self.pool.manners if self.pool else None
         try:
             child = await start(
                 module,
@@ -111,7 +112,7 @@ class Sandbox:
                 python=self.request.python,
                 limits=self._limits(),
                 confinement=confinement,
-                environment=extra,
+                environment={**extra, **(manners.environment if manners else {})},
                 compiles=compiles,
             )
         except OSError as error:
@@ -120,6 +121,8 @@ class Sandbox:
                 "choose the project's interpreter",
             ) from error
         self.children.append(child)
+        if manners:
+            manners.settle(child.process.pid)
         return Party(child)
 
     def _limits(self) -> process.Limits:

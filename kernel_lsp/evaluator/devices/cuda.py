@@ -6,6 +6,7 @@ private stream is inside the measurement. Does not lock clocks (that needs root)
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import Any
 
@@ -13,12 +14,15 @@ import torch
 
 from kernel_lsp.evaluator.devices.cpu import versions
 
+MEMORY_SHARE = 0.8
+
 
 class Cuda:
     name, place = "cuda", "cuda"
     can_time, can_run_triton = True, True
 
     def __init__(self) -> None:
+        limit_memory()
         self._synchronize = torch.cuda.synchronize
         self._event = torch.cuda.Event
         self._buffer: torch.Tensor | None = None
@@ -74,6 +78,18 @@ class Cuda:
             "cuda": torch.version.cuda,
             **nvidia_smi(),
         }
+
+
+def limit_memory() -> None:
+    """Cap torch's allocator in this process, so that a neighbor does not run out because of us.
+
+    KERNEL_LSP_GPU_MEMORY_MB (set from gpu_memory_mb), else a share of what is free now. Not covered:
+    a candidate that calls cudaMalloc itself, and the context (0.3 to 0.5 GB).
+    """
+    free, total = torch.cuda.mem_get_info()
+    wanted = os.environ.get("KERNEL_LSP_GPU_MEMORY_MB")
+    limit = int(wanted) << 20 if wanted else MEMORY_SHARE * free
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
 
 
 def nvidia_smi() -> dict[str, Any]:
