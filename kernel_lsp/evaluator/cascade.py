@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import guards, measure, trials
+from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import Bench
 from kernel_lsp.evaluator.request import EvaluationRequest
@@ -89,12 +89,11 @@ async def judge_candidate(
             await trials.run_trials(request, judge, worker, opened, found, report)
             finished, _ = await candidate(worker, "finish", request.budget.call_s)
             guard_notes(finished["notes"], found)
+            await decoys.check_kernels(request, worker, finished["launched"], found)
             await worker.child.kill()  # its memory and cores belong to the timing now
             if request.device == "cuda":
-                _note_launches(request, finished["launched"], found)
                 found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
             if request.device == "interpreter":
-                _note_launches(request, finished["launched"], found)
                 await _compile_kernels(request, sandbox, finished["kernels"], found, report)
             closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
             trials.note_closing(closed, found)
@@ -124,15 +123,6 @@ async def _background(work: Coroutine[Any, Any, T] | None) -> AsyncIterator[asyn
 
 
 # --- Triton kernels -------------------------------------------------------------------------
-
-
-def _note_launches(request: EvaluationRequest, launched: list[str], found: Findings) -> None:
-    """A candidate that brings Triton kernels must have launched one while its values were checked."""
-    if not request.uses_triton:
-        return
-    found.check("kernels-launched", bool(launched), ", ".join(map(str, launched)))
-    if not launched:
-        raise Rejected(EvalStatus.CHEATED, "the candidate defines Triton kernels and launches none")
 
 
 async def _compile_kernels(

@@ -1,16 +1,22 @@
-"""Which Triton kernels a candidate launched: signatures when interpreted, resources on a GPU.
+"""Which Triton kernels a candidate launched, and whether its result needs them.
 
-A signature is what ahead-of-time compilation needs (devices/aot.py). Does not cover kernels that are
-launched by other means than Triton's own launcher.
+A launch counts when it succeeded. Signatures (when interpreted) are what ahead-of-time compilation needs
+(devices/aot.py); resources are read from what ran on a GPU. :meth:`Recorder.knocked_out` lets every launch
+do nothing: a result that stays the same comes from somewhere else (decoys.py judges that).
+Does not cover kernels that are launched by other means than Triton's own launcher.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from kernel_lsp.evaluator.tensors import tensor_leaves
 
 POINTERS = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float64: "*fp64",
@@ -28,6 +34,8 @@ class Recorder:
         self._seen: dict[str, dict[str, Any]] = {}
         self._launched: dict[str, None] = {}
         self._compiled: dict[tuple[str, int], Any] = {}
+        self._silent = False
+        self.recording = False
 
     def start(self, interpreted: bool) -> None:
         """Install the wrapper. A machine without Triton records nothing."""
@@ -35,21 +43,32 @@ class Recorder:
             kind = _launcher(interpreted)
         except ImportError:
             return
-        launch = kind.run
+        launch, self.recording = kind.run, True
 
         @functools.wraps(launch)
         def run(function: Any, *args: Any, **kwargs: Any) -> Any:
-            self._launched[inspect.unwrap(function.fn).__qualname__] = None
+            if self._silent:
+                return None
             self._note(function, args, kwargs)
             compiled = launch(function, *args, **kwargs)
+            self._launched[inspect.unwrap(function.fn).__qualname__] = None
             if not interpreted and compiled is not None:
                 self._compiled[function.fn.__qualname__, id(compiled)] = compiled
             return compiled
 
         kind.run = run
 
+    @contextmanager
+    def knocked_out(self) -> Iterator[None]:
+        """Every launch inside the block does nothing."""
+        self._silent = True
+        try:
+            yield
+        finally:
+            self._silent = False
+
     def launched(self) -> list[str]:
-        """Names of all kernels that were launched, in order."""
+        """Names of all kernels that ran, in order."""
         return list(self._launched)
 
     def kernels(self) -> list[dict[str, Any]]:
@@ -81,6 +100,16 @@ class Recorder:
                 "arguments": described,
                 "options": {key: kwargs[key] for key in OPTIONS if key in kwargs},
             }
+
+
+def changed_share(usual: Any, other: Any) -> float:
+    """Share of the elements of all tensors in ``usual`` that differ in ``other``; NaN equals NaN."""
+    pairs = list(zip(tensor_leaves(usual), tensor_leaves(other), strict=False))
+    if len(pairs) != len(tensor_leaves(usual)) or any(a.shape != b.shape for a, b in pairs):
+        return 1.0
+    total = sum(a.numel() for a, _ in pairs)
+    same = sum(int(((a == b) | ((a != a) & (b != b))).sum()) for a, b in pairs)
+    return 1.0 - same / total if total else 0.0
 
 
 def _launcher(interpreted: bool) -> Any:
