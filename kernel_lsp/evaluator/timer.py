@@ -1,7 +1,8 @@
 """The timing process: reference and compiled reference first, then one candidate beside them.
 
 Requests: import (what torch.compile needs), prepare (reference and baselines, before any candidate
-exists here), baseline, load, time, burst. Fresh for every candidate: what was loaded here is not
+exists here), baseline (eager by itself), load, time (interleaved rounds; may be asked again), burst (the
+parent holds the clock), replay (CUDA graphs). Fresh for every candidate: what was loaded here is not
 trusted afterwards. Its clock is checked by the parent's, its outputs by the judge.
 """
 
@@ -17,7 +18,7 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.evaluator import programs, timing
-from kernel_lsp.evaluator.tensors import Outbox, decode, encode
+from kernel_lsp.evaluator.tensors import Outbox, decode, encode, tensor_leaves
 from kernel_lsp.evaluator.worker import Worker, failure
 from kernel_lsp.records import Program, Workload
 
@@ -48,17 +49,21 @@ class Timer(Worker):
         return {"notes": self.clock.notes}
 
     def baseline(self) -> dict[str, Any]:
-        """The reference's times in a process that no candidate has touched."""
+        """The reference's times while nothing else is called here, and the bytes that it is given."""
         assert self.clock is not None
-        return {"clean_ms": self.clock.warm_up("eager")}
+        given = [*tensor_leaves(self.sets[0]), *self.state.values()]
+        return {
+            "clean_ms": self.clock.alone("eager"),
+            "notes": self.device.notes,
+            "given_bytes": sum(t.numel() * t.dtype.itemsize for t in given if 0 not in t.stride()),
+        }
 
     def time(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
         """Interleaved rounds; a few outputs go back to be checked."""
         assert self.clock is not None
         try:
-            self.load_state(self.state)
-            self.clock.add("candidate", self.target)
-            self.clock.warm_up("candidate")
+            if "candidate" not in self.clock.providers:
+                self._add_candidate()
             measured = self.clock.run(message["timing_s"], message["checks"])
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "timing the candidate")
@@ -68,10 +73,30 @@ class Timer(Worker):
         ]
         return {
             "times_ms": measured.times_ms,
+            "spans_ms": measured.spans_ms,
+            "outside_ms": measured.outside_ms,
             "peak_bytes": measured.peak_bytes,
             "checks": checks,
             "notes": self.watch.problems(),
         }
+
+    def _add_candidate(self) -> None:
+        assert self.clock is not None
+        self.load_state(self.state)
+        self.clock.add("candidate", self.target)
+        for name in self.clock.providers:
+            self.clock.warm_up(name)
+
+    def replay(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Device times of graphs; whatever goes wrong costs these numbers and nothing else."""
+        assert self.clock is not None
+        self.clock.notes = []
+        try:
+            times = self.clock.replay(message["timing_s"])
+        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+            times = {}
+            self.clock.notes.append(failure(error, "replaying graphs")["error"])
+        return {"times_ms": times, "notes": self.clock.notes}
 
     def burst(self, message: dict[str, Any]) -> dict[str, Any]:
         """Call one provider many times; the parent holds the clock."""
@@ -101,7 +126,9 @@ def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: Outbo
         return timer.baseline()
     if what == "load":
         return timer.load(message, blobs)
-    return timer.time(message, out) if what == "time" else timer.burst(message)
+    if what == "time":
+        return timer.time(message, out)
+    return timer.burst(message) if what == "burst" else timer.replay(message)
 
 
 def main() -> None:

@@ -1,10 +1,19 @@
 """Interleaved timed rounds of reference, compiled reference and candidate in one process.
 
-Every round runs all providers in random order on the same fresh values (an input set times a random
-factor), with caches flushed before each. A random few of the candidate's outputs are kept and
-checked by the judge, which alone knows the input sets independently. Clock, synchronization and
-random numbers are bound before a candidate is loaded.
-Not covered: CUDA graphs, locked clocks, other processes on the device.
+A round calls every provider once, in random order, on the same fresh values (an input set times a random
+factor) at the same fresh addresses, with caches evicted right before each call. Inputs are rewritten
+before every call, so all providers meet the same memory traffic, also after one that writes into them. A
+random few of the candidate's outputs are kept and checked by the judge, which alone knows the input
+sets independently. Clock, synchronization and random numbers are bound before a candidate is loaded.
+
+What is measured, per provider and round (devices/cuda.py has the order of events):
+  span     what the device needs from a warm start of its queue: no launch latency in front;
+  launch   how long Python is busy with the call when the device is idle (CUDA only);
+  call     the larger of both: what one more call costs a program that calls in a row, whichever is the
+           bottleneck. Claims are made on it. Launches far below the span are measured in every 16th round.
+  outside  the host's clock around everything, for the parent to compare with the span.
+`replay` measures CUDA graphs, which have no launch cost in them at all: the device time.
+Not covered: locked clocks (needs root), backward passes, how a call does with its inputs in cache.
 """
 
 from __future__ import annotations
@@ -21,11 +30,21 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator import stats
-from kernel_lsp.evaluator.devices import Device
+from kernel_lsp.evaluator.devices import Device, Sample
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
-MIN_ROUNDS, MAX_ROUNDS = 10, 100
+MIN_ROUNDS, MAX_ROUNDS = 10, 300
 MAX_WARMUPS = 60
+ALONE, ALONE_S = 20, 1.0
+ALIGNMENT = 512
+"""What PyTorch's caching allocator gives; kernels choose wider loads by it."""
+LAUNCH_SHARE = 0.2
+"""A launch above this share of the span is measured in every round."""
+RARELY = 16
+LEAD, MOST_LEAD_MS = 1.5, 3.0
+"""The head start in units of the slowest launch, and its bound."""
+SCALES = 0.7, 1.0
+"""Factors that make values new. Not above 1: a probability stays one."""
 _clock, _collect, _disable, _enable = perf_counter, gc.collect, gc.disable, gc.enable
 _manual_seed, _set_grad = torch.manual_seed, torch.set_grad_enabled
 
@@ -45,9 +64,66 @@ class Checked:
 
 @dataclass
 class Measured:
+    """Lists have one entry per round."""
+
     times_ms: dict[str, list[float]]
+    spans_ms: dict[str, list[float]]
+    outside_ms: dict[str, list[float]]
     checks: list[Checked] = field(default_factory=list)
     peak_bytes: dict[str, int] = field(default_factory=dict)
+
+
+class Arena:
+    """Memory for the inputs of timed calls: one block, with room to put them elsewhere every time."""
+
+    def __init__(self, sets: list[Any], place: str, room: int) -> None:
+        self.sets, self.room = sets, room
+        self.size = max((sum(map(_padded, tensor_leaves(one))) for one in sets), default=0)
+        block = torch.empty(self.size + room, dtype=torch.uint8, device=place)
+        self._storage, self._place = block.untyped_storage(), place
+
+    def offset(self, draw: random.Random) -> int:
+        """A random place for the inputs of one round."""
+        return draw.randrange(self.room // ALIGNMENT + 1) * ALIGNMENT
+
+    def fill(self, number: int, scale: float, offset: int) -> Any:
+        """Arguments with the values of one set times ``scale``, written at ``offset``."""
+        at = offset
+
+        def put(source: torch.Tensor) -> torch.Tensor:
+            nonlocal at
+            if not source.numel():
+                return source.detach().clone().requires_grad_(source.requires_grad)
+            made = self._put(source, scale, at)
+            at += _padded(source)
+            return made
+
+        return map_tensors(put, self.sets[number])
+
+    def _put(self, source: torch.Tensor, scale: float, at: int) -> torch.Tensor:
+        """A new tensor object each time: nothing but the values tells a memo that they are new."""
+        shape = [1 if step == 0 else n for n, step in zip(source.shape, source.stride(), strict=True)]
+        values = source.detach().as_strided(shape, source.stride())
+        written = self._view(source.dtype, at, shape, source.stride())
+        with torch.no_grad():
+            if source.dtype.is_floating_point:
+                torch.mul(values, scale, out=written)
+            else:
+                written.copy_(values)
+        fresh = self._view(source.dtype, at, source.shape, source.stride())
+        return fresh.requires_grad_(source.requires_grad)
+
+    def _view(self, dtype: torch.dtype, at: int, shape: Any, stride: Any) -> torch.Tensor:
+        made = torch.empty(0, dtype=dtype, device=self._place)
+        return made.set_(self._storage, at // dtype.itemsize, tuple(shape), tuple(stride))
+
+
+def _padded(tensor: torch.Tensor) -> int:
+    """Bytes that a tensor spans, rounded up to the alignment."""
+    if not tensor.numel():
+        return 0
+    span = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return -(-span * tensor.dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
 class Rounds:
@@ -57,7 +133,11 @@ class Rounds:
         self.device, self.sets, self.seeds, self.grad = device, sets, seeds, grad
         self.providers: dict[str, Callable[..., Any]] = {}
         self.notes: list[str] = []
+        self.arena = Arena(sets, device.place, device.cache_bytes())
         self._random = random.SystemRandom()
+        self._launch_bound: set[str] = set()
+
+    # --- providers -----------------------------------------------------------------------
 
     def add(self, name: str, target: Callable[..., Any]) -> None:
         self.providers[name] = target
@@ -71,7 +151,8 @@ class Rounds:
             with _time_box(seconds):
                 compiled = torch.compile(target)
                 for _ in range(2):
-                    self._call(compiled, self.sets[0])
+                    self._call(compiled, self.arena.fill(0, 1.0, 0))
+                    self.device.synchronize()
         except Slow:
             self.notes.append(f"torch.compile took longer than {seconds:.0f} s and is no baseline here")
         except Exception as error:  # a compiler may fail in any way; then eager is the only baseline
@@ -84,26 +165,42 @@ class Rounds:
         switched = self.device.with_tf32(target)
         if switched is None:
             return
-        arguments = self._fresh(0, 1.0)
-        with _set_grad(self.grad):
+        outputs = []
+        for call in (target, switched):
             _manual_seed(self.seeds[0])
-            plain = target(*arguments[0], **arguments[1])
-            _manual_seed(self.seeds[0])
-            cut = switched(*arguments[0], **arguments[1])
-        pairs = zip(tensor_leaves(plain), tensor_leaves(cut), strict=True)
-        if not all(torch.equal(a, b) for a, b in pairs):
+            result = self._call(call, self.arena.fill(0, 1.0, 0))
+            outputs.append([t.detach().clone() for t in tensor_leaves(result)])
+        if not all(torch.equal(a, b) for a, b in zip(*outputs, strict=True)):
             self.providers["eager_tf32"] = switched
+
+    # --- calls ---------------------------------------------------------------------------
 
     def warm_up(self, name: str) -> list[float]:
         """Run until two successive medians agree; returns the times (ms)."""
         times: list[float] = []
         while not stats.settled(times) and len(times) < MAX_WARMUPS and sum(times) < 2000:
-            times.append(self._timed(name, len(times) % len(self.sets), 1.0)[0])
+            times.append(self._sample(name, *self._draw())[0].ms)
+        launches = [self._launch(name, *self._draw()) for _ in range(3)]
+        known = sorted(launch for launch in launches if launch is not None)
+        if known:
+            if known[1] > LAUNCH_SHARE * times[-1]:
+                self._launch_bound.add(name)
+            self.device.lead_ms = max(self.device.lead_ms, min(LEAD * known[1], MOST_LEAD_MS))
+        return times
+
+    def alone(self, name: str) -> list[float]:
+        """Times (ms) of one provider by itself, warm-up left out."""
+        self.warm_up(name)
+        times: list[float] = []
+        end = _clock() + ALONE_S
+        while len(times) < ALONE and (len(times) < MIN_ROUNDS or _clock() < end):
+            times.append(self._sample(name, *self._draw())[0].ms)
         return times
 
     def run(self, seconds: float, checks: int) -> Measured:
         """At least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""
-        measured = Measured(times_ms={name: [] for name in self.providers})
+        times, spans, outside = ({name: list[float]() for name in self.providers} for _ in range(3))
+        measured = Measured(times_ms=times, spans_ms=spans, outside_ms=outside)
         end = _clock() + seconds
         _collect()
         _disable()
@@ -117,58 +214,121 @@ class Rounds:
         return measured
 
     def _round(self, measured: Measured, number: int, checks: int) -> None:
-        place, scale = self._random.randrange(len(self.sets)), self._random.uniform(0.75, 1.25)
-        order = self._random.sample(list(self.providers), len(self.providers))
-        for name in order:
-            self.device.reset_peak()
-            elapsed, output = self._timed(name, place, scale)
-            measured.times_ms[name].append(elapsed)
-            peak = self.device.peak_bytes()
-            if peak is not None:
-                measured.peak_bytes[name] = max(peak, measured.peak_bytes.get(name, 0))
+        drawn = self._draw()
+        for name in self._random.sample(list(self.providers), len(self.providers)):
+            if number % RARELY == 0:
+                self._note_peak(measured, name, drawn)
+            sample, output = self._sample(name, *drawn)
             if name == "candidate":
-                self._keep(measured, number, checks, place, scale, output)
-            del output
+                self._keep(measured, number, checks, drawn, output)
+            del output  # freed before the next provider allocates
+            often = name in self._launch_bound or number % RARELY == 0
+            launch = self._launch(name, *drawn) if often else None
+            measured.times_ms[name].append(max(sample.ms, launch or 0.0))
+            measured.spans_ms[name].append(sample.ms)
+            measured.outside_ms[name].append(sample.outside_ms)
+
+    def _draw(self) -> tuple[int, float, int]:
+        """(set, factor, offset) of one round."""
+        number = self._random.randrange(len(self.sets))
+        return number, self._random.uniform(*SCALES), self.arena.offset(self._random)
 
     def _keep(
-        self, measured: Measured, number: int, checks: int, place: int, scale: float, output: Any
+        self, measured: Measured, number: int, checks: int, drawn: tuple[int, float, int], output: Any
     ) -> None:
         """Reservoir sampling: every round is equally likely to be checked, however many there are."""
         slot = number if number < checks else self._random.randrange(number + 1)
         if slot >= checks:
             return
-        kept = Checked(place, scale, map_tensors(lambda t: t.detach().to("cpu", copy=True), output))
-        measured.checks[slot : slot + 1] = [kept]
+        kept = map_tensors(lambda t: t.detach().to("cpu", copy=True), output)
+        measured.checks[slot : slot + 1] = [Checked(drawn[0], drawn[1], kept)]
+
+    def _note_peak(self, measured: Measured, name: str, drawn: tuple[int, float, int]) -> None:
+        """Of a call that is not timed: reading the counters takes the host tens of microseconds."""
+        arguments = self.arena.fill(*drawn)
+        self.device.reset_peak()
+        self._call(self.providers[name], arguments)
+        self.device.synchronize()
+        peak = self.device.peak_bytes()
+        if peak is not None:
+            measured.peak_bytes[name] = max(peak, measured.peak_bytes.get(name, 0))
 
     def burst(self, name: str, count: int) -> None:
-        """``count`` calls back to back on fresh values, then a synchronization."""
-        target, arguments = self.providers[name], self._fresh(0, self._random.uniform(0.75, 1.25))
+        """``count`` calls back to back on the same fresh values, then a synchronization."""
+        target, arguments = self.providers[name], self.arena.fill(*self._draw())
         for _ in range(count):
-            self._call(target, arguments, wait=False)
+            self._call(target, arguments)
         self.device.synchronize()
 
-    def _fresh(self, place: int, scale: float) -> Any:
-        return map_tensors(lambda t: _rescaled(t, scale), self.sets[place])
-
-    def _timed(self, name: str, place: int, scale: float) -> tuple[float, Any]:
-        target, arguments = self.providers[name], self._fresh(place, scale)
+    def _sample(self, name: str, place: int, scale: float, offset: int) -> tuple[Sample, Any]:
+        target = self.providers[name]
         _manual_seed(self.seeds[place])  # the judge draws the same stream for random references
-        self.device.flush()
-        self.device.synchronize()
         with _set_grad(self.grad):
-            return self.device.time_ms(lambda: target(*arguments[0], **arguments[1]))
+            return self.device.sample(
+                lambda: self.arena.fill(place, scale, offset),
+                lambda arguments: target(*arguments[0], **arguments[1]),
+            )
 
-    def _call(self, target: Callable[..., Any], arguments: Any, wait: bool = True) -> None:
+    def _launch(self, name: str, place: int, scale: float, offset: int) -> float | None:
+        target = self.providers[name]
         with _set_grad(self.grad):
-            target(*arguments[0], **arguments[1])
-        if wait:
-            self.device.synchronize()
+            return self.device.launch(
+                lambda: self.arena.fill(place, scale, offset),
+                lambda arguments: target(*arguments[0], **arguments[1]),
+            )
+
+    def _call(self, target: Callable[..., Any], arguments: Any) -> Any:
+        with _set_grad(self.grad):
+            return target(*arguments[0], **arguments[1])
+
+    # --- graphs --------------------------------------------------------------------------
+
+    def replay(self, seconds: float) -> dict[str, list[float]]:
+        """Milliseconds of each provider as a CUDA graph, in random order per round; a provider that
+        cannot be recorded, or whose graph gives other values, is a note. Run it last: a failed recording
+        can leave the process unable to go on."""
+        graphs = {name: graph for name in self.providers if (graph := self._record(name))}
+        times: dict[str, list[float]] = {name: [] for name in graphs}
+        end = _clock() + seconds
+        for number in range(MAX_ROUNDS if graphs else 0):
+            if number >= MIN_ROUNDS and _clock() > end:
+                break
+            scale = self._random.uniform(*SCALES)
+            for name in self._random.sample(list(graphs), len(graphs)):
+                times[name].append(self._replay(graphs[name], scale).ms)
+        return times
+
+    def _replay(self, graph: Callable[[], Any], scale: float) -> Sample:
+        return self.device.sample(lambda: self.arena.fill(0, scale, 0), lambda arguments: graph())[0]
+
+    def _record(self, name: str) -> Callable[[], Any] | None:
+        target, arguments = self.providers[name], self.arena.fill(0, 1.0, 0)
+        try:
+            made = self.device.graph(lambda: self._call(target, arguments))
+            if made is None or self._same_values(target, *made):
+                return made and made[0]
+            self.notes.append(f"{name}: a recorded graph gives other values, so it has no device time")
+        except Exception as error:  # a program may do anything that cannot be recorded
+            first = " ".join(str(error).split())[:120]
+            self.notes.append(f"{name} cannot be recorded as a graph ({type(error).__name__}: {first})")
+        return None
+
+    def _same_values(self, target: Callable[..., Any], replay: Callable[[], Any], output: Any) -> bool:
+        """Whether a replay on new values computes what a call does."""
+        scale = self._random.uniform(*SCALES)
+        self.arena.fill(0, scale, 0)
+        replay()
+        recorded = [t.detach().clone() for t in tensor_leaves(output)]
+        called = tensor_leaves(self._call(target, self.arena.fill(0, scale, 0)))
+        return all(_close(a, b) for a, b in zip(recorded, called, strict=True))
 
 
-def _rescaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
-    if not tensor.dtype.is_floating_point:
-        return tensor.clone()
-    return (tensor.detach() * scale).requires_grad_(tensor.requires_grad)
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Within 1 % of the norm: tells a stale result, not an inaccurate one."""
+    if not other.dtype.is_floating_point:
+        return torch.equal(one, other)
+    a, b = one.double().nan_to_num(), other.detach().double().nan_to_num()
+    return float((a - b).norm()) <= 0.01 * float(b.norm())
 
 
 @contextmanager

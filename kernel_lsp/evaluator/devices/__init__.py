@@ -1,12 +1,24 @@
 """Where programs run: one protocol, three backends.
 
-A backend places tensors, waits for the device, empties caches, reads a clock, and says what it can
+A backend places tensors, waits for the device, empties caches, reads clocks, and says what it can
 do. It holds no state of an evaluation. Runs in judge and worker only (torch is imported here).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One cold call."""
+
+    ms: float
+    """From the moment the device could start on the call until the work it queued is done."""
+    outside_ms: float
+    """The host's clock, from before the inputs are written until the whole device is idle."""
 
 
 class Device(Protocol):
@@ -16,21 +28,31 @@ class Device(Protocol):
     """The string that torch wants."""
     can_time: bool
     can_run_triton: bool
+    lead_ms: float
+    """How long the device is kept busy before a timed call, so that it does not wait for Python."""
+    notes: list[str]
+    """What this machine does not let a measurement do."""
 
     def synchronize(self) -> None:
         """Wait for everything on every stream."""
 
-    def flush(self) -> None:
-        """Evict the caches that a previous call has warmed."""
+    def cache_bytes(self) -> int:
+        """What must be written to evict the caches; addresses rotate over as much."""
 
-    def time_ms(self, call: Any) -> tuple[float, Any]:
-        """(milliseconds of ``call()`` with everything it started, its result)."""
+    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[Sample, Any]:
+        """Write the inputs, evict the caches, call: (times, the result). Returns when the device is idle."""
+
+    def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
+        """Milliseconds that ``call`` keeps Python busy on an idle device; None where it is the whole call."""
+
+    def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
+        """(replay, result) of ``call``, recorded once; None where there is no such thing. Raises anything."""
 
     def reset_peak(self) -> None:
-        """Start counting peak memory."""
+        """Start counting memory."""
 
     def peak_bytes(self) -> int | None:
-        """Peak device memory since reset_peak; None where it cannot be read."""
+        """Most device memory taken at once since reset_peak, beyond what was taken then; None: unknown."""
 
     def with_tf32(self, call: Any) -> Any:
         """``call`` with TF32 matrix products allowed around it; None where there is no such thing."""

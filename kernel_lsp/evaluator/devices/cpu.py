@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernel_lsp import __version__
+from kernel_lsp.evaluator.devices import Sample
 
 MAX_FLUSH_BYTES = 64 * 1024**2
 """Writing 64 MiB costs about 10 ms; larger caches stay partly warm, equally for every provider."""
@@ -27,20 +29,34 @@ class Cpu:
 
     def __init__(self) -> None:
         self._buffer: torch.Tensor | None = None
+        self.lead_ms = 0.0
+        self.notes: list[str] = []
 
     def synchronize(self) -> None:
         """A CPU call is finished when it returns."""
 
+    def cache_bytes(self) -> int:
+        return min(2 * (last_level_cache_bytes() or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES)
+
     def flush(self) -> None:
         if self._buffer is None:
-            size = min(2 * (last_level_cache_bytes() or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES)
-            self._buffer = torch.zeros(size // 4, dtype=torch.int32)
+            self._buffer = torch.zeros(self.cache_bytes() // 4, dtype=torch.int32)
         self._buffer += 1
 
-    def time_ms(self, call: Any) -> tuple[float, Any]:
+    def sample(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> tuple[Sample, Any]:
+        begin = _clock()
+        arguments = prepare()
+        self.flush()
         start = _clock()
-        result = call()
-        return (_clock() - start) / 1e6, result
+        result = call(arguments)
+        end = _clock()
+        return Sample((end - start) / 1e6, (end - begin) / 1e6), result
+
+    def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
+        return None
+
+    def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
+        return None
 
     def reset_peak(self) -> None:
         """See peak_bytes."""
