@@ -16,9 +16,9 @@ TASK = Task(
     inputs=("torch.randn(64, 256)",),
     init="self.a = nn.Linear(256, 256)",
     body="return torch.relu(self.a(x)) * 2 + x",
-    other="return torch.add(x, torch.relu(self.a(x)), alpha=2)",
+    other="y = torch.relu(self.a(x)); return (y + y) + x",
 )
-WRONG = "return torch.add(x, torch.relu(self.a(x)), alpha=2.01)"
+WRONG = "y = torch.relu(self.a(x)); return (y + 1.01 * y) + x"
 GENERATIONS = {"cuda": 11, "cpu": 7}
 """A fork bomb of 2048 processes, of 128 where cores are few."""
 DISK_FILES, DISK_FILE_BYTES = 32, 2**28
@@ -44,7 +44,7 @@ class ModelNew(nn.Module):
         self.a = nn.Linear(256, 256)
 
     def forward(self, x):
-        y = torch.add(x, torch.relu(self.a(x)), alpha=2)
+        y = torch.relu(self.a(x)) * 2 + x
         away[(triton.cdiv(y.numel(), 256),)](y, y.numel(), BLOCK=256)
         torch.cuda.synchronize()
         return y
@@ -71,18 +71,19 @@ def faults(device: str) -> tuple[Fault, ...]:
         ),
     )
     return (
-        _fault("kill -9 of itself", "system = torch.storage.os; system.kill(system.getpid(), 9)"),
+        _fault("kill -9 of itself", "system = torch.os; system.kill(system.getpid(), 9)"),
         _fault("segmentation fault", "x.untyped_storage().resize_(0); torch.ctypes.string_at(0)"),
         *(on_gpu if device == "cuda" else ()),
         Fault(name="hang", text=_text("while self is not None: pass"), call_s=4.0),
         _fault(
             "disk full",
+            f"folder = torch.os.environ['TMPDIR']; "
             f"block = torch.zeros({DISK_FILE_BYTES}, dtype=torch.uint8).numpy(); "
-            f"_ = [block.tofile(f'fill{{i}}') for i in range({DISK_FILES})]",
+            f"_ = [block.tofile(f'{{folder}}/fill{{i}}') for i in range({DISK_FILES})]",
         ),
         _fault(
             "fork bomb",
-            f"system = torch.storage.os; _ = [system.fork() for _ in range({GENERATIONS[device]})]",
+            f"system = torch.os; _ = [system.fork() for _ in range({GENERATIONS[device]})]",
         ),
         Fault(
             name="out of memory, host",

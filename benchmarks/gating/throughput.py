@@ -12,9 +12,8 @@ from gating import leftovers
 from gating.faults import TASK, WRONG, Fault, faults
 from gating.mix import Sent, stream
 from gating.running import Bench, Judged, Part, Row
-from kernel_lsp.evaluator import EvaluationRequest
-from kernel_lsp.evaluator import evaluate as judge_in_fresh_processes
-from kernel_lsp.records import EvalStatus
+from kernel_lsp.evaluator import EvaluationRequest, Gate
+from kernel_lsp.records import EvalStatus, Evaluation
 
 PER_MINUTE, CHEAPER, NEXT_S = 60, 5.0, 5.0
 COMPILED_SHARE = 0.4
@@ -97,7 +96,7 @@ def _line(judged: Judged[Sent], baseline: str) -> dict[str, object]:
 
 
 async def cost(bench: Bench, seconds: float) -> Part:
-    """The same candidates through a gate made for each of them and through the warm one, in turn.
+    """The same candidates with fresh Python processes for each of them and through the warm gate.
 
     One at a time first (what one candidate costs), then as many at a time as the machine has cores.
     Texts differ in a number between the two, or caches would answer.
@@ -107,7 +106,7 @@ async def cost(bench: Bench, seconds: float) -> Part:
         count = max(COSTED[bench.device], lanes)
         took = {}
         for name, evaluate, start in (
-            ("fresh", judge_in_fresh_processes, 40_000),
+            ("fresh", in_fresh_processes, 40_000),
             ("warm", bench.evaluate, 50_000),
         ):
             one = replace(bench, evaluate=evaluate, lanes=lanes)
@@ -126,6 +125,14 @@ async def cost(bench: Bench, seconds: float) -> Part:
             )
         )
     return Part(rows=rows, data=data)
+
+
+async def in_fresh_processes(request: EvaluationRequest) -> Evaluation:
+    """Judged by three Python processes that are started for it, as where no zygote can be had."""
+    async with Gate() as gate:
+        pool = gate._pool
+        pool.start = pool.start_afresh  # type: ignore[method-assign]
+        return await gate.evaluate(request)
 
 
 # --- faults ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import EvalStatus
 
 ADVERSARIAL = Path(__file__).resolve().parents[2] / "tests" / "adversarial"
-SELF_TRIALS, REPEATS = 500, 5
+SELF_TRIALS = 500
+AT_A_TIME = 4
+"""A warm gate keeps as many judges."""
 ALLOWED_CLAIMS, ALLOWED_SPREAD, NEEDED_SHARE = 0.01, 0.01, 0.95
 MIN_MS = 0.05
 """Repeats are held to the bar where eager takes at least this long."""
@@ -77,7 +79,7 @@ def _all(what: str, good: int, total: int) -> Row:
 
 
 async def against_itself(bench: Bench, seconds: float) -> Part:
-    """Every trial is a whole evaluation of the reference under another name, round-robin over tasks."""
+    """Every trial is a whole evaluation of the reference under another name."""
     found = await bench.judge_all(_itself(bench), seconds)
     by_task = _by_task(found)
     timed = [j for j in found if j.evaluation and j.evaluation.speedup]
@@ -115,9 +117,8 @@ async def against_itself(bench: Bench, seconds: float) -> Part:
 
 
 def _itself(bench: Bench) -> Iterator[tuple[str, EvaluationRequest]]:
-    for number in range(SELF_TRIALS // 20):
-        for task in tasks(bench.device):
-            yield task.name, bench.request(task.reference, task.itself(number))
+    for task, number in in_blocks(tasks(bench.device), (5, 5, 5, 5, 5)):
+        yield task.name, bench.request(task.reference, task.itself(number))
 
 
 def _distribution(name: str, rows: list[Judged[str]]) -> str:
@@ -134,7 +135,7 @@ def _distribution(name: str, rows: list[Judged[str]]) -> str:
 
 
 async def repeats(bench: Bench, seconds: float) -> Part:
-    """The same pair again and again, each time in fresh processes; round-robin, so that drift shows."""
+    """The same pair again and again, each time with a worker and a timer of its own."""
     asked = pairs(bench.device)
     found = await bench.judge_all(_again(bench, asked), seconds)
     by_task = {name: [j for j in rows if _ratio(j)] for name, rows in _by_task(found).items()}
@@ -166,11 +167,10 @@ async def repeats(bench: Bench, seconds: float) -> Part:
     )
 
 
-def _again(bench: Bench, asked: Iterable[Task]) -> Iterator[tuple[str, EvaluationRequest]]:
-    for number in range(REPEATS):
-        for task in asked:
-            candidate = f"{task.candidate}\nREPEAT = {number}\n"
-            yield task.name, bench.request(task.reference, candidate, timing_s=1.0)
+def _again(bench: Bench, asked: Sequence[Task]) -> Iterator[tuple[str, EvaluationRequest]]:
+    for task, number in in_blocks(asked, (3, 1, 1)):
+        candidate = f"{task.candidate}\nREPEAT = {number}\n"
+        yield task.name, bench.request(task.reference, candidate, timing_s=1.0)
 
 
 def _worst(spreads: dict[str, float]) -> list[str]:
@@ -184,6 +184,21 @@ def _repeated(name: str, rows: list[Judged[str]], most: float) -> str:
 
 def _long(rows: list[Judged[str]]) -> bool:
     return all((_eager_ms(j) or 0) >= MIN_MS for j in rows)
+
+
+def in_blocks(asked: Sequence[Task], blocks: Sequence[int]) -> Iterator[tuple[Task, int]]:
+    """Every task as often as all blocks say, some numbers at a time, so that a cut leaves all tasks alike.
+
+    Within a block a few tasks take turns: drift of the device meets all of them, and the gate keeps their
+    judges.
+    """
+    first = 0
+    for block in blocks:
+        for start in range(0, len(asked), AT_A_TIME):
+            for number in range(first, first + block):
+                for task in asked[start : start + AT_A_TIME]:
+                    yield task, number
+        first += block
 
 
 # --- shared ---------------------------------------------------------------------------------

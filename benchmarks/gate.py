@@ -1,0 +1,165 @@
+"""The bars of the gate, on a CUDA device or a CPU: attacks, false claims, repeats, rate, cost, faults.
+
+    PYTHONPATH=. python3 benchmarks/gate.py --device cuda --out gate.json
+    PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
+
+`--seconds` is the time of the whole run, of which every part has its share; what does not fit is
+said to be missing and never counted as good. The JSON file is written after every part, and parts of
+an earlier run that are not run again stay in it with their own date and versions. Standard library
+on this side; torch is imported by the children only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from gating import leftovers, throughput, verdicts
+from gating.faults import TASK
+from gating.running import Bench, Part, Row
+
+from kernel_lsp import wire
+from kernel_lsp.evaluator import Gate
+
+Measure = Callable[[Bench, float], Awaitable[Part]]
+SHARES = {"attacks": 0.16, "aa": 0.36, "repeat": 0.22, "rate": 0.12, "cost": 0.08, "faults": 0.06}
+DEFAULT_S = {"cuda": 480.0, "cpu": 600.0}
+SETTLE_S = 5.0
+"""The driver gives a dead process's memory back a moment later."""
+
+
+async def run(device: str, parts: list[str], seconds: float, out: Path | None) -> bool:
+    """Measure the parts, print each as it ends; whether every bar that applies was met."""
+    result = _earlier(out, device)
+    memory = leftovers.device_mib()
+    with leftovers.own_folder() as folder:
+        async with Gate() as gate:
+            bench = Bench(device=device, evaluate=gate.evaluate, lanes=max(2, min(16, os.cpu_count() or 2)))
+            about = await _about(bench)
+            _print_head(about)
+            for name in parts:
+                start = time.monotonic()
+                part = await _measure(name, bench, seconds * _share(name, parts), folder)
+                result["parts"][name] = {**about, **_stored(part, time.monotonic() - start)}
+                _print_part(name, part, time.monotonic() - start)
+                _write(out, result)
+        left = await _left(folder, memory)
+    result["parts"]["leaks"] = {**about, **_stored(left, 0.0)}
+    _print_part("leaks", left, 0.0)
+    _write(out, result)
+    return all(row["met"] is not False for name in (*parts, "leaks") for row in result["parts"][name]["rows"])
+
+
+def _share(name: str, parts: list[str]) -> float:
+    return SHARES[name] / sum(SHARES[part] for part in parts)
+
+
+async def _measure(name: str, bench: Bench, seconds: float, folder: Path) -> Part:
+    if name == "faults":
+        return await throughput.after_faults(bench, seconds, folder)
+    measures: dict[str, Measure] = {
+        "attacks": verdicts.attacks,
+        "aa": verdicts.against_itself,
+        "repeat": verdicts.repeats,
+        "rate": throughput.rate,
+        "cost": throughput.cost,
+    }
+    return await measures[name](bench, seconds)
+
+
+async def _about(bench: Bench) -> dict[str, Any]:
+    """Device, versions and load, from one evaluation; it also shows that the gate works here at all."""
+    judged = await bench.judge("first", bench.request(TASK.reference, TASK.candidate))
+    if judged.evaluation is None or judged.status != "passed":
+        raise SystemExit(f"the gate does not judge a right candidate here: {judged.status}: {judged.detail}")
+    return {
+        "device": bench.device,
+        "device_name": judged.evaluation.device_name,
+        "environment": judged.evaluation.environment,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "lanes": bench.lanes,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "first_seconds": round(judged.seconds, 3),
+    }
+
+
+async def _left(folder: Path, memory_before: int | None) -> Part:
+    """What is still there once the gate is closed."""
+    await asyncio.sleep(SETTLE_S)
+    running, kept, memory = leftovers.processes(folder), leftovers.folders(folder), leftovers.device_mib()
+    rows = [
+        Row(what="processes after the gate is closed", bar="0", measured=str(len(running)), met=not running),
+        Row(what="scratch folders after the gate is closed", bar="0", measured=str(len(kept)), met=not kept),
+    ]
+    if memory is not None and memory_before is not None:
+        more = memory - memory_before
+        rows.append(Row(what="device memory still taken", bar="0 MiB", measured=f"{more} MiB", met=more <= 0))
+    return Part(rows=rows, notes=[*running, *kept])
+
+
+def _earlier(out: Path | None, device: str) -> dict[str, Any]:
+    """The file of an earlier run on the same kind of device, or an empty one."""
+    if out is not None and out.exists():
+        found: dict[str, Any] = json.loads(out.read_text())
+        if found.get("device") == device:
+            return found
+    return {"schema": 1, "device": device, "parts": {}}
+
+
+def _stored(part: Part, seconds: float) -> dict[str, Any]:
+    rows: list[Any] = wire.to_json(part.rows)
+    return {"seconds": round(seconds, 1), "rows": rows, "notes": part.notes, "data": part.data}
+
+
+def _write(out: Path | None, result: dict[str, Any]) -> None:
+    if out is not None:
+        out.write_text(json.dumps(result, indent=1))
+
+
+def _print_head(about: dict[str, Any]) -> None:
+    environment, name = about["environment"], about["device_name"] or about["device"]
+    versions = ", ".join(f"{k} {environment[k]}" for k in ("torch", "triton", "python") if k in environment)
+    print(f"device    {name}, {about['cores']} cores, load {about['load']:.1f}")
+    print(f"versions  {versions}, driver {environment.get('driver_version', 'none')}")
+    print(f"sandbox   {environment.get('sandbox')}; {about['lanes']} candidates at a time")
+    print(f"date      {about['date']}")
+    print(f"first     {about['first_seconds']:.1f} s for the first candidate of a new gate")
+
+
+def _print_part(name: str, part: Part, seconds: float) -> None:
+    print(f"\n{name} ({seconds:.0f} s)")
+    print(f"  {'':4} {'what':66} {'bar':24} measured")
+    for row in part.rows:
+        sign = {True: "ok", False: "MISS", None: "-"}[row.met]
+        print(f"  {sign:4} {row.what:66} {row.bar:24} {row.measured}")
+    for note in part.notes:
+        print(f"       {note}")
+    print(end="", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=sorted(DEFAULT_S), default="cpu")
+    parser.add_argument("--parts", default=",".join(SHARES), help="names with commas between them")
+    parser.add_argument("--seconds", type=float, help="of the whole run")
+    parser.add_argument("--out", type=Path, help="JSON file")
+    options = parser.parse_args()
+    parts = options.parts.split(",")
+    if unknown := set(parts) - set(SHARES):
+        parser.error(f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)})")
+    seconds = options.seconds or DEFAULT_S[options.device]
+    raise SystemExit(0 if asyncio.run(run(options.device, parts, seconds, options.out)) else 1)
+
+
+if __name__ == "__main__":
+    main()
