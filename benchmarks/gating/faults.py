@@ -7,7 +7,7 @@ show up in the table and not end the machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gating.tasks import Task
 
@@ -100,6 +100,5 @@ def _fault(name: str, statements: str) -> Fault:
 
 
 def _text(statements: str) -> str:
-    lines = TASK.candidate.split("\n")
-    where = next(i for i, line in enumerate(lines) if line.lstrip().startswith("return "))
-    return "\n".join([*lines[:where], f"        {statements}", *lines[where:]])
+    """The right candidate with ``statements`` before everything that it does when called."""
+    return replace(TASK, other=f"{statements}\n        {TASK.other}").candidate
