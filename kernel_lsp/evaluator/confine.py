@@ -49,6 +49,7 @@ def confine(order: Order, limits: dict[str, int], *, tree: bool, home: str) -> d
         layers["namespaces"] = namespaces.separate(
             writable=folders, readable=shown, hidden=order.hidden, size=PRIVATE_BYTES
         )
+    os.chdir(order.scratch)  # now: the same folder of before is read-only
     if "mounts" in layers["namespaces"]:
         folders += [path for path in namespaces.PRIVATE if os.path.isdir(path)]
     bootstrap.apply_limits(limits)

@@ -63,7 +63,7 @@ def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, hom
         for path in _devices(gpu):
             _allow(ruleset, path, (READ | WRITE_FILE | IOCTL_DEV) & handled)
         # A thread's name is written through /proc, by CUDA's driver among others.
-        _allow(ruleset, "/proc/self", (READ | WRITE_FILE) & handled)
+        _allow(ruleset, "/proc/self", (READ | WRITE_FILE | TRUNCATE) & handled)
         for path in writable:
             _allow(ruleset, path, handled & ~IOCTL_DEV)
         linux.syscall("landlock_restrict_self", RESTRICT, ruleset, 0)

@@ -175,7 +175,6 @@ def _become(
         _set_environment(order["environment"])
         if order["confinement"] is not None:
             wanted = confine.Order(**order["confinement"])
-            os.chdir(wanted.scratch)
             layers = confine.confine(wanted, order["limits"], tree=tree, home=home)
             zygote.tell(confined=order["id"], layers=layers)
         else:

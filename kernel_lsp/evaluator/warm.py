@@ -1,0 +1,268 @@
+"""One zygote, seen from the parent: start it, have it fork children, notice its death. No torch.
+
+The other end is zygote.py. Orders and descriptors travel over a socket that keeps messages apart; a child
+is killed through its pidfd, and told dead by the zygote when all that it started is dead too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kernel_lsp.confinement import BOOTSTRAP, clean_environment, environment_for
+from kernel_lsp.errors import WorkerLost
+from kernel_lsp.process import Child, Confinement, Limits, Process, Started
+
+CONTROL_BYTES = 64 * 1024
+READY_S = 120.0
+"""A first import of torch from a cold disk."""
+END_S = 6.0
+SIGNALED = 128
+MODULE = "kernel_lsp.evaluator.zygote"
+QUIET = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
+"""How torch.compile starts in an empty cache: no pool of processes, no precompiled header (150 MB for
+one use), vector instructions taken from the CPU's flags instead of test builds. The generated code is
+the same; compiling a pointwise program takes 8 s of CPU time instead of 22. And what may not happen
+before a fork: threads of numpy's library, a CUDA context by asking whether there is a device."""
+
+
+class Unfit(Exception):
+    """No zygote can be had of this interpreter."""
+
+
+class Forked:
+    """A process that a zygote has forked for us: killed through its pidfd, told dead by the zygote."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.pid = 0
+        self.handle = -1
+        self.layers: asyncio.Future[dict[str, Any] | None] = loop.create_future()
+        self.ended: asyncio.Future[int] = loop.create_future()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.ended.result() if self.ended.done() else None
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self.ended)
+
+    async def end(self) -> None:
+        if self.handle >= 0 and not self.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.wait(), END_S)
+        self.close()
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    def started(self, pid: int, handle: int) -> None:
+        self.pid, self.handle = pid, handle
+
+    def is_confined(self, layers: dict[str, Any] | None) -> None:
+        if not self.layers.done():
+            self.layers.set_result(layers)
+
+    def gone(self, status: int) -> None:
+        """It is dead; ``status`` is its exit code, or 128 and the signal."""
+        if not self.ended.done():
+            self.ended.set_result(status)
+        if not self.layers.done():
+            self.layers.set_exception(WorkerLost(f"a child died while it was confined (exit {status})"))
+            self.layers.exception()  # seen: a branch has nobody who waits for this
+
+
+class Zygote:
+    """One warm process. Use :func:`warm_up` and :meth:`branch`; end with :meth:`close`."""
+
+    def __init__(self, control: socket.socket, environment: dict[str, str]) -> None:
+        control.setblocking(False)
+        self.control, self.environment = control, environment
+        self.alive = True
+        self.process: Process | None = None
+        self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._forked: dict[int, Forked] = {}
+        self._numbers = itertools.count(1)
+        asyncio.get_running_loop().add_reader(control, self._hear)
+
+    async def fork(
+        self,
+        module: str,
+        *argv: str,
+        limits: Limits,
+        confinement: Confinement,
+        environment: dict[str, str],
+        nice: int = 0,
+    ) -> Child:
+        """A child that runs ``module``. Raises WorkerLost when the zygote or the child dies before that."""
+        order = {
+            "module": module,
+            "argv": argv,
+            "limits": {key: value for key, value in asdict(limits).items() if value is not None},
+            "confinement": _as_json(confinement),
+            "environment": environment_for(confinement, environment),
+            "nice": nice,
+        }
+        ours, theirs = socket.socketpair()
+        log, errors = os.pipe()
+        try:
+            forked = self._send(order, [theirs.fileno(), theirs.fileno(), errors])
+        finally:
+            theirs.close()
+            os.close(errors)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=2**20)
+        name, lines = module.removeprefix("kernel_lsp."), await _lines(log)
+        child = Child(name, forked, reader=reader, writer=writer, log=lines)
+        try:
+            layers = await asyncio.wait_for(asyncio.shield(forked.layers), READY_S)
+        except BaseException:  # also a cancellation: nobody else knows this child
+            await child.kill()
+            raise
+        child.confined = describe(layers or {})
+        return child
+
+    async def branch(self, variant: str) -> Zygote:
+        """A zygote that has imported more, forked from this one. Raises Unfit, WorkerLost."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        order = {
+            "module": MODULE,
+            "argv": [variant],
+            "limits": {},
+            "confinement": None,
+            "environment": self.environment,
+            "nice": 0,
+        }
+        branch = Zygote(ours, self.environment)
+        null = os.open(os.devnull, os.O_RDWR)
+        try:
+            branch.process = self._send(order, [theirs.fileno(), null, null])
+        finally:
+            theirs.close()
+            os.close(null)
+        return await branch.settled()
+
+    async def settled(self) -> Zygote:
+        """This zygote when it is ready. Raises Unfit; it is closed then."""
+        try:
+            state = await asyncio.wait_for(self._ready, READY_S)
+            if state["cuda"] or state["threads"] > 1:
+                raise Unfit(f"importing torch left {state['threads']} threads, CUDA open: {state['cuda']}")
+        except BaseException:  # also a cancellation: nobody else knows this process
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """End it; its children end with it."""
+        self._hang_up()
+        if self.process is not None:
+            await self.process.end()
+
+    def _send(self, order: dict[str, Any], descriptors: Sequence[int]) -> Forked:
+        number, forked = next(self._numbers), Forked()
+        self._forked[number] = forked
+        try:
+            socket.send_fds(self.control, [json.dumps({**order, "id": number}).encode()], descriptors)
+        except OSError as error:
+            self._hang_up()
+            raise WorkerLost(f"the zygote is gone: {error}") from error
+        return forked
+
+    def _hear(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.control, CONTROL_BYTES, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            self._hang_up()
+            return
+        message = json.loads(data)
+        if "ready" in message:
+            self._ready.set_result(message)
+        elif "started" in message:
+            self._forked[message["started"]].started(message["pid"], descriptors[0])
+        elif "confined" in message:
+            self._forked[message["confined"]].is_confined(message["layers"])
+        elif "ended" in message:
+            self._forked.pop(message["ended"]).gone(message["status"])
+
+    def _hang_up(self) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        asyncio.get_running_loop().remove_reader(self.control)
+        self.control.close()
+        if not self._ready.done():
+            self._ready.set_exception(Unfit("it ended while it was starting"))
+        for forked in self._forked.values():
+            forked.gone(SIGNALED + signal.SIGKILL)
+        self._forked.clear()
+
+
+async def warm_up(python: str, environment: dict[str, str]) -> Zygote:
+    """Start a zygote of ``python``. Raises Unfit, with the reason, or OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {**clean_environment(), **QUIET, **environment}
+    zygote = Zygote(ours, environment)
+    with theirs:
+        argv = [python, "-B", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE]
+        host = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=theirs.fileno(),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=None if os.environ.get("KERNEL_LSP_DEBUG") else asyncio.subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    zygote.process = Started(host, "")
+    return await zygote.settled()
+
+
+def describe(layers: dict[str, Any]) -> str:
+    """The layers that took effect, for the evidence."""
+    names = list(layers.get("namespaces", ()))
+    parts = [f"namespaces ({', '.join(names)})" if names else "no namespaces"]
+    parts.append(f"Landlock {layers['landlock']}" if layers.get("landlock") else "no Landlock")
+    parts.append("seccomp" if layers.get("seccomp") else "no seccomp")
+    parts.append("privileges kept" if layers.get("privileges", True) else "no privileges")
+    return ", ".join(parts)
+
+
+def _as_json(confinement: Confinement) -> dict[str, Any]:
+    fields = asdict(confinement)
+    return {
+        key: [str(path) for path in value]
+        if isinstance(value, tuple)
+        else value
+        if key == "gpu"
+        else str(value)
+        for key, value in fields.items()
+    }
+
+
+async def _lines(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=2**20)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+    )
+    return reader
