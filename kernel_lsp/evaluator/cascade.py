@@ -23,7 +23,7 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import Bench
-from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
 from kernel_lsp.evaluator.sandbox import Sandbox, ask_judge
 from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
 
@@ -38,6 +38,11 @@ def refuse(request: EvaluationRequest) -> None:
     if request.device not in ("cpu", "cuda", "interpreter"):
         raise EvaluationError(
             f"could not judge: unknown device {request.device!r}", "use cuda, cpu or interpreter"
+        )
+    if max(len(request.reference.source), len(request.candidate_source)) > MAX_SOURCE_BYTES:
+        raise EvaluationError(
+            f"could not judge: a program of more than {MAX_SOURCE_BYTES / 2**20:.0f} MiB",
+            "cut it down to the target and what it uses",
         )
     if request.reference.kind is TargetKind.TRITON_KERNEL:
         raise EvaluationError(
@@ -60,6 +65,9 @@ def scan(request: EvaluationRequest, found: Findings) -> None:
     """Static guards; what the reference does itself is no suspicion against the candidate."""
     known = {item.what for item in guards.scan(request.reference.source)}
     seen = [item for item in guards.scan(request.candidate_source) if item.what not in known]
+    seen += guards.compare_interfaces(
+        request.reference.source, request.reference.entry, request.candidate_source, request.candidate_entry
+    )
     detail = "; ".join(f"line {item.line} {item.what}" for item in seen[:MAX_NOTES])
     found.check("static-guards", not seen, detail)
     if seen:

@@ -11,6 +11,12 @@ from kernel_lsp.evaluator.sandbox import Party
 from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Timing
 
 MAX_NOTES = 5
+MAX_DETAIL = 1000
+"""Characters of one text of a verdict: a candidate chooses the name of its exception."""
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())[:MAX_DETAIL]
 
 
 class Rejected(Exception):
@@ -18,7 +24,7 @@ class Rejected(Exception):
 
     def __init__(self, status: EvalStatus, detail: str) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail
+        self.status, self.detail = status, one_line(detail)
 
 
 @dataclass
@@ -44,7 +50,7 @@ class Findings:
     environment: dict[str, Any] = field(default_factory=dict)
 
     def check(self, name: str, passed: bool | None, detail: str = "") -> None:
-        self.checks.append(Check(name=name, passed=passed, detail=detail))
+        self.checks.append(Check(name=name, passed=passed, detail=one_line(detail)))
 
 
 async def candidate(

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 
-from kernel_lsp.errors import EvaluationError
+from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.manners import Manners, Turn, default
@@ -73,8 +73,9 @@ class Gate:
         """
         say = report or (lambda progress: None)
         request = evidence.with_seed(request)
-        async with self._at_work(request.device):
-            found, evaluation = await self.manners.persist(lambda: self._judged(request, say), say)
+        with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
+            async with self._at_work(request.device):
+                found, evaluation = await self.manners.persist(lambda: self._judged(request, say), say)
         if keep:
             keep(evidence.gather(request, found, evaluation))
         return evaluation

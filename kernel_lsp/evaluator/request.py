@@ -11,6 +11,9 @@ from enum import StrEnum
 
 from kernel_lsp.records import Program, Workload
 
+MAX_SOURCE_BYTES = 1024**2
+"""Of one program. Python needs about 100 bytes of memory for each byte that it parses."""
+
 
 class Precision(StrEnum):
     """How much less accurate than eager a candidate may be (see numerics.py for the arithmetic)."""

@@ -177,7 +177,7 @@ async def ask_judge(
             error.remedy or "run the file by itself and see what it does",
         ) from error
     if "refused" in reply:
-        raise EvaluationError(reply["refused"], reply["remedy"])
+        raise EvaluationError(reply["refused"], reply["remedy"] or "run the file by itself and mend it")
     return reply, answer
 
 

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.request import EvaluationRequest, Precision
+from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest, Precision
 from kernel_lsp.files import read_source
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 
 NAMES = ("Model", "ModelNew")
-MAX_SOURCE_BYTES = 1024**2
-"""Of one program. Python needs about 100 bytes of memory for each byte that it parses."""
 
 
 def program_text(path: Path) -> str:
