@@ -99,7 +99,7 @@ async def test_a_segmentation_fault_is_named() -> None:
 
 
 async def test_leaving_the_process_is_no_success() -> None:
-    evaluation = await judged(candidate(top="leave = torch.os", body="vars(leave)['_exit'](0)"))
+    evaluation = await judged(candidate(top="leave = vars(torch)['os']", body="vars(leave)['_exit'](0)"))
     assert evaluation.status is EvalStatus.RUNTIME_ERROR and "exited with 0" in evaluation.detail
 
 
@@ -110,7 +110,9 @@ async def test_output_on_stdout_is_no_message_and_a_flood_does_not_fill_memory()
 
 
 async def test_a_fork_leaves_no_orphan() -> None:
-    evaluation = await judged(candidate(top="system = torch.os", body="system.fork() or system.setsid()"))
+    evaluation = await judged(
+        candidate(top="system = vars(torch)['os']", body="system.fork() or system.setsid()")
+    )
     assert evaluation.status is EvalStatus.CHEATED and "starts a process" in evaluation.detail
 
 

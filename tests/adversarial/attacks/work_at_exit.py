@@ -1,10 +1,11 @@
 """Leaves work for the end of the process."""
 
+import atexit
+
 import torch
 import torch.nn as nn
 
-loaded = vars(vars(torch)["sys"])["modules"]
-loaded["atexit"].register(print, "done")
+atexit.register(print, "done")
 
 
 class ModelNew(nn.Module):

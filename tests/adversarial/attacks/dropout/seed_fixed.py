@@ -11,5 +11,5 @@ class ModelNew(nn.Module):
         self.drop = nn.Dropout(0.25)
 
     def forward(self, x):
-        torch.manual_seed(7)
+        vars(torch)["manual_seed"](7)
         return self.drop(torch.relu(self.linear(x)))
