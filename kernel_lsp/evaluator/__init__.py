@@ -1,13 +1,28 @@
 """The gate: is a candidate right, and is it faster? The only part that runs candidate code.
 
-    evaluation = await evaluate(EvaluationRequest(...), report)
+    async with Gate() as gate:
+        evaluation = await gate.evaluate(EvaluationRequest(...), report)
 
-The parent side (gate, measure, findings, sandbox, guards, stats, verify) imports no torch. Judge and
-worker are child processes in the project's interpreter: the judge never sees the candidate, the
+The parent side (gate, cascade, measure, findings, sandbox, guards, stats, verify) imports no torch. Judge
+and worker are child processes in the project's interpreter: the judge never sees the candidate, the
 worker never sees an expected output.
 """
 
-from kernel_lsp.evaluator.gate import Gate, evaluate
+from typing import TYPE_CHECKING, Any
+
 from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
 
+if TYPE_CHECKING:
+    from kernel_lsp.evaluator.gate import Gate, evaluate
+
 __all__ = ["Budget", "EvaluationRequest", "Gate", "Precision", "evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    """The parent's side only when it is asked for: children import this package too, in an interpreter
+    that has torch and perhaps nothing else of what the parent needs."""
+    if name in ("Gate", "evaluate"):
+        from kernel_lsp.evaluator import gate
+
+        return getattr(gate, name)
+    raise AttributeError(name)

@@ -147,7 +147,7 @@ NEEDED = {
     "start threads": "import threading; t = threading.Thread(target=int); t.start(); t.join()",
     "start a compiler": "import subprocess; subprocess.run(['cc', '--version'], check=True, stdout=-3)",
     "use a local socket": "import socket; socket.socketpair()",
-    "know its numbers": "assert os.getpid() < 100; open('/proc/self/status').read()",
+    "know itself": "assert open('/proc/self/status').read()",
     "discard output": "open('/dev/null', 'w').write('x'); open('/dev/urandom', 'rb').read(4)",
     "name a thread": "open('/proc/self/comm', 'w').write('named')",
     "draw its own numbers": "import random; random.random()",
