@@ -1,9 +1,16 @@
 """Two files in, one request out; and the refusals."""
 
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.verify import request_from_files
+from kernel_lsp.evaluator.verify import program_text, request_from_files
 from kernel_lsp.records import TargetKind
 
 REFERENCE = "class Model: ...\ndef get_inputs(): return []\n"
@@ -57,3 +64,58 @@ def test_a_refusal_names_the_cause(reference: str, candidate: str, word: str) ->
 def test_cuda_without_a_device_is_refused() -> None:
     with pytest.raises(EvaluationError, match="no CUDA device"):
         request_from_files(REFERENCE, REFERENCE, device="cuda", has_cuda=False)
+
+
+# --- files and texts that are no programs ------------------------------------------------------
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
+@example("\ud800")
+@example("class Model: ...\x00")
+@example("class Model: ...\n" + "(" * 500)
+@example("class Model: ...\nx = " + "-" * 20_000 + "1")
+@example("class Model: ...\nx" + ".a" * 20_000)
+def test_any_text_gives_a_request_or_a_reason(text: str) -> None:
+    for reference, candidate in ((REFERENCE, text), (text, REFERENCE), (text, text)):
+        try:
+            request_from_files(reference, candidate)
+        except EvaluationError as error:
+            assert "could not judge" in error.cause and error.remedy
+
+
+@given(st.binary(max_size=200))
+@example(b"\xff\xfe")
+@example(b"# coding: nonsense\n")
+@example(b"# coding: utf-7\n+2AA-")
+@example(b"\x00" * 20)
+@example(b"")
+def test_any_file_gives_a_text_or_a_reason(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.py"
+        path.write_bytes(content)
+        try:
+            assert isinstance(program_text(path), str)
+        except EvaluationError as error:
+            assert str(path) in error.cause and error.remedy
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "No such file"),
+        (lambda path: path.mkdir(), "no regular file"),
+        (lambda path: os.mkfifo(path), "no regular file"),
+        (lambda path: (path.touch(), os.truncate(path, 50 * 2**20)), "50.0 MiB"),
+    ],
+    ids=["missing", "folder", "pipe", "huge"],
+)
+def test_what_is_no_file_of_source_is_refused_at_once(tmp_path: Path, make: Any, words: str) -> None:
+    make(tmp_path / "program.py")
+    with pytest.raises(EvaluationError, match=f"could not judge.*{words}") as caught:
+        program_text(tmp_path / "program.py")
+    assert caught.value.remedy
+
+
+def test_a_huge_text_is_refused_without_parsing_it() -> None:
+    with pytest.raises(EvaluationError, match=r"candidate has 50\.0 MiB"):
+        request_from_files(REFERENCE, "x" * (50 * 2**20))
