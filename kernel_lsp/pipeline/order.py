@@ -14,6 +14,8 @@ from kernel_lsp.agents import plan
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import Gate
+from kernel_lsp.evaluator.manners import Manners, Rules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.tournament import Tournament
@@ -116,10 +118,17 @@ class Pipeline:
             sites = _recalled(capture.sites, matches, executable)
             proposed = plan.propose(sites, engine.propose, triton=bench.probe.triton is not None)
             candidates = await _shortlist(proposed, bench.device, capture, budget=prepared.job.budget)
-        tournament = Tournament(
-            prepared=prepared, probe=bench.probe, device=bench.device, settings=self.settings, report=report
-        )
-        ranked = await tournament.run(candidates)
+        rules = Rules.of(self.settings, background=prepared.job.background)
+        async with Gate(manners=Manners(rules)) as gate:
+            tournament = Tournament(
+                prepared=prepared,
+                probe=bench.probe,
+                device=bench.device,
+                settings=self.settings,
+                judge=gate.evaluate,
+                report=report,
+            )
+            ranked = await tournament.run(candidates)
         note = _note(capture, candidates, ranked, bench.device)
         return Outcome(qualname=qualname, proposals=ranked, matches=matches, note=note)
 

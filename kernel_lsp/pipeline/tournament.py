@@ -9,20 +9,23 @@ counts: the best of several noisy results is always over-estimated.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.evaluator import Budget, EvaluationRequest, evaluate, evidence
+from kernel_lsp.evaluator import Budget, EvaluationRequest, evidence
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Evidence, Progress, Proposal, Verdict
 
 Report = Callable[[Progress], None]
+Judge = Callable[[EvaluationRequest, Report, evidence.Keep], Awaitable[Evaluation]]
 FULL, QUICK = Budget(), Budget(compile_s=0.0)
+PATIENCE = 4.0
+"""In the background, where everybody else goes first, each step may take this many times longer."""
 EVIDENCE_FOLDER = "evidence"
 """In the user's data folder: one document per proposal, the last judgement of it, old ones deleted. Like the
 cache it holds source text and may be deleted at any time."""
@@ -41,6 +44,8 @@ class Tournament:
     device: str
     """cuda or cpu."""
     settings: Settings
+    judge: Judge
+    """`Gate.evaluate`."""
     report: Report
 
     async def run(self, candidates: Sequence[Candidate]) -> tuple[Proposal, ...]:
@@ -76,6 +81,11 @@ class Tournament:
     def _say(self, message: str, done: int | None = None, total: int | None = None) -> None:
         self.report(Progress(phase="evaluate", message=message, done=done, total=total))
 
+    def _queued(self, progress: Progress) -> None:
+        """Of what the gate says, only what it waits for: the job counts its candidates itself."""
+        if progress.phase == "queue":
+            self.report(progress)
+
     async def _judge(self, candidate: Candidate, budget: Budget) -> Proposal:
         after = edited(self.prepared, candidate)
         if after is None:
@@ -84,7 +94,7 @@ class Tournament:
             return self._proposal(candidate, None, refused, budget)
         judged = replace(candidate, program=after.program.source, entry=after.program.entry)
         kept: list[Evidence] = []
-        evaluation = await evaluate(self._request(judged, budget), keep=kept.append)
+        evaluation = await self.judge(self._request(judged, budget), self._queued, kept.append)
         proposal = self._proposal(judged, after, evaluation, budget)
         path = self._keep(proposal.id, kept[0]) if kept else None
         return replace(proposal, evidence=path)
@@ -97,6 +107,7 @@ class Tournament:
 
     def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
         interpreted = candidate.uses_triton and self.device == "cpu"
+        patience = PATIENCE if self.prepared.job.background else 1.0
         return EvaluationRequest(
             reference=self.prepared.program,
             candidate_source=candidate.program,
@@ -105,8 +116,8 @@ class Tournament:
             device="interpreter" if interpreted else self.device,
             python=self.probe.python,
             uses_triton=candidate.uses_triton,
-            timeout_s=self.settings.evaluate_timeout_s,
-            budget=budget,
+            timeout_s=patience * self.settings.evaluate_timeout_s,
+            budget=budget if patience == 1 else _stretched(budget, patience),
         )
 
     def _proposal(
@@ -126,6 +137,11 @@ class Tournament:
             verdict=verdict(evaluation, self.settings, complete=budget is FULL),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+
+
+def _stretched(budget: Budget, by: float) -> Budget:
+    longer = {name: by * getattr(budget, name) for name in ("load_s", "call_s", "compile_s")}
+    return replace(budget, **longer)
 
 
 def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool) -> Verdict:

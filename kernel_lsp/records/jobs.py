@@ -23,6 +23,8 @@ class Job:
     """auto, cuda or cpu."""
     budget: int = 8
     """Candidates that may be evaluated."""
+    background: bool = False
+    """Nobody waits for it: it is rationed and runs at the lowest priority."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

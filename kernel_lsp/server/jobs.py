@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 from lsprotocol import types
@@ -110,7 +111,7 @@ class Jobs:
                     ls.session.verified(fingerprint, progress.proposal)
                     ls.shown_changed(uri)
 
-            job = ls.job(uri, qualname)
+            job = replace(ls.job(uri, qualname), background=not asked)
             outcome = await ls.host.optimize(job, ls.settings(document.folder), report)
             if fingerprint is not None:
                 ls.session.learn(fingerprint, outcome)
