@@ -142,7 +142,7 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
 
 def _table(proposals: tuple[Proposal, ...]) -> Table:
     table = Table(
-        "verdict", "rewrite", "best baseline", "candidate", "speedup (95 % interval)", "error / eager's"
+        "verdict", "rewrite", "best baseline", "candidate", "speedup (99 % interval)", "error / eager's"
     )
     for proposal in proposals:
         evaluation = proposal.evaluation

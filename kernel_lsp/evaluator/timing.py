@@ -1,10 +1,11 @@
 """Interleaved timed rounds of reference, compiled reference and candidate in one process.
 
-A round calls every provider once, in random order, on the same fresh values (an input set times a random
-factor) at the same fresh addresses, with caches evicted right before each call. Inputs are rewritten
-before every call, so all providers meet the same memory traffic, also after one that writes into them. A
-random few of the candidate's outputs are kept and checked by the judge, which alone knows the input
-sets independently. Clock, synchronization and random numbers are bound before a candidate is loaded.
+A round calls every provider once, in random order (every second round reverses the order of the one
+before, so that each pair of providers runs first equally often), on the same fresh values (an input set
+times a random factor) at the same fresh addresses, with caches evicted right before each call. Inputs are
+rewritten before every call, so all providers meet the same memory traffic, also after one that writes into
+them. A random few of the candidate's outputs are kept and checked by the judge, which alone knows the
+input sets independently. Clock, synchronization and random numbers are bound before a candidate is loaded.
 
 What is measured, per provider and round (devices/cuda.py has the order of events):
   span     what the device needs from a warm start of its queue: no launch latency in front;
@@ -136,6 +137,7 @@ class Rounds:
         self.arena = Arena(sets, device.place, device.cache_bytes())
         self._random = random.SystemRandom()
         self._launch_bound: set[str] = set()
+        self._last_order: list[str] = []
 
     # --- providers -----------------------------------------------------------------------
 
@@ -215,7 +217,7 @@ class Rounds:
 
     def _round(self, measured: Measured, number: int, checks: int) -> None:
         drawn = self._draw()
-        for name in self._random.sample(list(self.providers), len(self.providers)):
+        for name in self._order(number):
             if number % RARELY == 0:
                 self._note_peak(measured, name, drawn)
             sample, output = self._sample(name, *drawn)
@@ -227,6 +229,15 @@ class Rounds:
             measured.times_ms[name].append(max(sample.ms, launch or 0.0))
             measured.spans_ms[name].append(sample.ms)
             measured.outside_ms[name].append(sample.outside_ms)
+
+    def _order(self, number: int) -> list[str]:
+        """Random; reversed in odd rounds. With 10 rounds of free draws, an advantage of 10 % for whoever
+        comes first was called a speedup in 7 % of simulated comparisons of a program with itself."""
+        if number % 2:
+            self._last_order.reverse()
+        else:
+            self._last_order = self._random.sample(list(self.providers), len(self.providers))
+        return self._last_order
 
     def _draw(self) -> tuple[int, float, int]:
         """(set, factor, offset) of one round."""
@@ -294,7 +305,7 @@ class Rounds:
             if number >= MIN_ROUNDS and _clock() > end:
                 break
             scale = self._random.uniform(*SCALES)
-            for name in self._random.sample(list(graphs), len(graphs)):
+            for name in sorted(graphs, key=self._order(number).index):
                 times[name].append(self._replay(graphs[name], scale).ms)
         return times
 

@@ -1,6 +1,9 @@
 """Statistics of timed rounds against numbers worked by hand."""
 
 import math
+import random
+from collections.abc import Callable
+from statistics import median_low
 
 import pytest
 from hypothesis import given
@@ -50,3 +53,88 @@ def test_warm_up_is_over_when_two_medians_agree() -> None:
     assert not stats.settled([100.0, 50.0, 10.0, 5.0, 5.0])
     assert not stats.settled([100.0, 50.0, 10.0, 5.0, 5.0, 5.0])
     assert stats.settled([9.0, 5.0, 5.1, 5.0, 5.0, 5.2])
+
+
+def test_the_bootstrap_ranks_of_three_and_five_values_worked_by_hand() -> None:
+    # Three draws of three values: the median is the least when two or three draws hit it, with
+    # probability 3 * (1/3)^2 * (2/3) + (1/3)^3 = 7/27 = 0.26 >= 0.025.
+    assert stats.bootstrap_ranks(3, 0.95) == (0, 2)
+    assert stats.binomial_tail(3, 1 / 3, 2) == pytest.approx(7 / 27)
+    # Five: P(3 or more of 5 hit the least) = 0.05792; the tail of a 50 % interval is 0.25, which the
+    # second value reaches: P(3 or more of 5 below 2/5) = 0.31744.
+    assert stats.binomial_tail(5, 1 / 5, 3) == pytest.approx(0.05792)
+    assert stats.bootstrap_ranks(5, 0.5) == (1, 3)
+
+
+@pytest.mark.parametrize("count", [11, 30])
+def test_ranks_are_where_resampling_ends_up(count: int) -> None:
+    draw, times = random.Random(7), 20_000
+    medians = sorted(median_low(draw.choices(range(count), k=count)) for _ in range(times))
+    low, _ = stats.bootstrap_ranks(count, 0.95)
+    assert medians[int(0.02 * times)] <= low <= medians[int(0.03 * times)]
+
+
+@given(st.integers(1, 400))
+def test_an_interval_is_symmetric_in_ranks(count: int) -> None:
+    low, high = stats.bootstrap_ranks(count, 0.95)
+    assert 0 <= low <= high < count and low + high == count - 1
+
+
+def test_a_slow_round_is_dropped_for_everybody() -> None:
+    calm = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01, 0.99, 1.0]
+    spiked = [*calm[:4], 9.0, *calm[5:]]
+    assert stats.kept_rounds({"eager": calm, "candidate": spiked}) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_a_fast_round_is_no_outlier_and_equal_times_lose_none_for_a_tick() -> None:
+    assert stats.kept_rounds({"eager": [1.0] * 9 + [0.1]}) == list(range(10))
+    assert stats.kept_rounds({"eager": [1.0] * 9 + [1.02]}) == list(range(10))
+
+
+def test_at_most_a_fifth_of_the_rounds_is_dropped_the_worst_first() -> None:
+    times = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 1.0]
+    assert stats.kept_rounds({"eager": times}) == [0, 1, 2, 3, 4, 5, 6, 9]
+
+
+# --- a program against itself on machines of every temper -----------------------------------
+
+Noise = Callable[[random.Random, int, int], float]
+"""(draw, round, place in the round) -> factor on the time of one call."""
+
+
+def quiet(draw: random.Random, number: int, place: int) -> float:
+    return draw.lognormvariate(0, 0.02)
+
+
+def loaded(draw: random.Random, number: int, place: int) -> float:
+    return draw.lognormvariate(0, 0.3) * (draw.uniform(2, 50) if draw.random() < 0.05 else 1)
+
+
+def two_modes(draw: random.Random, number: int, place: int) -> float:
+    return draw.lognormvariate(0, 0.01) * (1.3 if draw.random() < 0.5 else 1)
+
+
+def first_is_slower(draw: random.Random, number: int, place: int) -> float:
+    return draw.lognormvariate(0, 0.02) * (1.1 if place == 0 else 1)
+
+
+def drifting(draw: random.Random, number: int, place: int) -> float:
+    return draw.lognormvariate(0, 0.05) * math.exp(0.1 * math.sin(number / 7))
+
+
+@pytest.mark.parametrize("noise", [quiet, loaded, two_modes, first_is_slower, drifting])
+@pytest.mark.parametrize("rounds", [30, 100])
+def test_a_program_is_hardly_ever_called_faster_than_itself(noise: Noise, rounds: int) -> None:
+    """Orders as timing.Rounds makes them; 300 trials, and at most 1 % may clear the threshold."""
+    draw, false = random.Random(rounds), 0
+    for _ in range(300):
+        times: dict[str, list[float]] = {"eager": [], "candidate": []}
+        order = list(times)
+        for number in range(rounds):
+            order = order[::-1] if number % 2 else draw.sample(order, 2)
+            for place, name in enumerate(order):
+                times[name].append(noise(draw, number, place))
+        keep = stats.kept_rounds(times)
+        claim = stats.paired_speedup(*([values[i] for i in keep] for values in times.values()))
+        false += claim.low >= 1.05
+    assert false <= 3

@@ -1,0 +1,115 @@
+"""What timed rounds give to programs and take from them, on the CPU's clock."""
+
+import random
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.evaluator import devices, timing  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def arguments(seed: int) -> list:
+    draw = torch.Generator().manual_seed(seed)
+    strided = torch.rand(5, 3, generator=draw).T
+    expanded = torch.rand(1, 4, generator=draw).expand(6, 4)
+    return [
+        [strided, torch.randint(9, (7,), generator=draw)],
+        {"b": [expanded, 2.5], "e": torch.zeros(0, 3), "h": torch.rand(3, generator=draw).half()},
+    ]
+
+
+def rounds(**providers) -> timing.Rounds:
+    sets = [[[torch.full((32,), float(number + 1))], {}] for number in range(3)]
+    made = timing.Rounds(devices.of("cpu"), sets, [1, 2, 3], grad=False)
+    for name, call in providers.items():
+        made.add(name, call)
+    return made
+
+
+def test_inputs_keep_values_layouts_and_kinds_wherever_they_are_put():
+    sets = [arguments(1), arguments(2)]
+    arena = timing.Arena(sets, "cpu", 2**16)
+    for offset in (0, 512, 2**16):
+        (strided, integers), named = arena.fill(1, 0.5, offset)
+        (was, same), by_name = sets[1]
+        assert torch.equal(strided, was * 0.5) and strided.stride() == was.stride()
+        assert torch.equal(integers, same) and integers.dtype == same.dtype
+        assert torch.equal(named["b"][0], by_name["b"][0] * 0.5) and named["b"][0].stride() == (0, 1)
+        assert named["b"][1] == 2.5 and named["e"].shape == (0, 3)
+        assert torch.equal(named["h"], by_name["h"] * 0.5) and named["h"].dtype == torch.float16
+
+
+def test_inputs_do_not_overlap_and_lie_elsewhere_in_the_next_round():
+    arena = timing.Arena([arguments(1)], "cpu", 2**20)
+    (strided, integers), _ = arena.fill(0, 1.0, 512)
+    assert integers.data_ptr() - strided.data_ptr() == 512
+    places = {arena.fill(0, 1.0, arena.offset(random.Random(n)))[0][0].data_ptr() for n in range(50)}
+    assert len(places) > 40 and all(place % 64 == 0 for place in places)
+
+
+def test_an_input_that_carries_gradients_is_a_leaf():
+    weight = torch.ones(3, requires_grad=True)
+    (made,), _ = timing.Arena([[[weight], {}]], "cpu", 512).fill(0, 2.0, 0)
+    assert made.requires_grad and made.is_leaf and made.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_every_provider_of_a_round_gets_the_same_values_also_after_one_that_overwrites_them():
+    seen = {"eager": [], "candidate": []}
+
+    def record(name):
+        def call(x):
+            seen[name].append((x.data_ptr(), float(x[0])))
+            return x.mul_(0)
+
+        return call
+
+    measured = rounds(eager=record("eager"), candidate=record("candidate")).run(0.05, 2)
+    assert len(measured.times_ms["eager"]) >= timing.MIN_ROUNDS
+    timed = {name: list(dict.fromkeys(calls)) for name, calls in seen.items()}
+    assert timed["eager"] == timed["candidate"]
+    assert all(value > 0 for _, value in timed["eager"])
+    assert len(timed["eager"]) == len(measured.times_ms["eager"])
+
+
+def test_each_of_two_providers_runs_first_equally_often():
+    first = Counter()
+    order = []
+
+    def named(name):
+        return lambda x: order.append(name)
+
+    made = rounds(a=named("a"), b=named("b"), candidate=lambda x: x + 1)
+    for number in range(40):
+        first[min(("a", "b"), key=made._order(number).index)] += 1
+    assert first["a"] == first["b"] == 20
+
+
+def test_kept_outputs_belong_to_the_values_that_are_named():
+    measured = rounds(eager=torch.sin, candidate=torch.sin).run(0.05, 4)
+    assert len(measured.checks) == 4
+    for kept in measured.checks:
+        value = torch.full((32,), float(kept.set + 1)) * kept.scale
+        assert torch.equal(kept.output, torch.sin(value))
+        assert timing.SCALES[0] <= kept.scale <= timing.SCALES[1]
+
+
+def test_times_are_positive_and_lie_inside_what_the_host_sees():
+    measured = rounds(eager=torch.sin, candidate=torch.cos).run(0.05, 1)
+    for name in ("eager", "candidate"):
+        triples = zip(
+            measured.times_ms[name], measured.spans_ms[name], measured.outside_ms[name], strict=True
+        )
+        assert all(0 < span <= call and span <= outside for call, span, outside in triples)
+
+
+def test_a_device_without_graphs_has_no_device_times():
+    made = rounds(eager=torch.sin, candidate=torch.cos)
+    assert made.replay(0.05) == {} and made.notes == []
+
+
+def test_a_reference_alone_is_timed_often_enough_for_quantiles():
+    assert timing.MIN_ROUNDS <= len(rounds(eager=torch.sin).alone("eager")) <= timing.ALONE
