@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+
 import pytest
 
 from kernel_lsp.config import Settings
@@ -55,13 +58,13 @@ def candidate(name: str) -> Candidate:
 
 
 async def play(
-    monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, bool], Evaluation]
+    results: dict[tuple[str, bool], Evaluation],
 ) -> tuple[list[tuple[str, bool]], list[str], list[str]]:
     """(what was judged and whether in full, the final order, what was announced as verified)."""
     judged: list[tuple[str, bool]] = []
     announced: list[str] = []
 
-    async def evaluate(request: tournament.EvaluationRequest, **_: object) -> Evaluation:
+    async def judge(request: tournament.EvaluationRequest, *_: object) -> Evaluation:
         name = request.candidate_source.split('"')[1]
         judged.append((name, request.budget is FULL))
         return results[judged[-1]]
@@ -70,67 +73,65 @@ async def play(
         if progress.proposal:
             announced.append(progress.proposal.candidate.id)
 
-    monkeypatch.setattr(tournament, "evaluate", evaluate)
     names = list(dict.fromkeys(name for name, _ in results))
-    arena = Tournament(
-        prepared=prepared(), probe=Probe(python="python"), device="cpu", settings=Settings(), report=report
-    )
-    ranked = await arena.run([candidate(name) for name in names])
-    return judged, [f"{p.candidate.id} {p.verdict.value}" for p in ranked], announced
-
-
-async def test_only_the_first_guess_is_judged_in_full_when_no_other_looks_better(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    results = {("a", True): evaluation(eager=2.0, compiled=1.5), ("b", False): evaluation(eager=2.05)}
-    judged, ranked, announced = await play(monkeypatch, results)
-    assert judged == [("a", True), ("b", False)]
-    assert ranked == ["a faster", "b correct"]
-    assert announced == ["a"]
-
-
-async def test_what_looks_better_is_judged_again_and_only_the_second_number_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    results = {
-        ("a", True): evaluation(eager=2.0, compiled=1.5),
-        ("b", False): evaluation(eager=4.0),
-        ("b", True): evaluation(eager=1.8, compiled=1.4),
-    }
-    judged, ranked, _ = await play(monkeypatch, results)
-    assert judged == [("a", True), ("b", False), ("b", True)]
-    assert ranked == ["a faster", "b faster"]
-
-
-async def test_a_quick_result_alone_is_never_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu")
-    results = {("a", True): wrong, ("b", False): evaluation(eager=3.0), ("b", True): wrong}
-    _, ranked, announced = await play(monkeypatch, results)
-    assert ranked == ["a rejected", "b rejected"]
-    assert announced == []
-
-
-async def test_challenges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = evaluation(eager=0.9, compiled=0.9)
-    results = {("a", True): slow}
-    for name in "bcde":
-        results |= {(name, False): evaluation(eager=3.0), (name, True): slow}
-    judged, _, _ = await play(monkeypatch, results)
-    assert sum(full for _, full in judged) == 1 + tournament.MAX_CHALLENGES
-
-
-async def test_an_edit_that_loses_the_target_is_rejected_without_running_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def never(request: object) -> Evaluation:
-        raise AssertionError("nothing may be run")
-
-    monkeypatch.setattr(tournament, "evaluate", never)
     arena = Tournament(
         prepared=prepared(),
         probe=Probe(python="python"),
         device="cpu",
         settings=Settings(),
+        judge=judge,
+        report=report,
+    )
+    ranked = await arena.run([candidate(name) for name in names])
+    return judged, [f"{p.candidate.id} {p.verdict.value}" for p in ranked], announced
+
+
+async def test_only_the_first_guess_is_judged_in_full_when_no_other_looks_better() -> None:
+    results = {("a", True): evaluation(eager=2.0, compiled=1.5), ("b", False): evaluation(eager=2.05)}
+    judged, ranked, announced = await play(results)
+    assert judged == [("a", True), ("b", False)]
+    assert ranked == ["a faster", "b correct"]
+    assert announced == ["a"]
+
+
+async def test_what_looks_better_is_judged_again_and_only_the_second_number_counts() -> None:
+    results = {
+        ("a", True): evaluation(eager=2.0, compiled=1.5),
+        ("b", False): evaluation(eager=4.0),
+        ("b", True): evaluation(eager=1.8, compiled=1.4),
+    }
+    judged, ranked, _ = await play(results)
+    assert judged == [("a", True), ("b", False), ("b", True)]
+    assert ranked == ["a faster", "b faster"]
+
+
+async def test_a_quick_result_alone_is_never_offered() -> None:
+    wrong = Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu")
+    results = {("a", True): wrong, ("b", False): evaluation(eager=3.0), ("b", True): wrong}
+    _, ranked, announced = await play(results)
+    assert ranked == ["a rejected", "b rejected"]
+    assert announced == []
+
+
+async def test_challenges_are_bounded() -> None:
+    slow = evaluation(eager=0.9, compiled=0.9)
+    results = {("a", True): slow}
+    for name in "bcde":
+        results |= {(name, False): evaluation(eager=3.0), (name, True): slow}
+    judged, _, _ = await play(results)
+    assert sum(full for _, full in judged) == 1 + tournament.MAX_CHALLENGES
+
+
+async def test_an_edit_that_loses_the_target_is_rejected_without_running_anything() -> None:
+    async def never(*_: object) -> Evaluation:
+        raise AssertionError("nothing may be run")
+
+    arena = Tournament(
+        prepared=prepared(),
+        probe=Probe(python="python"),
+        device="cpu",
+        settings=Settings(),
+        judge=never,
         report=lambda progress: None,
     )
     lost = Candidate(id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model")
@@ -168,3 +169,21 @@ def test_the_saving_is_against_the_best_baseline() -> None:
 
 def test_quick_means_no_compiled_baseline() -> None:
     assert QUICK.compile_s == 0.0 < FULL.compile_s
+
+
+def test_the_background_gets_more_time_and_the_same_thoroughness() -> None:
+    def request(background: bool) -> tournament.EvaluationRequest:
+        found = prepared()
+        arena = Tournament(
+            prepared=dataclasses.replace(found, job=dataclasses.replace(found.job, background=background)),
+            probe=Probe(python="python"),
+            device="cpu",
+            settings=Settings(evaluate_timeout_s=100),
+            judge=lambda *_: asyncio.sleep(0, evaluation()),
+            report=lambda progress: None,
+        )
+        return arena._request(candidate("a"), FULL)
+
+    asked, behind = request(False), request(True)
+    assert asked.budget is FULL and asked.timeout_s == 100 and behind.timeout_s == 400
+    assert behind.budget.call_s == 4 * FULL.call_s and behind.budget.timing_s == FULL.timing_s
