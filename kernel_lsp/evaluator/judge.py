@@ -6,7 +6,9 @@ as raw bytes. One judge serves many candidates of the same reference under the s
     open                                      the reference; answered once
     begin{session, seed, precision}           a new secret seed -> the list of trials
     trial{session, number}                    inputs and parameters of one trial
-    compare{session, number, outputs …}       the verdict on that trial
+    compare{session, number, outputs …}       the verdict on that trial (again=True: on its repetition)
+    cotangents{session, number}               secret weights for its gradients
+    gradients{session, number, gradients}     the verdict on them
     sealed, timed, baseline{session}          inputs for timing, outputs of timed rounds, clean times
     summary{session}                          what is known after all trials
     close{session}                            forgets it
@@ -25,9 +27,10 @@ from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
+from kernel_lsp.evaluator import study
 from kernel_lsp.evaluator.oracle import Reference
 from kernel_lsp.evaluator.session import Session, draw
-from kernel_lsp.evaluator.tensors import Outbox, encode, tensor_leaves
+from kernel_lsp.evaluator.tensors import Outbox, encode
 from kernel_lsp.records import Program, Workload
 
 PR_SET_DUMPABLE = 4
@@ -74,15 +77,21 @@ class Judge:
             self._drop_drawn(number)
             self.drawn[number] = out
             return session.trial(message["number"], out)
-        if what == "compare":  # not before: other requests come while the worker still reads the files
-            self._drop_drawn(number)
+        if what == "compare":
             return session.compare(message, blobs)
+        if what == "cotangents":
+            self.files.setdefault(number, []).append(out)
+            return session.cotangents(message["number"], out)
+        if what == "gradients":
+            return session.gradients(message, blobs)
         if what == "sealed":
             self.files.setdefault(number, []).append(out)
             return session.sealed(message["count"], out)
         if what == "timed":
             return session.timed(message["checks"], blobs)
-        return session.baseline() if what == "baseline" else session.summary()
+        if what == "baseline":
+            return session.baseline()
+        return session.needed() if what == "needed" else session.summary()
 
     def _open(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
         """Run the reference on its own inputs; say what a worker needs to know."""
@@ -91,8 +100,10 @@ class Judge:
             wire.from_json(Workload, message["workload"]),
             message["device"],
         )
-        trial = draw(reference, 0, 0, "as_given")
-        reference.study(trial)
+        plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
+        other = plain if reference.range_bound else {**plain, "family": "heavy_tailed"}
+        trial = draw(reference, 0, plain)
+        study.study(reference, trial, {**draw(reference, 1, other), "state": trial["state"]})
         self.reference = reference
         return {
             "init": encode(list(reference.init), out),
@@ -101,7 +112,7 @@ class Judge:
             "grad": reference.grad,
             "aliases": reference.aliases,
             "environment": reference.device.environment(),
-            "elements": sum(t.numel() for t in tensor_leaves(trial["arguments"])),
+            "elements": reference.elements,
         }
 
     def _begin(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +130,7 @@ class Judge:
         return {"ok": True}
 
     def _drop_drawn(self, number: int) -> None:
-        """The files of a trial live until the worker's answer is here."""
+        """The files of a trial live until the next is drawn: it may be run again."""
         if number in self.drawn:
             self.drawn.pop(number).clear()
 

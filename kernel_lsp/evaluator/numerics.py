@@ -15,6 +15,12 @@ reorderings of sums that happen to be exact in the reference. TF32 rounds inputs
 eps of float32: 2.8e-5 to 7e-4 of the norm on matrix products, always outside. NaN and infinity must
 stand where the reference has them. Integers and booleans must agree with reference or oracle.
 
+Three classes: `faithful` is the rule above; `tf32` adds 2^-10 to float32 results alone (TF32 keeps 10 bits
+after the point; there is no such thing for other types); `low-precision` adds 2^-6 to everything but
+float64 (bfloat16 keeps 7). Gradients are judged by the same rule with doubled constants, because a backward
+pass is about two passes long. `coarsen` makes the control: the reference on operands of the next lower
+precision must fail, or the workload cannot tell precisions apart.
+
 Not covered: errors confined to elements far below the RMS of their tensor (the value families
 in inputs.py move which elements those are).
 """
@@ -22,14 +28,24 @@ in inputs.py move which elements those are).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 FACTOR, MAX_FACTOR, MAX_FLOOR = 2.0, 8.0, 64.0
 FLOORS = {torch.float64: 16.0, torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
-CLASS_FLOOR = {"faithful": 0.0, "tf32": 2.0**-10, "low-precision": 2.0**-6}
-"""Relative error that a class of precision may add whatever the reference does."""
+TF32_FLOOR, LOW_FLOOR = 2.0**-10, 2.0**-6
+KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
+"""Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
+LOWER = {torch.float64: torch.float32, torch.float16: torch.bfloat16}
+
+
+def class_floor(precision: str, dtype: torch.dtype) -> float:
+    """Relative error that a class may add to a result of this type, whatever the reference does."""
+    if precision == "tf32" and dtype is torch.float32:
+        return TF32_FLOOR
+    return LOW_FLOOR if precision == "low-precision" and dtype is not torch.float64 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +57,9 @@ class Comparison:
     reference_error: float
     tolerance: float
     detail: str = ""
+    worst: dict[str, Any] | None = None
+    """The element farthest from the oracle: index, candidate, reference, oracle (of complex numbers the
+    index ends in 0 for the real part, 1 for the imaginary); None where nothing deviates."""
 
 
 def rms(values: torch.Tensor) -> float:
@@ -79,9 +98,11 @@ def compare(
     oracle: torch.Tensor | None,
     moved: tuple[torch.Tensor, ...] = (),
     precision: str = "faithful",
+    constants: float = 1.0,
 ) -> Comparison:
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is none
-    (the reference then stands in for it and four floors are allowed)."""
+    (the reference then stands in for it and four floors are allowed). ``constants``: all of the rule's
+    constants times this (2 for gradients)."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     candidate, reference = real(candidate), real(reference)
@@ -95,7 +116,19 @@ def compare(
     if not bool(keep.all()):  # selecting costs more than the rest of the comparison
         c, r, o, others = c[keep], r[keep], o[keep], [m[keep] for m in others]
     others = [m.nan_to_num(0.0) for m in others]
-    return _verdict(c, r, o, others, candidate.dtype, precision, 4.0 if oracle is None else 1.0)
+    eps = torch.finfo(candidate.dtype).eps * (4.0 if oracle is None else 1.0)
+    added = class_floor(precision, candidate.dtype)
+    floors = FLOORS.get(candidate.dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
+    found = _verdict(c, r, o, others, floors, constants)
+    return replace(found, worst=_worst(candidate, reference, truth)) if found.candidate_error else found
+
+
+def _worst(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
+    distance = (candidate.double() - oracle).abs().nan_to_num(-1.0, -1.0).flatten()
+    place = int(distance.argmax())
+    values = (t.flatten()[place] for t in (candidate, reference, oracle))
+    found: dict[str, Any] = dict(zip(("candidate", "reference", "oracle"), map(float, values), strict=True))
+    return {"index": [int(i) for i in torch.unravel_index(torch.tensor(place), candidate.shape)], **found}
 
 
 def _verdict(
@@ -103,20 +136,18 @@ def _verdict(
     r: torch.Tensor,
     o: torch.Tensor,
     moved: list[torch.Tensor],
-    dtype: torch.dtype,
-    precision: str,
-    slack: float,
+    floors: tuple[float, float],
+    constants: float,
 ) -> Comparison:
-    eps = torch.finfo(dtype).eps
-    floor = FLOORS.get(dtype, 1.0) * eps * slack + CLASS_FLOOR[precision]
+    """``floors``: for the error and for the largest deviation (relative to the oracle's largest)."""
     scale = rms(o)
     (reference_error, worst_noise), (error, worst) = _errors(r, o, scale), _errors(c, o, scale)
     noises = [_errors(m, o, scale) for m in moved]
     noise = max([reference_error, *(one[0] for one in noises)])
     worst_noise = max([worst_noise, *(one[1] for one in noises)])
     peak = _ratio(_largest(o), scale)
-    tolerance = FACTOR * noise + floor
-    worst_allowed = MAX_FACTOR * worst_noise + peak * (MAX_FLOOR * eps * slack + 8 * CLASS_FLOOR[precision])
+    tolerance = constants * (FACTOR * noise + floors[0])
+    worst_allowed = constants * (MAX_FACTOR * worst_noise + peak * floors[1])
     detail = ""
     if error > tolerance:
         detail = f"error {error:.2e} of the output's RMS; at most {tolerance:.2e} is allowed"
@@ -195,8 +226,25 @@ def real(values: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(values.resolve_conj()) if values.dtype.is_complex else values
 
 
+def coarsen(values: torch.Tensor) -> torch.Tensor:
+    """``values`` rounded to the next lower precision, in their own type; whole numbers stay as they are."""
+    if not values.dtype.is_floating_point:
+        return values
+    if values.dtype in LOWER:
+        return values.to(LOWER[values.dtype]).to(values.dtype)
+    if values.dtype not in KEPT_BITS:
+        return values
+    mantissa, exponent = torch.frexp(values.float())  # 0.5 <= mantissa < 1: one bit fewer after the point
+    steps = 2.0 ** (KEPT_BITS[values.dtype] + 1)
+    return torch.where(
+        values.isfinite(), torch.ldexp((mantissa * steps).round() / steps, exponent), values
+    ).to(values.dtype)
+
+
 def nudge(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> torch.Tensor:
     """``values`` (double) each moved by a uniform relative amount of at most half an eps of ``like``."""
+    if values.dtype.is_complex:
+        return torch.view_as_complex(nudge(torch.view_as_real(values), like.to_real(), draw))
     half = torch.finfo(like).eps / 2
     amount = torch.rand(values.shape, generator=draw, dtype=torch.float64).to(values.device)
     return values * (1 + half * (2 * amount - 1))
@@ -208,12 +256,16 @@ def degenerate(outputs: list[torch.Tensor]) -> str | None:
     ``outputs`` are the same output tensor in several trials, in double.
     """
     finite = [real(o)[torch.isfinite(real(o))] for o in outputs]
+    if all(not o.numel() for o in outputs):
+        return "the output is empty"
     if all(not part.numel() for part in finite):
         return "the output is never finite"
     if all(part.numel() == 0 or not bool(part.any()) for part in finite):
         return "the output is always zero"
     first = outputs[0]
-    same = [relative_error(other, first) < 1e-9 for other in outputs[1:] if other.shape == first.shape]
+    same = [
+        relative_error(real(other), real(first)) < 1e-9 for other in outputs[1:] if other.shape == first.shape
+    ]
     if same and all(same):
         return "the output does not depend on the inputs"
     if first.numel() > 1 and all(_saturated(part) for part in finite):

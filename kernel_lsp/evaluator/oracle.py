@@ -10,19 +10,40 @@ import copy
 import hashlib
 import random
 import sys
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import devices, numerics, programs
-from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+from kernel_lsp.evaluator import devices, numerics, programs, relations
+from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
+from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
 State = dict[str, torch.Tensor]
+Trial = dict[str, Any]
+"""family, arguments ([positional, by name]), state, noise_seed, draw (a generator)."""
+T = TypeVar("T")
 RANGE_BOUND = ("binary_cross_entropy(", "BCELoss(", "multinomial(", "bernoulli(", ".erfinv(")
 """Operations that refuse (on a GPU: kill the process for) values outside a range."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """One call of the reference; tensors are copies."""
+
+    output: Any
+    state: State
+    strides: list[tuple[int, ...]]
+    carries_grad: list[bool]
+    relations: list[list[str]]
+    """Per output tensor: whose memory it shares (see relations.py)."""
+    generators: dict[str, str]
+    draws: bool
+    """Random numbers were drawn, or a generator was seeded."""
 
 
 class Reference:
@@ -42,20 +63,27 @@ class Reference:
             self.target = programs.construct(target, self.init, self.device.place, workload.training)
         if not callable(self.target):
             raise EvaluationError(f"could not judge: {program.entry} is neither a module nor a function")
-        self.own_state: State = {k: v.clone() for k, v in self._state().items()}
-        self._oracle = copy.deepcopy(self.target).double() if self.is_module else self.target
+        self.own_state: State = {k: v.clone() for k, v in self._state(self.target).items()}
+        self._wide = copy.deepcopy(self.target)._apply(_widen) if self.is_module else self.target
         self.oracle_note = ""
-        self.random = False
+        self.tells_precision: bool | None = None
+        """Whether the reference on coarser operands is told from itself; None: not known."""
+        self.grad = self.random = False
+        self.deterministic = True
         self.changed: list[str] = []
+        self.output_dtypes: list[torch.dtype] = []
+        self.elements = 0
+        """Of all arguments together."""
         self.aliases = False
+        self.insensitive: list[int] = []
+        """Places of the outputs that are the same for other inputs."""
+        self.layouts: list[str] = []
+        self.batch: tuple[tuple[int, ...], list[int]] | None = None
+        """Which arguments share a batch dimension, and other sizes for it; None: none was accepted."""
 
     @property
     def is_module(self) -> bool:
         return isinstance(self.target, torch.nn.Module)
-
-    @property
-    def grad(self) -> bool:
-        return any(spec.requires_grad for spec in self.workload.inputs or ())
 
     @property
     def range_bound(self) -> bool:
@@ -74,88 +102,109 @@ class Reference:
         module: torch.nn.Module = self.target
         return module
 
-    def study(self, trial: dict[str, Any]) -> None:
-        """Run on its own inputs and learn what kind of program this is. Raises EvaluationError."""
-        with boundary(EvaluationError, "could not judge: the reference fails on its own inputs"):
-            first, state = self.run(trial, noise_seed=1)
-            self.aliases = self._shares_memory(trial)
-            again, _ = self.run(trial, noise_seed=1)
-            other, _ = self.run(trial, noise_seed=2)
-        if not tensor_leaves(first):
-            raise EvaluationError("could not judge: the reference returns no tensor")
-        if not alike(first, again):
-            raise EvaluationError(
-                "could not judge: the reference gives another result when called again",
-                "it keeps state outside its buffers, or draws randomness that no seed controls",
-            )
-        self.random = not alike(first, other)
-        self.changed = [k for k, v in state.items() if not _same(v, trial["state"][k])]
-
-    def _shares_memory(self, trial: dict[str, Any]) -> bool:
-        """Whether the reference itself returns (views of) its inputs."""
-        placed = map_tensors(self.place, trial["arguments"])
-        with torch.set_grad_enabled(self.grad):
-            result = self.target(*placed[0], **placed[1])
-        mine = {t.untyped_storage().data_ptr() for t in tensor_leaves(placed) if t.numel()}
-        return any(t.untyped_storage().data_ptr() in mine for t in tensor_leaves(result) if t.numel())
-
     # --- running ---------------------------------------------------------------------------
 
-    def run(self, trial: dict[str, Any], noise_seed: int) -> tuple[Any, State]:
-        """(output, state afterwards) on the device, in the program's own dtype."""
-        result = self._call(self.target, trial["arguments"], trial["state"], noise_seed)
-        self.carries_grad = [t.requires_grad for t in tensor_leaves(result)]
-        return self._own(result, self.target)
+    def run(self, trial: Trial, noise_seed: int) -> Ran:
+        """Output, state afterwards and everything else that a call does, in the program's own dtype."""
+        placed = map_tensors(self.place, trial["arguments"])
+        before = self._prepare(self.target, trial["state"], noise_seed)
+        result = self._call(self.target, placed)
+        drawn = relations.generators(self.device.place)
+        return Ran(
+            output=map_tensors(lambda t: t.detach().clone(), result),
+            state={k: v.detach().clone() for k, v in self._state(self.target).items()},
+            strides=[t.stride() for t in tensor_leaves(result)],
+            carries_grad=[t.requires_grad for t in tensor_leaves(result)],
+            relations=relations.relations(result, placed, self._state(self.target)),
+            generators=drawn,
+            draws=drawn != before,
+        )
 
-    def run_wide(self, trial: dict[str, Any], moved: bool = False) -> tuple[Any, State] | None:
+    def run_wide(self, trial: Trial, moved: bool = False) -> tuple[Any, State] | None:
         """(output, state afterwards) in float64; None where the program cannot run in it."""
+
+        def run() -> tuple[Any, State]:
+            wide = self._widened(trial, moved)
+            self._prepare(self._wide, wide["state"], 1)
+            result = self._call(self._wide, map_tensors(self.place, wide["arguments"]))
+            # A program may return one of its own buffers, and the next call changes them. The copies stay on
+            # the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s there.
+            state = {k: v.detach().clone() for k, v in self._state(self._wide).items()}
+            return map_tensors(lambda t: t.detach().clone(), result), state
+
+        return self._in_float64(run)
+
+    def gradients(self, trial: Trial, cotangents: list[torch.Tensor], noise_seed: int) -> Gradients:
+        """By name of input and parameter; None where nothing flows."""
+        self._prepare(self.target, trial["state"], noise_seed)
+        return self._gradients(self.target, trial["arguments"], cotangents)
+
+    def gradients_wide(
+        self, trial: Trial, cotangents: list[torch.Tensor], moved: bool = False
+    ) -> Gradients | None:
+        """The same in float64; None where the program cannot run in it."""
+
+        def run() -> Gradients:
+            wide = self._widened(trial, moved)
+            self._prepare(self._wide, wide["state"], 1)
+            return self._gradients(self._wide, wide["arguments"], [_widen(c) for c in cotangents])
+
+        return self._in_float64(run)
+
+    def _gradients(self, target: Any, arguments: Any, cotangents: list[torch.Tensor]) -> Gradients:
+        placed = map_tensors(self.place, arguments)
+        result = self._call(target, placed)
+        found = backward(result, leaves_with_gradients(placed, target), cotangents)
+        self.device.synchronize()
+        return found
+
+    def _in_float64(self, run: Callable[[], T]) -> T | None:
         if self.random or self.oracle_note:
             return None
-
-        def widen(value: torch.Tensor) -> torch.Tensor:
-            if not value.dtype.is_floating_point:
-                return value
-            wide = value.detach().double()
-            return numerics.nudge(wide, value.dtype, trial["draw"]) if moved else wide
-
         try:
-            state = {k: widen(v) for k, v in trial["state"].items()}
-            result = self._call(self._oracle, map_tensors(widen, trial["arguments"]), state, 1)
+            return run()
         except Exception as error:  # hard-coded dtypes: any exception means no oracle
             self.oracle_note = (
                 f"no float64 oracle ({type(error).__name__}): the reference is compared with itself"
             )
             return None
-        return self._own(result, self._oracle)
 
-    def _call(self, target: Any, arguments: Any, state: State, noise_seed: int) -> Any:
+    def _widened(self, trial: Trial, moved: bool) -> Trial:
+        def widen(value: torch.Tensor) -> torch.Tensor:
+            wide = _widen(value.detach())
+            if moved and wide.dtype in (torch.float64, torch.complex128):
+                wide = numerics.nudge(wide, value.dtype.to_real(), trial["draw"])
+            return wide.requires_grad_(value.requires_grad)
+
+        state = {k: widen(v) for k, v in trial["state"].items()}
+        return {**trial, "state": state, "arguments": map_tensors(widen, trial["arguments"])}
+
+    def _prepare(self, target: Any, state: State, noise_seed: int) -> dict[str, str]:
+        """Parameters and generators as every call starts with them; the generators' digests."""
         if self.is_module:
             target.load_state_dict({**target.state_dict(), **state})
         torch.manual_seed(noise_seed)
-        placed = map_tensors(self.place, arguments)
+        return relations.generators(self.device.place)
+
+    def _call(self, target: Any, placed: Any) -> Any:
         with torch.set_grad_enabled(self.grad):
             result = target(*placed[0], **placed[1])
         self.device.synchronize()
         return result
 
-    def _own(self, result: Any, target: Any) -> tuple[Any, State]:
-        """Copies: a program may return one of its own buffers, and the next call changes them.
-
-        They stay on the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s there.
-        """
-        after = target.state_dict() if self.is_module else {}
-        state = {k: v.detach().clone() for k, v in after.items() if isinstance(v, torch.Tensor)}
-        return map_tensors(lambda t: t.detach().clone(), result), state
-
-    def _state(self) -> State:
-        state = self.target.state_dict() if self.is_module else {}
+    def _state(self, target: Any) -> State:
+        state = target.state_dict() if self.is_module else {}
         return {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the device that carries gradients like the original."""
-        place = self.device.place
-        moved = tensor.detach().to(place) if place != "cpu" else tensor.detach().clone()
-        return moved.requires_grad_(tensor.requires_grad)
+        """A copy on the device, laid out like the original, that carries gradients like it."""
+        return strided_copy(tensor, self.device.place)
+
+
+def _widen(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype.is_complex:
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.dtype.is_floating_point else tensor
 
 
 def seed_everything(seed: int) -> None:
@@ -165,16 +214,3 @@ def seed_everything(seed: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
-
-
-def alike(a: Any, b: Any) -> bool:
-    """Equal up to the order of atomic additions."""
-    for x, y in zip(tensor_leaves(a), tensor_leaves(b), strict=True):
-        left, right = numerics.real(x).double().nan_to_num(), numerics.real(y).double().nan_to_num()
-        if numerics.relative_error(left, right) > 1e-3:
-            return False
-    return True
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a.cpu().nan_to_num(), b.cpu().nan_to_num())

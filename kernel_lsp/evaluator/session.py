@@ -1,7 +1,11 @@
 """One candidate's examination: secret seed, drawn trials, comparison. Lives in the judge.
 
 Several sessions share one opened reference; each has its own seed, trials, timing sets and outputs of
-the oracle. The reference's output for a trial exists only after the candidate has answered that trial.
+the oracle. The reference's output for a trial exists only after the candidate has answered that trial,
+and the weights of its gradients only after its output was accepted.
+
+Covers: values, dtype, shape, strides, whose memory is returned, requires_grad, buffers that the
+reference changes, gradients, random streams, repetition. The rule itself is in numerics.py.
 """
 
 from __future__ import annotations
@@ -11,12 +15,20 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator import inputs, numerics, timing
-from kernel_lsp.evaluator.oracle import Reference
-from kernel_lsp.evaluator.tensors import Outbox, decode, encode, leaves, map_tensors, tensor_leaves
+from kernel_lsp.evaluator import inputs, matching, numerics, timing, traffic, variations
+from kernel_lsp.evaluator.gradients import Gradients
+from kernel_lsp.evaluator.matching import Mismatch
+from kernel_lsp.evaluator.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.planning import plan
+from kernel_lsp.evaluator.tensors import Outbox, decode_values, encode, map_tensors, same_bits, tensor_leaves
 
 Pair = tuple[torch.Tensor, torch.Tensor]
-"""One output tensor: the candidate's, the reference's."""
+"""One tensor: the candidate's, the reference's."""
+Reply = dict[str, Any]
+GRADIENT_CONSTANTS = 2.0
+CONTROL_ELEMENTS = 2**20
+"""Largest output for which the lower-precision control is judged with moved oracles."""
+UNREADABLE = (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, OverflowError)
 
 
 class Session:
@@ -26,96 +38,181 @@ class Session:
         self.reference, self.precision = reference, precision
         self.device = reference.device
         self.seed = secrets.randbits(48) if seed is None else int(seed)
-        self.trials: dict[int, dict[str, Any]] = {}
-        self.sets: list[dict[str, Any]] = []
+        self.plan = plan(reference, self.seed)
+        self.trials: dict[int, Trial] = {}
+        self.sets: list[Trial] = []
         self.oracle_outputs: list[list[torch.Tensor]] = []
-        families = inputs.IN_RANGE if reference.range_bound else tuple(inputs.FAMILIES)
-        self.plan: list[dict[str, Any]] = [
-            {"number": n, "family": family} for n, family in enumerate(families, start=1)
-        ]
 
     # --- trials --------------------------------------------------------------------------
 
-    def trial(self, number: int, out: Outbox) -> dict[str, Any]:
+    def trial(self, number: int, out: Outbox) -> Reply:
         """Draw inputs and parameters for one trial and describe them for the worker."""
-        made = draw(self.reference, self.seed, number, self.plan[number - 1]["family"])
-        self.trials[number] = made
+        descriptor = self.plan[number - 1]
+        made = draw(self.reference, self.seed, descriptor)
+        self.trials = {number: made}  # earlier ones are answered, and hold outputs
         return {
             "arguments": encode(list(made["arguments"]), out),
             "state": encode(made["state"], out),
             "noise_seed": made["noise_seed"],
+            "update": descriptor["update"],
+            "switch": descriptor["switch"],
         }
 
-    def compare(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
-        """Judge the worker's reply to a trial: {"ok", "detail", "skip", errors …}."""
-        timed = "number" not in message
-        trial = self._sealed_trial(message) if timed else self.trials.pop(message["number"])
+    def compare(self, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+        """Judge the worker's answer to a trial: {"ok", "detail", "check", errors …} or {"skip"}.
+
+        With "again" the answer is to the same trial once more. The reply holds "cotangents" when
+        gradients are wanted next.
+        """
+        trial = self.trials[message["number"]]
+        try:
+            if message.get("again"):
+                return self._compare_again(trial, message, blobs)
+            return self._compare(trial, message, blobs)
+        except Mismatch as problem:
+            return {"ok": False, "check": problem.check, "detail": f"{trial['label']}: {problem}"}
+
+    def cotangents(self, number: int, out: Outbox) -> Reply:
+        """Secret weights for the gradients of a trial whose output was accepted."""
+        trial, ran = self.trials[number], self.trials[number]["ran"]
+        carrying = zip(tensor_leaves(ran.output), ran.carries_grad, strict=True)
+        trial["cotangents"] = [_weights(t, trial["draw"]) for t, carries in carrying if carries]
+        return {"cotangents": encode(trial["cotangents"], out)}
+
+    def gradients(self, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+        """Judge the gradients of a trial."""
+        trial = self.trials[message["number"]]
+        try:
+            return self._compare_gradients(trial, message, blobs)
+        except Mismatch as problem:
+            return {"ok": False, "check": "gradients", "detail": f"{trial['label']}: {problem}"}
+
+    def _compare(self, trial: Trial, message: dict[str, Any], blobs: list[bytes]) -> Reply:
         reference = self.reference
         try:
-            expected, state = reference.run(trial, trial["noise_seed"])
+            ran = reference.run(trial, trial["noise_seed"])
         except Exception as error:  # the reference refuses such values: nothing to compare with
-            return {"skip": f"{trial['family']}: the reference raises {type(error).__name__}"}
+            return {"skip": f"{trial['label']}: the reference raises {type(error).__name__}"}
         if message.get("error"):
-            return {"ok": False, "detail": f"{trial['family']}: {message['error']}"}
-        try:
-            got = decode(message["outputs"], blobs, self.device.place)
-            got_state = decode(message["state"], blobs, self.device.place) if message.get("state") else {}
-        except (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError) as error:
-            return {"ok": False, "detail": f"the worker's answer is not readable: {error}"}
-        if reference.grad and [t.requires_grad for t in tensor_leaves(got)] != reference.carries_grad:
-            return {"ok": False, "detail": "the output does not carry gradients where the reference's does"}
-        changed = reference.changed
-        if changed and not timed:
-            missing = [key for key in changed if key not in got_state]
-            if missing:
-                return {"ok": False, "detail": f"buffers {missing} are not kept as the reference keeps them"}
-            expected = [expected, {key: state[key] for key in changed}]
-            got = [got, {key: got_state[key] for key in changed}]
-        problem = describe_mismatch(got, expected)
-        if problem:
-            return {"ok": False, "detail": f"{trial['family']}: {problem}"}
+            raise Mismatch("values", str(message["error"]))
+        output, state = _read(message, blobs, self.device.place)
+        self._match_stream(ran, message)
+        matching.match_structure(output, ran.output)
+        matching.match_metadata(message["outputs"], ran, as_given=trial["layout"] == "as_given")
+        matching.match_relations(message.get("relations"), ran.relations)
+        expected, got = self._with_state(ran, output, state)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(expected), strict=True))
-        if timed and all(numerics.close_to_reference(c, r) for c, r in pairs):
-            return {"ok": True}  # an oracle could only agree, and costs several times the reference
-        return self._compare_trial(trial, pairs, expected)
+        trial.update(ran=ran, answer=got)
+        return self._compare_values(trial, pairs, expected)
 
-    def _compare_trial(self, trial: dict[str, Any], pairs: list[Pair], expected: Any) -> dict[str, Any]:
+    def _match_stream(self, ran: Ran, message: dict[str, Any]) -> None:
+        if message.get("generators") == ran.generators:
+            return
+        if not ran.draws:
+            raise Mismatch(
+                "random-stream",
+                "it draws random numbers or seeds a generator, which the reference does not: "
+                "all that is random afterwards would change",
+            )
+        raise Mismatch("random-stream", matching.OTHER_STREAM)
+
+    def _with_state(self, ran: Ran, output: Any, state: dict[str, Any]) -> tuple[Any, Any]:
+        """(expected, got) with the buffers that the reference changes."""
+        changed = self.reference.changed
+        if not changed:
+            return ran.output, output
+        missing = [key for key in changed if key not in state]
+        if missing:
+            raise Mismatch("buffers", f"buffers {missing} are not kept as the reference keeps them")
+        expected = {key: ran.state[key] for key in changed}
+        kept = {key: state[key] for key in changed}
+        matching.match_structure(kept, expected, "state")
+        return [ran.output, expected], [output, kept]
+
+    def _compare_again(self, trial: Trial, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+        if message.get("error"):
+            raise Mismatch("repeatable", f"it fails when called again: {message['error']}")
+        output, state = _read(message, blobs, self.device.place)
+        _, again = self._with_state(trial["ran"], output, state)
+        first = trial["answer"]
+        matching.match_structure(again, first)
+        pairs = list(zip(tensor_leaves(again), tensor_leaves(first), strict=True))
+        equal = all(same_bits(a, b) for a, b in pairs)
+        if not equal and not self.reference.deterministic:
+            equal = all(numerics.compare(a, b, None).passed for a, b in pairs)
+        if not equal:
+            raise Mismatch(
+                "repeatable",
+                "the same inputs at another address give another result (a race, or memory that it does "
+                "not own); the reference's is the same bit for bit",
+            )
+        return {"ok": True, "detail": ""}
+
+    # --- values --------------------------------------------------------------------------
+
+    def _compare_values(self, trial: Trial, pairs: list[Pair], expected: Any) -> Reply:
         truth = self._truth(trial, expected)
-        if trial["family"].startswith("as_given") and truth is not None:
+        if trial["family"].startswith("as_given") and trial["batch"] is None and truth is not None:
             self.oracle_outputs.append(truth)
-        results = self._compare_all(pairs, truth, [])
-        if not all(result.passed for result in results):
-            # Moving the oracle can only widen the tolerance, so it is needed for failures alone.
-            moved = [self._truth(trial, expected, moved=True) for _ in range(_draws(expected))]
-            results = self._compare_all(pairs, truth, [m for m in moved if m])
-        worst = max(results, key=lambda x: (not x.passed, x.candidate_error - x.tolerance))
-        return {
-            "ok": worst.passed,
-            "detail": f"{trial['family']}: {worst.detail}" if worst.detail else "",
-            "same_strides": all(c.stride() == r.stride() for c, r in pairs),
-            "informative": any(bool(torch.isfinite(r).any()) for _, r in pairs),
-            "candidate_error": _finite(worst.candidate_error),
-            "reference_error": _finite(worst.reference_error),
-            "tolerance": _finite(worst.tolerance),
-        }
+        results = self._judge(trial, pairs, truth, expected, None)
+        if trial["number"] == 1 and truth is not None and self.reference.tells_precision is None:
+            self._control(trial, truth, expected)
+        reply = _verdict(results, trial["label"], [f"output {i}" for i in range(len(pairs))])
+        reply["informative"] = any(not r.numel() or bool(torch.isfinite(r).any()) for _, r in pairs)
+        return reply
 
-    def _compare_all(
-        self, pairs: list[Pair], truth: list[torch.Tensor] | None, moved: list[list[torch.Tensor]]
+    def _judge(
+        self,
+        trial: Trial,
+        pairs: list[Pair],
+        truth: list[torch.Tensor] | None,
+        expected: Any,
+        precision: str | None,
     ) -> list[numerics.Comparison]:
+        precision = precision or self.precision
+        results = [
+            numerics.compare(c, r, truth[i] if truth else None, (), precision)
+            for i, (c, r) in enumerate(pairs)
+        ]
+        if all(result.passed for result in results):
+            return results
+        # Moving the oracle can only widen the tolerance, so it is needed for failures alone.
+        moved = [m for m in (self._truth(trial, expected, moved=True) for _ in range(_draws(expected))) if m]
         return [
-            numerics.compare(c, r, truth[i] if truth else None, tuple(m[i] for m in moved), self.precision)
+            numerics.compare(c, r, truth[i] if truth else None, tuple(m[i] for m in moved), precision)
             for i, (c, r) in enumerate(pairs)
         ]
 
-    def _truth(self, trial: dict[str, Any], expected: Any, moved: bool = False) -> list[torch.Tensor] | None:
+    def _control(self, trial: Trial, truth: list[torch.Tensor], expected: Any) -> None:
+        """Whether this workload can tell precisions apart: the reference on coarser operands must fail."""
+        state = {k: numerics.coarsen(v) for k, v in trial["state"].items()}
+        arguments = map_tensors(
+            lambda t: numerics.coarsen(t.detach()).requires_grad_(t.requires_grad), trial["arguments"]
+        )
+        try:
+            coarse = self.reference.run(
+                {**trial, "state": state, "arguments": arguments}, trial["noise_seed"]
+            ).output
+        except Exception:  # a value at the edge of its range was rounded out of it: nothing is known
+            return
+        plain = trial["ran"].output
+        pairs = list(zip(tensor_leaves(coarse), tensor_leaves(plain), strict=True))
+        if sum(r.numel() for _, r in pairs) > CONTROL_ELEMENTS:
+            results = [numerics.compare(c, r, truth[i]) for i, (c, r) in enumerate(pairs)]
+        else:
+            results = self._judge(trial, pairs, truth, expected, "faithful")
+        self.reference.tells_precision = not all(result.passed for result in results)
+
+    def _truth(self, trial: Trial, expected: Any, moved: bool = False) -> list[torch.Tensor] | None:
         """The oracle's tensors in the order of ``expected``; None when there is no usable oracle."""
         found = self.reference.run_wide(trial, moved)
         if found is None:
             return None
         output, state = found
-        if self.reference.changed and isinstance(expected, list) and isinstance(expected[-1], dict):
-            output = [output, {key: state[key] for key in expected[-1]}]
-        tensors, wanted = tensor_leaves(output), tensor_leaves(expected)
+        tensors = tensor_leaves(output)
+        wanted = tensor_leaves(expected)
+        if len(tensors) < len(wanted):  # buffers that the reference changes stand behind its output
+            tensors += [state[key] for key in self.reference.changed]
         if [t.shape for t in tensors] != [t.shape for t in wanted]:
             self.reference.oracle_note = "no float64 oracle: its output has another shape"
             return None
@@ -127,98 +224,215 @@ class Session:
             return None
         return tensors
 
+    # --- gradients -----------------------------------------------------------------------
+
+    def _compare_gradients(self, trial: Trial, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+        if message.get("error"):
+            raise Mismatch("gradients", str(message["error"]))
+        try:
+            got: Gradients = dict(decode_values(message["gradients"], blobs, self.device.place))
+        except UNREADABLE as error:
+            raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
+        weights = trial["cotangents"]
+        want = self.reference.gradients(trial, weights, trial["noise_seed"])
+        matching.match_gradients(got, want)
+        names = [name for name, value in want.items() if value is not None]
+        if not names:
+            return {"ok": True, "detail": "", "compared": 0}
+        truth = self.reference.gradients_wide(trial, weights)
+        results = self._judge_gradients(names, got, want, truth, [])
+        if not all(result.passed for result in results):
+            moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
+            results = self._judge_gradients(names, got, want, truth, [m for m in moved if m])
+        reply = _verdict(results, trial["label"], [f"gradient of {name}" for name in names])
+        return {**reply, "check": "gradients", "compared": len(names)}
+
+    def _judge_gradients(
+        self,
+        names: list[str],
+        got: Gradients,
+        want: Gradients,
+        truth: Gradients | None,
+        moved: list[Gradients],
+    ) -> list[numerics.Comparison]:
+        results = []
+        for name in names:
+            mine, theirs = got[name], want[name]
+            assert mine is not None and theirs is not None
+            oracle = truth[name] if truth else None
+            others = tuple(m for other in moved if (m := other[name]) is not None)
+            results.append(numerics.compare(mine, theirs, oracle, others, self.precision, GRADIENT_CONSTANTS))
+        return results
+
     # --- sealed inputs for timing --------------------------------------------------------
 
-    def sealed(self, count: int, out: Outbox) -> dict[str, Any]:
+    def sealed(self, count: int, out: Outbox) -> Reply:
         """Input sets for timed rounds, under the parameters as constructed."""
-        self.sets = [draw(self.reference, self.seed, 1000 + i, "as_given_again") for i in range(count)]
+        plain = {"family": "as_given_again", "layout": "as_given", "batch": None}
+        self.sets = [draw(self.reference, self.seed, {**plain, "number": 1000 + i}) for i in range(count)]
         return {
             "sets": [encode(list(m["arguments"]), out) for m in self.sets],
             "state": encode(self.sets[0]["state"], out),
             "seeds": [m["noise_seed"] for m in self.sets],
         }
 
-    def timed(self, checks: list[dict[str, Any]], blobs: list[bytes]) -> dict[str, Any]:
+    def timed(self, checks: list[dict[str, Any]], blobs: list[bytes]) -> Reply:
         """Judge outputs of timed rounds, up to the first wrong one."""
-        verdicts: list[dict[str, Any]] = []
+        verdicts: list[Reply] = []
         for item in checks:
-            verdicts.append(self.compare(item, blobs))
+            verdicts.append(self._timed(item, blobs))
             if not verdicts[-1].get("ok", True):
                 break
         return {"verdicts": verdicts}
 
-    def _sealed_trial(self, message: dict[str, Any]) -> dict[str, Any]:
-        made = self.sets[message["set"]]
-        scale = float(message["scale"])
-        return {
-            **made,
-            "family": "timed round",
-            "arguments": map_tensors(lambda t: rescale(t, scale), made["arguments"]),
-        }
+    def _timed(self, item: dict[str, Any], blobs: list[bytes]) -> Reply:
+        try:
+            made, scale = self.sets[int(item["set"])], float(item["scale"])
+            output = decode_values(item["outputs"], blobs, self.device.place)
+        except UNREADABLE as error:
+            return {"ok": False, "detail": f"the worker's answer is not readable: {error}"}
+        arguments = map_tensors(lambda t: rescale(t, scale), made["arguments"])
+        trial = {**made, "arguments": arguments, "label": "timed round", "family": "timed round"}
+        try:
+            ran = self.reference.run(trial, trial["noise_seed"])
+        except Exception as error:  # the reference refuses such values: nothing to compare with
+            return {"skip": f"timed round: the reference raises {type(error).__name__}"}
+        try:
+            matching.match_structure(output, ran.output)
+        except Mismatch as problem:
+            return {"ok": False, "detail": f"timed round: {problem}"}
+        pairs = list(zip(tensor_leaves(output), tensor_leaves(ran.output), strict=True))
+        if all(numerics.close_to_reference(c, r) for c, r in pairs):
+            return {"ok": True}  # an oracle could only agree, and costs several times the reference
+        return self._compare_values(trial, pairs, ran.output)
 
-    def baseline(self) -> dict[str, Any]:
+    def baseline(self) -> Reply:
         """The reference's times (ms) now, in a process that never loads a candidate."""
         placed = [map_tensors(self.reference.place, made["arguments"]) for made in self.sets]
         seeds = [m["noise_seed"] for m in self.sets]
         rounds = timing.Rounds(self.device, placed, seeds, self.reference.grad)
         rounds.add("eager", self.reference.target)
-        return {"clean_ms": rounds.warm_up("eager")}
+        return {"clean_ms": rounds.alone("eager")}
+
+    def needed(self) -> Reply:
+        """Bytes that a call cannot do without; {"bytes": None} where that cannot be found out."""
+        return {"bytes": traffic.needed(self.reference, self.sets[0])}
 
     # --- summing up ----------------------------------------------------------------------
 
-    def summary(self) -> dict[str, Any]:
-        """What is known only after all trials: whether the workload can tell candidates apart."""
+    def summary(self) -> Reply:
+        """What is known only after all trials: whether the workload can tell candidates apart.
+
+        degenerate: why no output does, in words for the user; None when one does. dull: the same for
+        single outputs. tells_precision: whether coarser operands would have been noticed.
+        """
+        dull = self._dull()
+        floating = self._floating_outputs()
+        reasons = sorted(set(dull.values()))
+        constant = (
+            f"your code computes a constant: {reasons[0]}" if floating and len(dull) == floating else None
+        )
+        return {
+            "degenerate": constant,
+            "dull": [f"output {place}: {reason}" for place, reason in dull.items()],
+            "oracle_note": self.reference.oracle_note,
+            "tells_precision": self.reference.tells_precision,
+            "seed": self.seed,
+        }
+
+    def _floating_outputs(self) -> int:
+        return sum(dtype.is_floating_point or dtype.is_complex for dtype in self.reference.output_dtypes)
+
+    def _dull(self) -> dict[int, str]:
+        """Place of an output -> why its values say nothing about a candidate."""
+        found = dict.fromkeys(self.reference.insensitive, "it does not depend on the inputs")
         columns = list(zip(*self.oracle_outputs, strict=True)) if self.oracle_outputs else []
-        floating = [list(column) for column in columns if column[0].dtype.is_floating_point]
-        reasons = [numerics.degenerate(column) for column in floating]
-        dull = reasons[0] if reasons and all(reasons) else None
-        return {"degenerate": dull, "oracle_note": self.reference.oracle_note, "seed": self.seed}
+        for place, dtype in enumerate(self.reference.output_dtypes):
+            if place >= len(columns) or not (dtype.is_floating_point or dtype.is_complex):
+                continue
+            reason = numerics.degenerate(list(columns[place]))
+            if reason:
+                found[place] = reason
+        return found
 
 
-def draw(reference: Reference, seed: int, number: int, family: str) -> dict[str, Any]:
-    """Inputs and parameters of one trial; the same seed and number give the same trial everywhere."""
-    seed = (seed * 1_000_003 + number * 7919 + 17) % 2**48
+def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
+    """Inputs and parameters of one trial; the same seed and descriptor give the same trial everywhere."""
+    seed = (seed * 1_000_003 + descriptor["number"] * 7919 + 17) % 2**48
+    family, layout, batch = descriptor["family"], descriptor["layout"], descriptor["batch"]
     generator = torch.Generator().manual_seed(seed ^ 0x5EED)
     arguments = reference.arguments(seed)
+    if batch is not None and reference.batch is not None:
+        arguments = variations.rebatched(arguments, reference.batch[0], batch, generator)
+    arguments = inputs.vary(arguments, family, generator)
     # The last trial keeps the parameters as constructed: that is what users start from.
     keep = not reference.is_module or family == "as_given_again"
     fresh = reference.own_state if keep else inputs.random_state(reference.pristine(), generator)
+    special = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
     return {
-        "family": family,
-        "arguments": inputs.vary(arguments, family, generator),
+        **descriptor,
+        "arguments": map_tensors(lambda t: variations.relaid(t, layout), arguments),
         "state": {k: v.clone() for k, v in fresh.items() if isinstance(v, torch.Tensor)},
         "noise_seed": seed % 2**31,
         "draw": generator,
+        "label": ", ".join([family, *special]),
     }
 
 
 def rescale(tensor: torch.Tensor, scale: float) -> torch.Tensor:
     """The change that makes each timed input new; the worker applies the same one."""
-    return tensor.detach() * scale if tensor.dtype.is_floating_point else tensor
+    if not tensor.dtype.is_floating_point:
+        return tensor
+    return (tensor.detach() * scale).requires_grad_(tensor.requires_grad)
 
 
-def describe_mismatch(got: Any, expected: Any) -> str:
-    """Structure, shape and dtype, before any value is looked at; empty when they agree."""
-    mine, theirs = leaves(expected), leaves(got)
-    if [path for path, _ in mine] != [path for path, _ in theirs] or _shape_of(got) != _shape_of(expected):
-        return "the output is nested in another way than the reference's"
-    for (path, want), (_, have) in zip(mine, theirs, strict=True):
-        if not isinstance(want, torch.Tensor):
-            if type(want) is not type(have) or want != have:
-                return f"output{path} is {have!r}, the reference returns {want!r}"
-        elif not isinstance(have, torch.Tensor):
-            return f"output{path} is no tensor"
-        elif want.shape != have.shape:
-            return f"output{path} has shape {tuple(have.shape)}, the reference's {tuple(want.shape)}"
-        elif want.dtype != have.dtype:
-            return f"output{path} is {have.dtype}, the reference's {want.dtype}"
-    return ""
+def _read(message: dict[str, Any], blobs: list[bytes], place: str) -> tuple[Any, dict[str, Any]]:
+    """(output, state) of a worker's answer; raises Mismatch when it is no answer of ours."""
+    try:
+        output = decode_values(message["outputs"], blobs, place)
+        state = decode_values(message["state"], blobs, place) if message.get("state") else {}
+    except UNREADABLE as error:
+        raise Mismatch("values", f"the worker's answer is not readable: {error}") from error
+    if not isinstance(state, dict):
+        raise Mismatch("values", "the worker's answer is not readable: its state has no names")
+    return output, state
 
 
-def _shape_of(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [type(value) is tuple, *(_shape_of(item) for item in value)]
-    return {key: _shape_of(item) for key, item in value.items()} if isinstance(value, dict) else None
+def _verdict(results: list[numerics.Comparison], label: str, names: list[str]) -> Reply:
+    """The worst of a trial's comparisons, and all of them for the evidence."""
+    worst = max(results, key=lambda x: (not x.passed, x.candidate_error - x.tolerance))
+    return {
+        "ok": worst.passed,
+        "check": "values",
+        "detail": f"{label}: {worst.detail}" if worst.detail else "",
+        **_numbers(worst),
+        "comparisons": [
+            {"what": name, "passed": result.passed, "detail": _describe(result), **_numbers(result)}
+            for name, result in zip(names, results, strict=True)
+        ],
+    }
+
+
+def _numbers(result: numerics.Comparison) -> dict[str, float]:
+    return {
+        "candidate_error": _finite(result.candidate_error),
+        "reference_error": _finite(result.reference_error),
+        "tolerance": _finite(result.tolerance),
+    }
+
+
+def _describe(result: numerics.Comparison) -> str:
+    """What was wrong, and the element farthest from the oracle."""
+    worst = result.worst
+    if worst is None:
+        return result.detail
+    place = f"at {worst['index']} {worst['candidate']:.9g}, the reference {worst['reference']:.9g}"
+    return "; ".join([*[result.detail] * bool(result.detail), f"{place}, float64 {worst['oracle']:.9g}"])
+
+
+def _weights(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    made = torch.randn(like.shape, generator=draw, dtype=torch.float64)
+    return made.to(device=like.device, dtype=like.dtype)
 
 
 def _draws(expected: Any) -> int:

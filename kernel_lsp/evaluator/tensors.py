@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from kernel_lsp.errors import EvaluationError
 
 Spec = dict[str, Any]
 PLAIN = (int, float, str, bool, type(None))
+OFFSETS = 64
+"""Storage offsets travel modulo this many elements: what matters is alignment, not whose part it was."""
 FILE_BYTES = 4 * 1024 * 1024
 """Blobs above this go through a file when the writer has a folder for them."""
 
@@ -80,26 +83,52 @@ def _encode_tensor(tensor: torch.Tensor, out: Outbox) -> Spec:
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),
         "stride": list(tensor.stride()),
+        "offset": tensor.storage_offset() % OFFSETS,
         "requires_grad": tensor.requires_grad,
         **out.put(raw_bytes(tensor)),
     }
 
 
 def decode(spec: Spec, blobs: list[bytes], device: str = "cpu") -> Any:
-    """The inverse of :func:`encode`, on ``device``, with the strides it had.
+    """The inverse of :func:`encode`, on ``device``, with the strides and the offset it had.
 
     Raises ValueError on bytes that do not fit their description.
     """
+    return _decode(spec, blobs, device, trusted=True)
+
+
+def decode_values(spec: Spec, blobs: list[bytes], device: str = "cpu") -> Any:
+    """Like :func:`decode` for what a candidate's process says: values alone, contiguous, no file is opened.
+
+    A stranger's strides could ask for any amount of memory and its file names for any file.
+    """
+    return _decode(spec, blobs, device, trusted=False)
+
+
+def tensor_specs(spec: Spec) -> list[Spec]:
+    """The descriptions of all tensors in an encoded value, in the order of :func:`tensor_leaves`."""
+    if spec["kind"] == "tensor":
+        return [spec]
+    items = spec.get("items", ())
+    inner = items.values() if isinstance(items, dict) else items
+    return [found for item in inner for found in tensor_specs(item)]
+
+
+def _decode(spec: Spec, blobs: list[bytes], device: str, trusted: bool) -> Any:
     kind = spec["kind"]
     if kind == "tensor":
-        return _decode_tensor(spec, blobs, device)
+        flat = _values(spec, blobs, trusted)
+        if not trusted:
+            return flat.to(device)
+        tensor = _with_stride(flat, spec["stride"], spec.get("offset", 0), device)
+        return tensor.requires_grad_() if spec.get("requires_grad") else tensor
     if kind == "plain":
         return spec["value"]
     if kind in ("list", "tuple"):
-        items = [decode(item, blobs, device) for item in spec["items"]]
+        items = [_decode(item, blobs, device, trusted) for item in spec["items"]]
         return items if kind == "list" else tuple(items)
     if kind == "dict":
-        return {key: decode(item, blobs, device) for key, item in spec["items"].items()}
+        return {key: _decode(item, blobs, device, trusted) for key, item in spec["items"].items()}
     if kind == "dtype":
         return getattr(torch, spec["value"].removeprefix("torch."))
     if kind == "device":
@@ -107,28 +136,49 @@ def decode(spec: Spec, blobs: list[bytes], device: str = "cpu") -> Any:
     raise ValueError(f"unknown kind {kind!r}")
 
 
-def _decode_tensor(spec: Spec, blobs: list[bytes], device: str) -> torch.Tensor:
+def _values(spec: Spec, blobs: list[bytes], trusted: bool) -> torch.Tensor:
     dtype, shape = getattr(torch, spec["dtype"]), spec["shape"]
+    if not trusted and "file" in spec:
+        raise ValueError("a candidate's process may not name files")
     data = bytearray(Path(spec["file"]).read_bytes() if "file" in spec else blobs[spec["blob"]])
-    if data:
-        flat = torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape)
-    else:
-        flat = torch.empty(shape, dtype=dtype)
-    tensor = _with_stride(flat, spec["stride"], device)
-    return tensor.requires_grad_() if spec.get("requires_grad") else tensor
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape)
 
 
-def _with_stride(flat: torch.Tensor, stride: list[int], device: str) -> torch.Tensor:
+def _with_stride(flat: torch.Tensor, stride: list[int], offset: int, device: str) -> torch.Tensor:
     """A fresh tensor on ``device`` with the values of ``flat``; zero strides become an expand."""
-    if list(flat.stride()) == stride:
+    if list(flat.stride()) == stride and not offset:
         return flat.to(device, copy=True)
     core = flat
     for dim, step in enumerate(stride):
         if step == 0:
             core = core.narrow(dim, 0, min(1, core.shape[dim]))
     steps = [step or 1 for step in stride]
-    made = torch.empty_strided(core.shape, steps, dtype=flat.dtype, device=device)
-    return made.copy_(core).expand(flat.shape)
+    room = torch.empty(offset + span(core.shape, steps), dtype=flat.dtype, device=device)
+    return room.as_strided(core.shape, steps, offset).copy_(core).expand(flat.shape)
+
+
+def span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements from the first to the last of a tensor of this shape and stride, both included."""
+    if 0 in shape:
+        return 0
+    return sum((n - 1) * step for n, step in zip(shape, stride, strict=True)) + 1
+
+
+def strided_copy(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """A copy on ``device`` with the strides, the offset and the requires_grad of the original."""
+    offset = tensor.storage_offset() % OFFSETS
+    made = _with_stride(tensor.detach(), list(tensor.stride()), offset, device)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes, NaN included; compared where they are."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    one, other = (t.detach().resolve_conj().resolve_neg().contiguous().flatten() for t in (a, b))
+    return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:

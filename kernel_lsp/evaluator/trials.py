@@ -15,62 +15,137 @@ from kernel_lsp.evaluator.sandbox import Party, ask_judge
 from kernel_lsp.records import EvalStatus, Progress
 
 Report = Callable[[Progress], None]
+Json = dict[str, Any]
 MIN_INFORMATIVE = 2
+TOLD = ("outputs", "state", "error", "generators", "relations")
+"""What of a worker's answer goes on to the judge."""
+
+
+class Trials:
+    """The trials of one candidate in one session."""
+
+    def __init__(
+        self, request: EvaluationRequest, judge: Party, worker: Party, opened: Json, found: Findings
+    ) -> None:
+        self.request, self.judge, self.worker = request, judge, worker
+        self.opened, self.found = opened, found
+        self.limit_s = request.budget.call_s
+        self.informative = 0
+        self.gradients = 0
+
+    async def run(self, trial: Json) -> None:
+        """One trial with everything that belongs to it. Raises Rejected at the first difference."""
+        number = trial["number"]
+        drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=number)
+        shared = {name: self.opened[name] for name in ("changed", "grad", "aliases")}
+        message = {**drawn, **shared, "fresh": False}
+        reply, outputs = await candidate(self.worker, "run", self.limit_s, blobs, **message)
+        verdict = await self._compare(trial, reply, outputs)
+        if "skip" in verdict:
+            self._note(trial, "outputs", None, verdict["skip"])
+            return
+        self.found.families.append(trial["family"])
+        self.informative += bool(verdict["informative"])
+        if trial["gradients"]:
+            await self._gradients(trial)
+        if trial["repeat"]:
+            message["fresh"] = True
+            reply, outputs = await candidate(self.worker, "run", self.limit_s, blobs, **message)
+            await self._compare(trial, reply, outputs, again=True)
+
+    async def _compare(self, trial: Json, reply: Json, outputs: list[bytes], again: bool = False) -> Json:
+        if "error" not in reply:
+            guard_notes(reply["notes"], self.found)
+        told = {key: reply.get(key) for key in TOLD}
+        number = trial["number"]
+        verdict, _ = await ask_judge(
+            self.judge, "compare", self.limit_s, outputs, number=number, again=again, **told
+        )
+        if "skip" not in verdict:
+            self._settle(trial, "repetition" if again else "outputs", verdict, reply)
+        return verdict
+
+    async def _gradients(self, trial: Json) -> None:
+        number = trial["number"]
+        weights, blobs = await ask_judge(self.judge, "cotangents", self.limit_s, number=number)
+        reply, found = await candidate(self.worker, "backward", self.limit_s, blobs, **weights)
+        if "error" not in reply:
+            guard_notes(reply["notes"], self.found)
+        told = {key: reply.get(key) for key in ("gradients", "error")}
+        verdict, _ = await ask_judge(self.judge, "gradients", self.limit_s, found, number=number, **told)
+        self._settle(trial, "gradients", verdict, reply)
+        self.gradients += verdict["compared"]
+
+    def _settle(self, trial: Json, what: str, verdict: Json, reply: Json) -> None:
+        """Take one comparison into account; raises Rejected when it failed."""
+        if "candidate_error" in verdict:
+            self.found.errors.append(verdict)
+        for one in verdict.get("comparisons", ()):
+            self._note(trial, one["what"], one["passed"], one["detail"], one)
+        if not verdict.get("comparisons"):
+            self._note(trial, what, verdict["ok"], verdict["detail"])
+        if verdict["ok"]:
+            return
+        if self.opened["random"] and verdict["check"] == "random-stream":
+            raise Rejected(EvalStatus.NOT_RUN, verdict["detail"].partition(": ")[2])
+        self.found.check(verdict["check"], False, verdict["detail"])
+        raise Rejected(
+            failure_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT, verdict["detail"]
+        )
+
+    def _note(
+        self, trial: Json, what: str, passed: bool | None, detail: str, numbers: Json | None = None
+    ) -> None:
+        text = f"{what}: {detail}" if detail else what
+        entry = {**trial, "variation": variation(trial), "passed": passed, "detail": text}
+        self.found.trials.append({**(numbers or {}), **entry})
+
+
+def variation(trial: Json) -> str:
+    """What is special about a trial besides its values; empty: as the workload says."""
+    layout, batch, way = trial["layout"], trial["batch"], trial["update"]
+    parts = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
+    parts += [f"parameters by {way}"] * (way not in ("none", "load_state_dict"))
+    return ", ".join([*parts, *["train() and eval() called before"] * bool(trial["switch"])])
 
 
 async def run_trials(
     request: EvaluationRequest,
     judge: Party,
     worker: Party,
-    opened: dict[str, Any],
+    opened: Json,
     found: Findings,
     report: Report,
 ) -> None:
+    """All trials of the plan. Raises Rejected, or EvaluationError when the reference is at fault."""
     plan = opened["trials"]
-    shared = {name: opened[name] for name in ("changed", "grad", "aliases")}
-    informative = 0
+    trials = Trials(request, judge, worker, opened, found)
     for trial in plan:
-        number, family = trial["number"], trial["family"]
-        report(Progress(phase="evaluate", message=f"checking values: {family}", done=number, total=len(plan)))
-        drawn, blobs = await ask_judge(judge, "trial", request.budget.call_s, number=number)
-        reply, outputs = await candidate(worker, "run", request.budget.call_s, blobs, **drawn, **shared)
-        if "error" not in reply:
-            guard_notes(reply["notes"], found)
-        told = {key: reply.get(key) for key in ("outputs", "state", "error")}
-        verdict, _ = await ask_judge(judge, "compare", request.budget.call_s, outputs, number=number, **told)
-        if "skip" in verdict:
-            continue
-        _settle(verdict, reply, opened, found)
-        found.families.append(family)
-        informative += bool(verdict["informative"])
-    if informative < min(MIN_INFORMATIVE, len(plan)):
+        text = f"checking values: {trial['family']}"
+        report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
+        await trials.run(trial)
+    if trials.informative < min(MIN_INFORMATIVE, len(plan)):
         raise EvaluationError(
             "could not judge: the reference fails or is never finite on nearly all inputs",
             "give a workload whose inputs lie where the reference is defined",
         )
-    if not all(entry["same_strides"] for entry in found.errors):
-        found.check("strides", None, "the output has another memory layout than the reference's")
     if opened["grad"]:
-        found.check("gradients", None, "the output carries gradients; their values were not compared")
+        found.check("gradients", True, f"{trials.gradients} gradients compared")
     found.check("values", True, f"{len(found.errors)} trials against a float64 oracle")
 
 
-def _settle(verdict: dict[str, Any], reply: dict[str, Any], opened: dict[str, Any], found: Findings) -> None:
-    """Take one comparison into account; raises Rejected when it failed."""
-    if "candidate_error" in verdict:
-        found.errors.append(verdict)
-    if verdict["ok"]:
-        return
-    if opened["random"] and "error" not in reply:
-        detail = "could not judge: random output (the candidate draws another stream than the reference)"
-        raise Rejected(EvalStatus.NOT_RUN, detail)
-    found.check("values", False, verdict["detail"])
-    raise Rejected(failure_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT, verdict["detail"])
-
-
-def note_closing(closed: dict[str, Any], found: Findings) -> None:
+def note_closing(closed: Json, found: Findings) -> None:
+    """What the judge's summary says about reference and workload."""
     found.check("run-time-guards", True)
+    found.environment["seed"] = closed["seed"]
     if closed["oracle_note"]:
         found.check("float64-oracle", None, closed["oracle_note"])
+    if closed["tells_precision"] is not None:
+        told = closed["tells_precision"]
+        blind = "this workload cannot tell precisions apart: the reference on coarser operands passes too"
+        found.check("lower-precision-control", told or None, "" if told else blind)
     dull = closed["degenerate"]
-    found.check("degenerate", not dull, f"{dull}: no claim of speed can be made" if dull else "")
+    if closed["dull"] and not dull:
+        found.check("degenerate", True, f"{'; '.join(closed['dull'])}: nothing is known about these values")
+    else:
+        found.check("degenerate", not dull, f"{dull}: no claim of speed can be made" if dull else "")

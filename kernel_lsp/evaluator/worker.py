@@ -1,7 +1,7 @@
 """The worker: the only process that runs candidate code. Confined and disposable.
 
-Requests: load (the candidate), run (one trial), finish (what the guards saw). timer.py adds what speed
-needs.
+Requests: load (the candidate), run (one trial), backward (its gradients), finish (what the guards saw).
+timer.py adds what speed needs.
 It claims its pipes before a candidate is loaded, sends raw bytes and JSON, and decides nothing:
 whatever it says is checked by the judge, and its clock by the parent's.
 """
@@ -18,8 +18,9 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import devices, programs, recorder, watch
-from kernel_lsp.evaluator.tensors import Outbox, decode, encode, map_tensors, tensor_leaves
+from kernel_lsp.evaluator import devices, memory, parameters, programs, recorder, relations, watch
+from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
+from kernel_lsp.evaluator.tensors import Outbox, decode, encode, same_bits, tensor_leaves
 
 
 class Worker:
@@ -29,9 +30,11 @@ class Worker:
         self.device = devices.of(device)
         self.target: Any = None
         self.watch = watch.Watch()
-        self.storages: dict[tuple[Any, ...], torch.UntypedStorage] = {}
+        self.memory = memory.Memory(self.device.place)
+        self.called: tuple[Any, Any] = (None, None)
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.recorder = recorder.Recorder()
+        self.sample: tuple[Any, Any, dict[str, Any]] | None = None
 
     # --- load ----------------------------------------------------------------------------
 
@@ -66,27 +69,49 @@ class Worker:
     # --- run -----------------------------------------------------------------------------
 
     def run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
-        """One trial: load the parameters, call, return the output as bytes and what was noticed."""
+        """One trial: new parameters, one call, the output as bytes and what was noticed."""
         try:
-            self.load_state(decode(message["state"], blobs))
-            arguments = self._place(decode(message["arguments"], blobs))
-            before = [tensor.detach().clone() for tensor in tensor_leaves(arguments)]
+            self._update(decode(message["state"], blobs), message)
+            arguments = self.memory.place(decode(message["arguments"], blobs), fresh=message["fresh"])
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
             result = self._call(self.target, arguments, message)
+            drawn = relations.generators(self.device.place)
+            if self.recorder.recording and self.sample is None:
+                state = decode(message["state"], blobs)
+                self.sample = state, decode(message["arguments"], blobs, self.device.place), message
         except EvaluationError as error:
             return {"error": error.cause, "kind": "wrong_result"}
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "calling the candidate")
         notes = watch.output_problems(result, arguments, message["aliases"])
-        notes += self._kept_problems() + self.watch.noticed()
-        if not all(_same_bits(*pair) for pair in zip(before, tensor_leaves(arguments), strict=True)):
-            notes.append({"name": "inputs-untouched", "detail": "the candidate writes into its inputs"})
+        notes += self._kept_problems() + self.watch.noticed() + self.memory.problems()
         now = self._fixed(message["changed"])
-        if fixed.keys() != now.keys() or not all(_same_bits(fixed[key], now[key]) for key in now):
+        if fixed.keys() != now.keys() or not all(same_bits(fixed[key], now[key]) for key in now):
             notes.append(
                 {"name": "parameters-untouched", "detail": "the candidate writes into its parameters"}
             )
-        return self._reply(result, message, notes, out)
+        reply = self._reply(result, message, notes, out)
+        state = {
+            key: value for key, value in self._state(self._keys()).items() if key in message["state"]["items"]
+        }
+        self.called = arguments, result
+        return {**reply, "generators": drawn, "relations": relations.relations(result, arguments, state)}
+
+    def _update(self, state: dict[str, torch.Tensor], message: dict[str, Any]) -> None:
+        if message["switch"]:
+            parameters.switch_mode(self.target)
+        parameters.update(self.target, state, message["update"])
+
+    def backward(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+        """Gradients of the last trial's output, weighted as the judge wants them only now."""
+        arguments, result = self.called
+        weights = decode(message["cotangents"], blobs, self.device.place)
+        try:
+            found = backward(result, leaves_with_gradients(arguments, self.target), weights)
+            self.device.synchronize()
+        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+            return failure(error, "the backward pass of the candidate")
+        return {"gradients": encode(found, out), "notes": self.memory.problems()}
 
     def _reply(
         self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: Outbox
@@ -107,43 +132,11 @@ class Worker:
         return result
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        if not isinstance(self.target, torch.nn.Module):
-            return
-        try:
-            self.target.load_state_dict(state, strict=True)
-        except (RuntimeError, KeyError) as error:
-            raise EvaluationError(
-                f"the candidate does not take the reference's parameters: {_first_lines(error)}"
-            ) from None
-
-    def _place(self, arguments: Any) -> Any:
-        """Arguments on the device, in storage that is reused: new values at an old address.
-
-        The tensors are new objects with a fresh version counter, so that nothing but the values
-        tells a memo that the inputs have changed.
-        """
-        counter = iter(range(1_000_000))
-        return map_tensors(lambda tensor: self._at_old_address(tensor, next(counter)), arguments)
-
-    def _at_old_address(self, tensor: torch.Tensor, index: int) -> torch.Tensor:
-        if 0 in tensor.stride() or not tensor.numel():
-            return tensor.to(self.device.place)
-        span = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-        key = (index, tensor.dtype, span)
-        if key not in self.storages:
-            flat = torch.empty(span, dtype=tensor.dtype, device=self.device.place)
-            self.storages[key] = flat.untyped_storage()
-        made = torch.empty(0, dtype=tensor.dtype, device=self.device.place)
-        made.set_(self.storages[key], 0, tensor.shape, tensor.stride())
-        fresh = torch.empty(0, dtype=tensor.dtype, device=self.device.place)
-        with torch.no_grad():
-            made.copy_(tensor)
-            fresh.set_(self.storages[key], 0, tensor.shape, tensor.stride())
-        return fresh.requires_grad_(tensor.requires_grad)
+        parameters.update(self.target, state, "load_state_dict")
 
     def _kept_problems(self) -> list[dict[str, str]]:
         """The previous trial's output must still hold: a shared output buffer is no result."""
-        changed = not all(_same_bits(*pair) for pair in self.kept)
+        changed = not all(same_bits(*pair) for pair in self.kept)
         self.kept = []
         detail = "an earlier result changed when the candidate was called again"
         return [{"name": "results-stay", "detail": detail}] if changed else []
@@ -158,6 +151,21 @@ class Worker:
         """Parameters and buffers that the reference leaves as they are."""
         state = self._state([key for key in self._keys() if key not in changed])
         return {key: value.detach() for key, value in state.items() if isinstance(value, torch.Tensor)}
+
+    def knock_out(self) -> dict[str, Any]:
+        """The share of the first trial's output that changes when no kernel runs; None when it fails."""
+        if self.sample is None:
+            return {"changed": None}
+        state, arguments, message = self.sample
+        try:
+            self._update(state, message)
+            usual = self._call(self.target, arguments, message)
+            self._update(state, message)
+            with self.recorder.knocked_out():
+                silent = self._call(self.target, arguments, message)
+            return {"changed": recorder.changed_share(usual, silent)}
+        except BaseException:  # a candidate that cannot go on without its kernels needs them
+            return {"changed": None}
 
     def finish(self) -> dict[str, Any]:
         """What changed in this process since the candidate was loaded."""
@@ -177,14 +185,6 @@ def _poison_fresh_memory() -> None:
     """
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch._C._set_deterministic_algorithms(True, warn_only=True)
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes, NaN included; compared where they are."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    one, other = (t.detach().resolve_conj().resolve_neg().contiguous().flatten() for t in (a, b))
-    return torch.equal(one.view(torch.uint8), other.view(torch.uint8))
 
 
 def failure(error: BaseException, doing: str) -> dict[str, Any]:
@@ -213,7 +213,9 @@ def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Out
         return worker.load(message, blobs)
     if what == "run":
         return worker.run(message, blobs, out)
-    return worker.finish()
+    if what == "knock_out":
+        return worker.knock_out()
+    return worker.backward(message, blobs, out) if what == "backward" else worker.finish()
 
 
 def main() -> None:

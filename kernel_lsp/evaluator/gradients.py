@@ -1,0 +1,31 @@
+"""Which gradients a call has and how they are made; the same for reference and candidate.
+
+Runs in judge and worker. Does not cover: gradients of gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_lsp.evaluator.tensors import tensor_leaves
+
+Gradients = dict[str, torch.Tensor | None]
+
+
+def leaves_with_gradients(arguments: Any, target: Any) -> dict[str, torch.Tensor]:
+    """What gradients are asked for: the inputs and parameters that require them, by name."""
+    named = {f"input {i}": t for i, t in enumerate(tensor_leaves(arguments)) if t.requires_grad}
+    if isinstance(target, torch.nn.Module):
+        named |= {f"parameter {k!r}": p for k, p in target.named_parameters() if p.requires_grad}
+    return named
+
+
+def backward(result: Any, wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor]) -> Gradients:
+    """Gradients of the outputs that carry any, in order, weighted with ``cotangents``."""
+    outputs = [t for t in tensor_leaves(result) if t.requires_grad]
+    if not outputs or not wanted:
+        return dict.fromkeys(wanted)
+    found = torch.autograd.grad(outputs, list(wanted.values()), cotangents, allow_unused=True)
+    return dict(zip(wanted, found, strict=True))

@@ -1,0 +1,113 @@
+"""Everything about an answer that must agree before or beside its values; each difference is a Mismatch.
+
+Strides: where the inputs lie as the user's do, outputs have the reference's strides (dimensions of size 1
+and empty tensors aside), because a following view() works or fails by them. Where the judge itself has
+rearranged the inputs a contiguous output will do as well, since every view() accepts it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_lsp.evaluator.gradients import Gradients
+from kernel_lsp.evaluator.oracle import Ran
+from kernel_lsp.evaluator.tensors import leaves, tensor_leaves, tensor_specs
+
+OTHER_STREAM = "could not judge: random output (the candidate draws another stream than the reference)"
+
+
+class Mismatch(Exception):
+    """The candidate's answer differs from the reference's; ``check`` names the rule."""
+
+    def __init__(self, check: str, detail: str) -> None:
+        super().__init__(detail)
+        self.check = check
+
+
+def match_structure(got: Any, expected: Any, name: str = "output") -> None:
+    """Nesting, shape and dtype, before any value is looked at."""
+    mine, theirs = leaves(expected), leaves(got)
+    if [path for path, _ in mine] != [path for path, _ in theirs] or _nesting(got) != _nesting(expected):
+        raise Mismatch("structure", f"the {name} is nested in another way than the reference's")
+    for (path, want), (_, have) in zip(mine, theirs, strict=True):
+        if not isinstance(want, torch.Tensor):
+            if not _equal_plain(want, have):
+                raise Mismatch("structure", f"{name}{path} is {have!r}, the reference returns {want!r}")
+        elif not isinstance(have, torch.Tensor):
+            raise Mismatch("structure", f"{name}{path} is no tensor")
+        elif want.shape != have.shape:
+            shapes = f"{tuple(have.shape)}, the reference's {tuple(want.shape)}"
+            raise Mismatch("structure", f"{name}{path} has shape {shapes}")
+        elif want.dtype != have.dtype:
+            raise Mismatch("structure", f"{name}{path} is {have.dtype}, the reference's {want.dtype}")
+
+
+def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> None:
+    """Strides and requires_grad, as the worker described its tensors; shapes agree already."""
+    described = zip(tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True)
+    for place, (told, tensor, strides, carries) in enumerate(described):
+        if bool(told.get("requires_grad")) != carries:
+            does = "carries no gradient where the reference's does" if carries else "carries a gradient"
+            raise Mismatch("requires-grad", f"output {place} {does}")
+        have = told.get("stride")
+        if same_strides(tensor.shape, have, strides):
+            continue
+        contiguous = torch.empty(tensor.shape, device="meta").stride()
+        if as_given or not same_strides(tensor.shape, have, contiguous):
+            detail = f"output {place} has strides {have}, the reference's {list(strides)}"
+            raise Mismatch("strides", f"{detail}: a view() that works on one fails on the other")
+
+
+def same_strides(shape: torch.Size, one: Any, other: Any) -> bool:
+    """Whether two strides mean the same memory order: dimensions of size 1 have none."""
+    if not isinstance(one, (list, tuple)) or len(one) != len(other):
+        return False
+    return 0 in shape or all(n == 1 or a == b for n, a, b in zip(shape, one, other, strict=True))
+
+
+def match_relations(told: Any, expected: list[list[str]]) -> None:
+    """Whose memory every output shares."""
+    if not isinstance(told, list) or len(told) != len(expected):
+        raise Mismatch(
+            "aliasing", "the worker's answer is not readable: it does not say whose memory it returns"
+        )
+    for place, (have, want) in enumerate(zip(told, expected, strict=True)):
+        if sorted(map(str, have)) != sorted(want):
+            raise Mismatch(
+                "aliasing",
+                f"output {place} shares memory with {_listed(have)}, the reference's with {_listed(want)}: "
+                "writing to one would or would not change the other",
+            )
+
+
+def match_gradients(got: Gradients, want: Gradients) -> None:
+    """Which gradients exist, their shapes and dtypes."""
+    for name, theirs in want.items():
+        mine = got.get(name)
+        if (mine is None) != (theirs is None):
+            have, wants = ("no gradient", "one") if mine is None else ("a gradient", "none")
+            raise Mismatch("gradients", f"{name} gets {have}, in the reference {wants}")
+        if theirs is not None and _kind(mine) != _kind(theirs):
+            raise Mismatch("gradients", f"the gradient of {name} has another shape or type")
+
+
+def _kind(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names)) or "nothing"
+
+
+def _nesting(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [isinstance(value, tuple), *(_nesting(item) for item in value)]
+    return {key: _nesting(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+
+def _equal_plain(want: Any, have: Any) -> bool:
+    if type(want) is not type(have):
+        return False
+    return bool(want == have) or (want != want and have != have)

@@ -1,0 +1,112 @@
+"""What kind of program a reference is, found out by running it: once, when it is opened.
+
+Random, stateful, insensitive to its inputs, which buffers it changes, which memory layouts and batch sizes
+it accepts. Raises EvaluationError for what cannot be judged by. Nothing here depends on a candidate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernel_lsp.errors import EvaluationError, boundary
+from kernel_lsp.evaluator import numerics, variations
+from kernel_lsp.evaluator.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+
+
+def study(reference: Reference, trial: Trial, other: Trial) -> None:
+    """Fill in what the reference shows on its own inputs; ``other``: the same with other inputs."""
+    arguments = tensor_leaves(trial["arguments"])
+    reference.elements = sum(t.numel() for t in arguments)
+    reference.grad = any(t.requires_grad for t in arguments) or _is_trained(reference)
+    with boundary(EvaluationError, "could not judge: the reference fails on its own inputs"):
+        first = reference.run(trial, noise_seed=1)
+        again = reference.run(trial, noise_seed=1)
+        noisy = reference.run(trial, noise_seed=2) if first.draws else first
+    if not tensor_leaves(first.output):
+        raise EvaluationError("could not judge: the reference returns no tensor")
+    if not alike(first.output, again.output):
+        raise EvaluationError(
+            "could not judge: the reference gives another result when called again",
+            "it keeps state outside its buffers, or draws randomness that no seed controls",
+        )
+    reference.deterministic = same(first.output, again.output)
+    reference.random = not alike(first.output, noisy.output)
+    reference.changed = [k for k, v in first.state.items() if not same(v.cpu(), trial["state"][k].cpu())]
+    reference.aliases = any(name.startswith("input") for names in first.relations for name in names)
+    reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
+    reference.insensitive = _insensitive(reference, first, other)
+    _vary(reference, trial, first)
+
+
+def _is_trained(reference: Reference) -> bool:
+    if reference.workload.training is not True or not reference.is_module:
+        return False
+    return any(p.requires_grad for p in reference.target.parameters())
+
+
+def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
+    """Outputs that are bit for bit the same for other inputs, parameters and random numbers being equal."""
+    try:
+        second = reference.run(other, noise_seed=1)
+    except Exception:  # the program refuses such values: then nothing is known
+        return []
+    pairs = zip(tensor_leaves(first.output), tensor_leaves(second.output), strict=False)
+    return [i for i, (a, b) in enumerate(pairs) if a.dtype.is_floating_point and a.numel() and same(a, b)]
+
+
+def _vary(reference: Reference, trial: Trial, first: Ran) -> None:
+    """Which other layouts and batch sizes the reference accepts and answers in the same kind."""
+    arguments, draw = trial["arguments"], torch.Generator().manual_seed(1)
+    for which in variations.batches(arguments):
+        sizes = variations.sizes(arguments, which)
+        tried = variations.rebatched(arguments, which, sizes[0], draw) if sizes else None
+        ran = _accepted(reference, trial, tried) if sizes else None
+        if ran is not None and _same_kind(ran.output, first.output):
+            reference.batch = which, sizes
+            break
+    big = reference.elements > variations.BIG
+    if big and reference.batch is not None:  # layouts are then tried where they will be asked: on few rows
+        arguments = tried
+        plain = ran
+    else:
+        plain = first
+    assert plain is not None
+    for layout in variations.LAYOUTS[-1:] if big and reference.batch is None else variations.LAYOUTS:
+        relaid = map_tensors(lambda t, how=layout: variations.relaid(t, how), arguments)
+        other = _accepted(reference, trial, relaid)
+        if other is not None and _same_kind(other.output, plain.output) and alike(other.output, plain.output):
+            reference.layouts.append(layout)
+
+
+def _accepted(reference: Reference, trial: Trial, arguments: Any) -> Ran | None:
+    try:
+        return reference.run({**trial, "arguments": arguments}, noise_seed=1)
+    except Exception:  # whatever it raises, it does not accept them
+        return None
+
+
+def _same_kind(one: Any, other: Any) -> bool:
+    kinds = [[(t.dtype, t.dim()) for t in tensor_leaves(value)] for value in (one, other)]
+    return kinds[0] == kinds[1]
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Equal up to the order of atomic additions."""
+    for x, y in zip(tensor_leaves(a), tensor_leaves(b), strict=True):
+        if x.shape != y.shape:
+            return False
+        left, right = numerics.real(x).double().nan_to_num(), numerics.real(y).double().nan_to_num()
+        if numerics.relative_error(left, right) > 1e-3:
+            return False
+    return True
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal bit for bit in value; NaN equals NaN."""
+    for x, y in zip(tensor_leaves(a), tensor_leaves(b), strict=True):
+        if x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num()):
+            return False
+    return True

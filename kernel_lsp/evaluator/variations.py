@@ -1,0 +1,91 @@
+"""What a trial varies besides values: memory layout, batch size, the way in which parameters change.
+
+A candidate that is right only for contiguous inputs, only for the batch size that it was written for, or
+only for the parameters that it saw first, fails here. What the *reference* does not accept is not asked.
+Does not cover: other sizes than the first dimension's; other dtypes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import torch
+
+from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+
+LAYOUTS = ("transposed", "sliced", "offset")
+UPDATES = ("load_state_dict", "copy", "data", "round_trip")
+"""load_state_dict; copy_() under no_grad, as an optimizer steps; a new p.data; through float64 and back."""
+BIG = 2**20
+"""Elements of all arguments together above which a trial must not cost a full run: layout and batch size
+are then varied in one trial of about this many elements."""
+
+
+def relaid(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same values in other memory: ``transposed`` (last two dimensions), ``sliced`` (gaps between rows),
+    ``offset`` (contiguous, one element into its storage). Expanded and one-element tensors stay."""
+    if tensor.numel() < 2 or 0 in tensor.stride() or layout == "as_given":
+        return tensor
+    values = tensor.detach()
+    if layout == "transposed" and values.dim() >= 2:
+        made = values.transpose(-1, -2).contiguous().transpose(-1, -2)
+    elif layout == "offset":
+        made = values.new_zeros(values.numel() + 1)[1:].view(values.shape).copy_(values)
+    elif values.dim() >= 2:
+        room = values.new_zeros(*values.shape[:-1], values.shape[-1] + 3)
+        made = room[..., : values.shape[-1]].copy_(values)
+    else:
+        made = values.new_zeros(2 * values.numel())[::2].copy_(values)
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def batches(arguments: Any) -> list[tuple[int, ...]]:
+    """Which tensors might share a batch dimension, likeliest first: places among the arguments' tensors."""
+    tensors = tensor_leaves(arguments)
+    sized = [i for i, t in enumerate(tensors) if t.dim() and t.shape[0]]
+    first = next((i for i in sized if tensors[i].dtype.is_floating_point), None)
+    if first is None:
+        return []
+    alike = tuple(i for i in sized if tensors[i].shape[0] == tensors[first].shape[0])
+    return [alike, (first,)] if len(alike) > 1 else [alike]
+
+
+def sizes(arguments: Any, which: tuple[int, ...]) -> list[int]:
+    """Other sizes of the batch dimension that are worth a trial."""
+    tensors = tensor_leaves(arguments)
+    now, elements = tensors[which[0]].shape[0], sum(t.numel() for t in tensors)
+    if elements > BIG:
+        return [max(1, now * BIG // elements)] if now > 1 else []
+    return [n for n in {now - 1, now // 2 + 1, now + 1, 2 * now + 1} if n > 1 and n != now]
+
+
+def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Generator) -> Any:
+    """Arguments whose tensors at ``which`` have ``size`` rows, drawn from their own."""
+    now = tensor_leaves(arguments)[which[0]].shape[0]
+    rows = torch.randint(now, (size,), generator=draw)
+    places = itertools.count()
+
+    def pick(tensor: torch.Tensor) -> torch.Tensor:
+        if next(places) not in which:
+            return tensor
+        return tensor.detach().index_select(0, rows).requires_grad_(tensor.requires_grad)
+
+    return map_tensors(pick, arguments)
+
+
+def updates(state: dict[str, torch.Tensor], count: int, pick: random.Random) -> list[str]:
+    """How the parameters change before each trial: the first by load_state_dict, then every way in turn."""
+    if not state:
+        return ["none"] * count
+    floating = {t.dtype for t in state.values() if t.dtype.is_floating_point or t.dtype.is_complex}
+    ways = [way for way in UPDATES if way != "round_trip" or _survives_float64(floating)]
+    order: list[str] = []
+    while len(order) < count:
+        order += pick.sample(ways, len(ways))
+    return ["load_state_dict", *order[: count - 1]]
+
+
+def _survives_float64(dtypes: set[torch.dtype]) -> bool:
+    return len(dtypes) == 1 and dtypes <= {torch.float32, torch.float16, torch.bfloat16}
