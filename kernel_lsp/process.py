@@ -88,6 +88,8 @@ class Child:
         confined: str = "",
     ) -> None:
         self.name, self.process, self.confined = name, process, confined
+        self.ended_because = ""
+        """Why somebody else than the asker ends it; set before it is killed."""
         self._reader, self._writer = reader, writer
         key = secrets.token_bytes(wire.KEY_BYTES)
         self._requests, self._replies = wire.Seal(key, wire.REQUESTS), wire.Seal(key, wire.REPLIES)
@@ -172,6 +174,8 @@ class Child:
             del self._log[:-LOG_TAIL_BYTES]
 
     def _how_it_ended(self) -> str:
+        if self.ended_because:
+            return f"was ended because {self.ended_because}"
         code = self.process.returncode
         if code is None:
             return "stopped talking"

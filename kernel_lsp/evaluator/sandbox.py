@@ -16,6 +16,7 @@ from typing import Any
 
 from kernel_lsp import process
 from kernel_lsp.errors import EvaluationError, WorkerLost
+from kernel_lsp.evaluator import hoarding
 from kernel_lsp.evaluator.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 
@@ -39,6 +40,7 @@ class Sandbox:
         self.root = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self.outbox = outbox or self._folder("outbox")
         self.children: list[process.Child] = []
+        self._watches: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Sandbox:
         return self
@@ -50,6 +52,8 @@ class Sandbox:
 
     async def close(self) -> None:
         """End every process of it and remove its folders."""
+        for watch in self._watches:
+            watch.cancel()
         try:
             await asyncio.gather(*(child.kill() for child in self.children))
         finally:
@@ -80,7 +84,18 @@ class Sandbox:
         extra = {"TRITON_INTERPRET": "1"} if self.request.device == "interpreter" else {}
         module, device = f"kernel_lsp.evaluator.{name}", self.request.device
         compiles = name == "timer" and self.request.budget.compile_s > 0
-        return await self._start(module, device, confinement, extra, compiles=compiles)
+        party = await self._start(module, device, confinement, extra, compiles=compiles)
+        self._watches.append(asyncio.create_task(self._watch(party.child, confinement.scratch)))
+        return party
+
+    async def _watch(self, child: process.Child, scratch: Path) -> None:
+        """End a candidate's process that takes more than rlimits can hold (hoarding.py)."""
+        memory = self.request.budget.memory_bytes or _memory_of_this_machine()
+        child.ended_because = await hoarding.until_too_much(
+            child.process.pid, scratch, memory_bytes=memory, disk_bytes=DISK_BYTES
+        )
+        if child.ended_because:
+            await child.kill()
 
     def _confinement(self, name: str, **folders: tuple[Path, ...]) -> process.Confinement:
         return process.Confinement(scratch=self._folder(name), gpu=self._gpu, **folders)
@@ -128,7 +143,7 @@ class Sandbox:
     def _limits(self) -> process.Limits:
         memory = self.request.budget.memory_bytes
         if memory is None and not self._gpu:
-            memory = int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+            memory = _memory_of_this_machine()
         processes = None if self._gpu else running_tasks() + SPARE_PROCESSES
         return process.Limits(
             memory_bytes=None if self._gpu else memory, file_bytes=DISK_BYTES, processes=processes
@@ -179,6 +194,11 @@ async def ask_judge(
     if "refused" in reply:
         raise EvaluationError(reply["refused"], reply["remedy"] or "run the file by itself and mend it")
     return reply, answer
+
+
+def _memory_of_this_machine() -> int:
+    """Bytes that one child may have when nobody says otherwise."""
+    return int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def running_tasks() -> int:
