@@ -71,7 +71,7 @@ def faults(device: str) -> tuple[Fault, ...]:
         ),
     )
     return (
-        _fault("kill -9 of itself", "system = torch.os; system.kill(system.getpid(), 9)"),
+        _fault("kill -9 of itself", "libc = torch.ctypes.CDLL(None); libc.kill(libc.getpid(), 9)"),
         _fault("segmentation fault", "x.untyped_storage().resize_(0); torch.ctypes.string_at(0)"),
         *(on_gpu if device == "cuda" else ()),
         Fault(name="hang", text=_text("while self is not None: pass"), call_s=4.0),
@@ -83,7 +83,7 @@ def faults(device: str) -> tuple[Fault, ...]:
         ),
         _fault(
             "fork bomb",
-            f"system = torch.os; _ = [system.fork() for _ in range({GENERATIONS[device]})]",
+            f"libc = torch.ctypes.CDLL(None); _ = [libc.fork() for _ in range({GENERATIONS[device]})]",
         ),
         Fault(
             name="out of memory, host",
