@@ -12,6 +12,7 @@ from rich.table import Table
 from kernel_lsp import __version__, interpreter, process, skillbook
 from kernel_lsp.commands import console, journaling
 from kernel_lsp.config import Settings
+from kernel_lsp.evaluator import manners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ def doctor(
     settings = console.settings(folder.absolute())
     findings = [
         *console.run(_interpreter(folder, settings)),
+        _sharing(settings),
         _sandbox(),
         _compiler(),
         *_library(settings),
@@ -80,6 +82,21 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
             else "without one, plain rewrites are measured on the CPU and kernels only checked",
         ),
     ]
+
+
+def _sharing(settings: Settings) -> Finding:
+    """Who else is on the GPU and how it is shared. A machine without NVML is no defect, it is told."""
+    state = manners.status(settings)
+    used = f"{state.used_minutes:g} of {settings.gpu_minutes_per_hour:g} background minutes used this hour"
+    parts = [
+        f"{state.gpu}, driver {state.driver}" if state.gpu else None,
+        used,
+        f"measuring now: pid {state.holder}" if state.holder else None,
+        f"also on it: {', '.join(state.neighbors)}" if state.neighbors else None,
+    ]
+    return Finding(
+        part="GPU sharing", ok=True, found="; ".join(part for part in parts if part), remedy=state.problem
+    )
 
 
 def _sandbox() -> Finding:

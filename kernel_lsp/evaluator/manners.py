@@ -340,7 +340,7 @@ class _Lane:
             when = time.strftime("%H:%M", time.localtime(continues_at(uses, minutes * 60, now) + 60))
             raise EvaluationError(
                 f"could not judge: this hour's {minutes:g} minutes of the GPU are used",
-                f"the background continues at {when}; set gpu_minutes_per_hour to 60 for no limit",
+                f"the background may use it again at {when}; set gpu_minutes_per_hour to 60 for no limit",
             )
 
     # --- neighbors ---------------------------------------------------------------------------

@@ -39,7 +39,7 @@ REASONS = {
     256: "display_clocks",
 }
 """Bits of NVML's clocks event reasons."""
-NO_LIBRARY = "NVML is missing, so busy neighbors on the GPU are recognized by their CPU time alone"
+NO_LIBRARY = "without NVML, busy neighbors on a GPU are recognized by their CPU time alone"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,11 +131,11 @@ def _library() -> Any:
     try:
         import pynvml
     except ImportError:
-        return f"nvidia-ml-py is not installed. {NO_LIBRARY}"
+        return f"pip install nvidia-ml-py: {NO_LIBRARY}"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return f"{error}. {NO_LIBRARY}"
+        return f"{error} (it comes with NVIDIA's driver): {NO_LIBRARY}"
     return pynvml
 
 
@@ -158,7 +158,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Gpu | str:
         else:
             handle = library.nvmlDeviceGetHandleByUUID(first)
     except library.NVMLError as error:
-        return f"NVML does not know GPU {first}: {error}. {NO_LIBRARY}"
+        return f"NVML does not know GPU {first} ({error}): {NO_LIBRARY}"
     return Gpu(library, handle)
 
 

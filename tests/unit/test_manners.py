@@ -119,7 +119,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     with pytest.raises(EvaluationError, match="2 minutes of the GPU are used") as refused:
         async with behind.turn("cuda"):
             raise AssertionError("it was let in")
-    assert "gpu_minutes_per_hour" in str(refused.value) and "continues at" in str(refused.value)
+    assert "gpu_minutes_per_hour" in str(refused.value) and "may use it again" in str(refused.value)
     async with asked.turn("cuda"):
         pass
     unlimited = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=60)
