@@ -15,6 +15,7 @@ from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator.manners import Disturbed
 from kernel_lsp.evaluator.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sandbox import InSession, Party, Sandbox, ask_judge
@@ -93,7 +94,8 @@ class Judges:
             yield bench
             clean = True
         except Exception as error:
-            clean = not isinstance(error, TimeoutError)  # a rejection leaves the judge as it was
+            # A rejection leaves the judge as it was; a neighbor shall have the GPU at once.
+            clean = not isinstance(error, (TimeoutError, Disturbed))
             raise
         finally:
             bench.users -= 1

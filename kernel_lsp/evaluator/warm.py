@@ -19,7 +19,7 @@ from typing import Any
 
 from kernel_lsp.confinement import BOOTSTRAP, clean_environment, environment_for
 from kernel_lsp.errors import WorkerLost
-from kernel_lsp.process import Child, Confinement, Limits, Process, Started
+from kernel_lsp.process import MARK, Child, Confinement, Limits, Process, Started
 
 CONTROL_BYTES = 64 * 1024
 READY_S = 120.0
@@ -231,7 +231,7 @@ async def warm_up(python: str, environment: dict[str, str]) -> Zygote:
             stdin=theirs.fileno(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=None if os.environ.get("KERNEL_LSP_DEBUG") else asyncio.subprocess.DEVNULL,
-            env=environment,
+            env={**environment, MARK: "zygote"},  # its forks show it, too: other editors know them as ours
             start_new_session=True,
         )
     zygote.process = Started(host, "")
