@@ -279,14 +279,14 @@ def quiet_gpu(compute_device: Path) -> Neighborhood:
 
 
 @pytest.fixture
-def neighbor(compute_device: Path) -> Iterator[Callable[[str], int]]:
+def neighbor(compute_device: Path) -> Iterator[Callable[..., int]]:
     """Starts a process that computes on the GPU and is no descendant of ours."""
     started: list[int] = []
 
-    def start(what: str) -> int:
+    def start(what: str, **more: str) -> int:
         command = '"$@" >/dev/null 2>&1 & echo $!'
         argv = ["sh", "-c", command, "sh", sys.executable, "-c", NEIGHBOR, str(compute_device), what]
-        environment = {key: value for key, value in os.environ.items() if key != nvml.MARK}
+        environment = {key: value for key, value in os.environ.items() if key != nvml.MARK} | more
         done = subprocess.run(argv, env=environment, capture_output=True, check=True)
         started.append(int(done.stdout))
         return started[-1]
@@ -305,7 +305,7 @@ async def look_for(neighborhood: Neighborhood, enough: Callable[[tuple[Neighbor,
 
 
 async def test_a_foreign_process_is_told_from_our_own(
-    compute_device: Path, neighbor: Callable[[str], int], quiet_gpu: Neighborhood
+    compute_device: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
     pid = neighbor("idle")
     with compute_device.open() as held, subprocess.Popen(["sleep", "60"], stdin=held) as child:  # noqa: ASYNC220
@@ -314,8 +314,18 @@ async def test_a_foreign_process_is_told_from_our_own(
         child.kill()
 
 
+async def test_what_another_editor_has_started_is_no_neighbor(
+    neighbor: Callable[..., int], quiet_gpu: Neighborhood
+) -> None:
+    pid = neighbor("idle", **{nvml.MARK: "zygote"})
+    async with asyncio.timeout(LONG_S):
+        while pid not in nvml.compute_processes():  # noqa: ASYNC110 - what is waited for is a process
+            await asyncio.sleep(0.05)
+    assert nvml.is_ours(pid) and quiet_gpu.look() == ()
+
+
 async def test_cpu_time_tells_a_busy_neighbor_from_a_resting_one(
-    neighbor: Callable[[str], int], quiet_gpu: Neighborhood
+    neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
     busy, resting = neighbor("busy"), neighbor("idle")
 
@@ -329,7 +339,7 @@ async def test_cpu_time_tells_a_busy_neighbor_from_a_resting_one(
 
 
 async def test_a_busy_neighbor_is_waited_for(
-    tmp_path: Path, neighbor: Callable[[str], int], quiet_gpu: Neighborhood
+    tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
     pid, said = neighbor("busy"), list[Progress]()
     await look_for(quiet_gpu, lambda seen: any((n.cpu_percent or 0) > 80 for n in seen))
@@ -347,7 +357,7 @@ async def test_a_busy_neighbor_is_waited_for(
 
 @pytest.mark.parametrize("way", [{"when_busy": "skip"}, {"wait_s": 0.0}])
 async def test_who_may_not_wait_is_told_why_it_was_not_judged(
-    tmp_path: Path, neighbor: Callable[[str], int], quiet_gpu: Neighborhood, way: dict[str, Any]
+    tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood, way: dict[str, Any]
 ) -> None:
     pid = neighbor("busy")
     await look_for(quiet_gpu, lambda seen: any((n.cpu_percent or 0) > 80 for n in seen))
@@ -359,7 +369,7 @@ async def test_who_may_not_wait_is_told_why_it_was_not_judged(
 
 
 async def test_a_neighbor_that_appears_ends_the_turn_and_the_work_is_repeated(
-    tmp_path: Path, neighbor: Callable[[str], int], quiet_gpu: Neighborhood
+    tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
     ours = Manners(rules(tmp_path), neighborhood=quiet_gpu)
     said, tries, ended = list[Progress](), list[int](), list[bool]()
@@ -384,7 +394,7 @@ async def test_a_neighbor_that_appears_ends_the_turn_and_the_work_is_repeated(
 
 
 async def test_a_disturbed_turn_is_not_repeated_where_nobody_waits(
-    tmp_path: Path, neighbor: Callable[[str], int], quiet_gpu: Neighborhood
+    tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
     ours = Manners(rules(tmp_path, when_busy="skip"), neighborhood=quiet_gpu)
 
@@ -398,7 +408,7 @@ async def test_a_disturbed_turn_is_not_repeated_where_nobody_waits(
 
 
 async def test_ignoring_neighbors_leaves_a_note_for_the_evidence(
-    tmp_path: Path, neighbor: Callable[[str], int], quiet_gpu: Neighborhood
+    tmp_path: Path, neighbor: Callable[..., int], quiet_gpu: Neighborhood
 ) -> None:
     async with Manners(rules(tmp_path, when_busy="ignore"), neighborhood=quiet_gpu).turn("cuda") as turn:
         pid = neighbor("busy")
