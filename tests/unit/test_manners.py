@@ -224,19 +224,23 @@ async def test_shared_turns_overlap_and_exclusive_ones_do_not(
     tmp_path: Path, quiet_gpu: Neighborhood
 ) -> None:
     ours = Manners(rules(tmp_path), neighborhood=quiet_gpu)
-    inside: list[str] = []
-    seen: dict[str, list[str]] = {}
+    inside: set[str] = set()
+    order: list[str] = []
+    together = asyncio.Barrier(2)
 
     async def work(name: str, exclusive: bool) -> None:
         async with ours.turn("cuda", exclusive=exclusive):
-            inside.append(name)
-            await asyncio.sleep(0.2)
-            seen[name] = sorted(inside)
+            inside.add(name)
+            order.append(name)
+            if name in ("s1", "s2"):
+                await together.wait()  # passes only when both are inside
+            await asyncio.sleep(0.1)
+            assert not exclusive or inside == {name}
             inside.remove(name)
 
     async with asyncio.timeout(LONG_S):
         await asyncio.gather(work("s1", False), work("s2", False), work("x", True), work("s3", False))
-    assert seen == {"s1": ["s1", "s2"], "s2": ["s2"], "x": ["x"], "s3": ["s3"]}
+    assert order[2:] == ["x", "s3"]  # who wants it alone is not overtaken for ever
 
 
 async def test_trials_on_a_cpu_and_the_interpreter_wait_for_nobody(
