@@ -27,7 +27,7 @@ from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import study
+from kernel_lsp.evaluator import study, usable
 from kernel_lsp.evaluator.oracle import Reference
 from kernel_lsp.evaluator.session import Session, draw
 from kernel_lsp.evaluator.tensors import Outbox, encode
@@ -102,7 +102,9 @@ class Judge:
         )
         plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
         other = plain if reference.range_bound else {**plain, "family": "heavy_tailed"}
+        usable.refuse_arguments(reference.given(0))
         trial = draw(reference, 0, plain)
+        usable.first_call(reference, trial)
         study.study(reference, trial, {**draw(reference, 1, other), "state": trial["state"]})
         self.reference = reference
         return {

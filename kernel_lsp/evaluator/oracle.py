@@ -90,11 +90,15 @@ class Reference:
         return any(word in self.program.source for word in RANGE_BOUND)
 
     def arguments(self, seed: int) -> Any:
-        """[positional, by name] of one call, as the program makes them from this seed, on the CPU."""
+        """:meth:`given`, on the CPU."""
+        given = self.given(seed)
+        return map_tensors(lambda t: t.detach().cpu().requires_grad_(t.requires_grad), list(given))
+
+    def given(self, seed: int) -> Any:
+        """[positional, by name] of one call, as the program makes them from this seed."""
         seed_everything(seed)
         with boundary(EvaluationError, "could not judge: get_inputs() failed"):
-            given = programs.call_arguments(self.module, self.workload)
-        return map_tensors(lambda t: t.detach().cpu().requires_grad_(t.requires_grad), list(given))
+            return programs.call_arguments(self.module, self.workload)
 
     def pristine(self) -> torch.nn.Module:
         """The module with the parameters that it was constructed with."""
@@ -119,6 +123,11 @@ class Reference:
             generators=drawn,
             draws=drawn != before,
         )
+
+    def call(self, placed: Any, state: State) -> Any:
+        """What one call returns, with tensors of its own."""
+        self._prepare(self.target, state, 1)
+        return self._call(self.target, placed)
 
     def run_wide(self, trial: Trial, moved: bool = False) -> tuple[Any, State] | None:
         """(output, state afterwards) in float64; None where the program cannot run in it."""

@@ -40,7 +40,8 @@ def find(module: types.ModuleType, entry: str) -> Any:
         found = getattr(found, part, None)
         if found is None:
             raise EvaluationError(
-                f"the program defines no {entry!r}", "name the class or function that should be judged"
+                f"could not judge: the program defines no {entry!r}",
+                "name the class or function that should be judged",
             )
     return found
 

@@ -95,7 +95,15 @@ class Worker:
             key: value for key, value in self._state(self._keys()).items() if key in message["state"]["items"]
         }
         self.called = arguments, result
-        return {**reply, "generators": drawn, "relations": relations.relations(result, arguments, state)}
+        shares = relations.relations(result, arguments, state)
+        self._keep(result, shares)
+        return {**reply, "generators": drawn, "relations": shares}
+
+    def _keep(self, result: Any, shares: list[list[str]]) -> None:
+        """Outputs that must still hold after the next call. Those in memory of inputs or parameters change
+        with them; whether the reference's do too is the aliasing check's to say."""
+        own = [t for t, names in zip(tensor_leaves(result), shares, strict=True) if not names]
+        self.kept = [(tensor, tensor.detach().clone()) for tensor in own]
 
     def _update(self, state: dict[str, torch.Tensor], message: dict[str, Any]) -> None:
         if message["switch"]:
@@ -120,7 +128,6 @@ class Worker:
             outputs = encode(result, out)
         except EvaluationError as error:
             return {"error": error.cause, "kind": "wrong_result"}
-        self.kept = [(tensor, tensor.detach().clone()) for tensor in tensor_leaves(result)]
         state = self._state(message["changed"])
         return {"outputs": outputs, "state": encode(state, out), "notes": notes}
 
