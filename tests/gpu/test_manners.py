@@ -205,7 +205,7 @@ def test_memory_is_capped_and_none_is_held_after_closing(tmp_path: Path, resting
 
     async def work() -> tuple[Evaluation, Evaluation]:
         async with Gate(manners=manners(tmp_path, memory_mb=1024)) as gate:
-            judging = asyncio.create_task(_judged(gate, EXTRA.format(mb=256)))
+            judging = asyncio.create_task(_judged(gate, EXTRA.format(mb=64)))
             while not judging.done():
                 most.update(ours_on_the_gpu())
                 await asyncio.sleep(0.1)

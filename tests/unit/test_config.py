@@ -83,3 +83,14 @@ def test_words_for_booleans_and_lists() -> None:
 def test_settings_survive_the_wire() -> None:
     settings = Settings(python="/x", skill_folders=("a",), data_dir="/d")
     assert wire.from_json(Settings, wire.to_json(settings)) == settings
+
+
+def test_how_a_gpu_is_shared_is_its_users_to_say(tmp_path: Path) -> None:
+    text = 'gpu_when_busy = "ignore"\ngpu_minutes_per_hour = 60\ngpu_memory_mb = 1000\ngpu_wait_s = 1'
+    settings, problems = load(project(tmp_path, text), environ={"KERNEL_LSP_GPU_MEMORY_MB": "2048"})
+    assert len(problems) == 4 and all("may not decide" in str(problem) for problem in problems)
+    assert (settings.gpu_when_busy, settings.gpu_minutes_per_hour) == ("wait", 20.0)
+    assert settings.gpu_memory_mb == 2048 and Settings().gpu_memory_mb is None
+    _, problems = load(None, environ={}, editor={"gpu_minutes_per_hour": 61, "gpu-memory-mb": "much"})
+    assert "allowed: 0.0 to 60.0; 20.0 is used" in str(problems[0])
+    assert "allowed: a whole number; None is used" in str(problems[1])
