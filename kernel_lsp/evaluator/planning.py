@@ -47,7 +47,8 @@ def _plain(family: str) -> Descriptor:
 def _varied(reference: Reference, pick: random.Random, bound: bool, big: bool) -> list[Descriptor]:
     """The trials of another layout and another batch size; one trial for both when the workload is big."""
     values = "as_given" if bound else pick.choice(("as_given", "heavy_tailed"))
-    layout = pick.choice(reference.layouts) if reference.layouts else None
+    strided = [layout for layout in reference.layouts if layout != variations.LAYOUTS[-1]]
+    layout = pick.choice(strided or reference.layouts) if reference.layouts else None
     size = pick.choice(reference.batch[1]) if reference.batch else None
     if big and layout and size:
         return [{"family": values, "layout": layout, "batch": size}]

@@ -16,6 +16,7 @@ import torch
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 LAYOUTS = ("transposed", "sliced", "offset")
+"""The last asks least: it is for references that refuse the others."""
 UPDATES = ("load_state_dict", "copy", "data", "round_trip")
 """load_state_dict; copy_() under no_grad, as an optimizer steps; a new p.data; through float64 and back."""
 BIG = 2**20
@@ -24,21 +25,21 @@ are then varied in one trial of about this many elements."""
 
 
 def relaid(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same values in other memory: ``transposed`` (last two dimensions), ``sliced`` (gaps between rows),
-    ``offset`` (contiguous, one element into its storage). Expanded and one-element tensors stay."""
+    """The same values in other memory, one element into its storage: ``transposed`` (last two dimensions),
+    ``sliced`` (gaps between rows), ``offset`` (contiguous). Expanded and one-element tensors stay."""
     if tensor.numel() < 2 or 0 in tensor.stride() or layout == "as_given":
         return tensor
-    values = tensor.detach()
-    if layout == "transposed" and values.dim() >= 2:
-        made = values.transpose(-1, -2).contiguous().transpose(-1, -2)
-    elif layout == "offset":
-        made = values.new_zeros(values.numel() + 1)[1:].view(values.shape).copy_(values)
-    elif values.dim() >= 2:
-        room = values.new_zeros(*values.shape[:-1], values.shape[-1] + 3)
-        made = room[..., : values.shape[-1]].copy_(values)
+    shape, values = tensor.shape, tensor.detach()
+    if layout == "offset":
+        made = values.new_zeros(values.numel() + 1)[1:].view(shape)
+    elif values.dim() < 2:
+        made = values.new_zeros(2 * values.numel() + 1)[1::2]
+    elif layout == "transposed":
+        turned = (*shape[:-2], shape[-1], shape[-2])
+        made = values.new_zeros(values.numel() + 1)[1:].view(turned).transpose(-1, -2)
     else:
-        made = values.new_zeros(2 * values.numel())[::2].copy_(values)
-    return made.requires_grad_(tensor.requires_grad)
+        made = values.new_zeros(*shape[:-1], shape[-1] + 3)[..., 1 : shape[-1] + 1]
+    return made.copy_(values).requires_grad_(tensor.requires_grad)
 
 
 def batches(arguments: Any) -> list[tuple[int, ...]]:

@@ -1,0 +1,98 @@
+"""Classes of precision, doubled constants and the lower-precision control, with numbers worked by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.evaluator import numerics  # noqa: E402
+
+pytestmark = pytest.mark.torch
+EPS = 2.0**-23
+
+
+@pytest.mark.parametrize(
+    "precision, dtype, floor",
+    [
+        ("faithful", torch.float32, 0.0),
+        ("tf32", torch.float32, 2.0**-10),
+        ("tf32", torch.float16, 0.0),
+        ("tf32", torch.float64, 0.0),
+        ("low-precision", torch.float32, 2.0**-6),
+        ("low-precision", torch.bfloat16, 2.0**-6),
+        ("low-precision", torch.float64, 0.0),
+    ],
+)
+def test_a_class_adds_its_floor_only_where_it_has_a_meaning(
+    precision: str, dtype: "torch.dtype", floor: float
+) -> None:
+    assert numerics.class_floor(precision, dtype) == floor
+
+
+@pytest.mark.parametrize("precision, allowed", [("faithful", 0.0), ("tf32", 2.0**-10)])
+def test_the_tolerance_is_the_rules_plus_the_classs(precision: str, allowed: float) -> None:
+    oracle = torch.ones(4, dtype=torch.float64)
+    result = numerics.compare(torch.ones(4), torch.ones(4) + 4 * EPS, oracle, precision=precision)
+    assert result.tolerance == pytest.approx((2 * 4 + 16) * EPS + allowed)
+
+
+def test_gradients_have_doubled_constants() -> None:
+    oracle = torch.ones(4, dtype=torch.float64)
+    candidate, reference = torch.ones(4) + 40 * EPS, torch.ones(4) + 4 * EPS
+    assert not numerics.compare(candidate, reference, oracle).passed  # 24 eps are allowed
+    result = numerics.compare(candidate, reference, oracle, constants=2.0)
+    assert result.passed and result.tolerance == pytest.approx(48 * EPS)
+
+
+def test_the_worst_element_is_named_with_its_values() -> None:
+    oracle = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+    candidate = torch.tensor([[1.0, 2.0], [3.5, 4.0]])
+    worst = numerics.compare(candidate, oracle.float(), oracle).worst
+    assert worst == {"index": [1, 0], "candidate": 3.5, "reference": 3.0, "oracle": 3.0}
+
+
+def test_nothing_is_worst_where_nothing_deviates() -> None:
+    assert numerics.compare(torch.ones(2), torch.ones(2), torch.ones(2).double()).worst is None
+
+
+def test_coarsening_rounds_to_the_next_lower_precision() -> None:
+    third = torch.tensor([1.0 + 2.0**-10, 1.0 + 2.0**-12, -3.0, 0.0, float("inf")])
+    assert numerics.coarsen(third).tolist() == [1.0 + 2.0**-10, 1.0, -3.0, 0.0, float("inf")]
+    wide = torch.tensor([1.0 + 2.0**-30], dtype=torch.float64)
+    assert numerics.coarsen(wide).tolist() == [1.0]
+    half = torch.tensor([1.0 + 2.0**-10], dtype=torch.float16)
+    assert numerics.coarsen(half).tolist() == [1.0]
+    brain = torch.tensor([1.0 + 2.0**-4, 1.0 + 2.0**-6], dtype=torch.bfloat16)
+    assert numerics.coarsen(brain).tolist() == [1.0 + 2.0**-4, 1.0]
+    assert torch.equal(numerics.coarsen(torch.tensor([7])), torch.tensor([7]))
+
+
+@given(st.floats(-(2.0**100), 2.0**100, allow_subnormal=False, width=32))
+def test_coarsening_moves_by_at_most_half_a_step_and_only_once(value: float) -> None:
+    given_value = torch.tensor([value])
+    once = numerics.coarsen(given_value)
+    assert abs(float(once) - value) <= 2.0**-11 * abs(value)
+    assert torch.equal(numerics.coarsen(once), once)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_matrix_product_of_coarsened_operands_fails_the_faithful_rule(dtype: "torch.dtype") -> None:
+    draw = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(32, 64, generator=draw, dtype=torch.float64).to(dtype) for _ in range(2))
+    oracle = a.double() @ b.double().T
+    coarse = numerics.coarsen(a) @ numerics.coarsen(b).T
+    assert not numerics.compare(coarse, a @ b.T, oracle).passed
+
+
+def test_a_complex_nudge_moves_both_parts_by_at_most_half_an_eps() -> None:
+    values = torch.full((100,), 1 + 2j, dtype=torch.complex128)
+    moved = numerics.nudge(values, torch.float32, torch.Generator().manual_seed(1))
+    parts = torch.view_as_real(moved - values).abs().amax(0)
+    assert 0 < parts[0] <= EPS / 2 and 0 < parts[1] <= EPS
+    assert moved.dtype is torch.complex128
+
+
+def test_an_empty_output_says_nothing_about_a_candidate() -> None:
+    empty = torch.empty(0, 3, dtype=torch.float64)
+    assert numerics.degenerate([empty, empty]) == "the output is empty"
