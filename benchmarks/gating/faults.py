@@ -25,6 +25,11 @@ DISK_FILES, DISK_FILE_BYTES = 32, 2**28
 HOST_STEPS = 96
 """Of one GiB each: more than a share of 80 % of a machine with 128 GiB lets one child have."""
 
+REACH = "found = {name[::-1]: value for name, value in vars(torch).items()}; "
+"""Names that are computed are what static guards say they do not cover."""
+LIBC = REACH + "libc = found['sepytc'].pythonapi; "
+"""The interpreter's own symbols and the C library's, with no library to open."""
+
 OVERWRITE = """\
 import torch
 import torch.nn as nn
@@ -55,7 +60,7 @@ class ModelNew(nn.Module):
 class Fault:
     name: str
     text: str
-    call_s: float = 10.0
+    call_s: float = 20.0
     memory_bytes: int | None = None
 
 
@@ -71,19 +76,19 @@ def faults(device: str) -> tuple[Fault, ...]:
         ),
     )
     return (
-        _fault("kill -9 of itself", "libc = torch.ctypes.CDLL(None); libc.kill(libc.getpid(), 9)"),
-        _fault("segmentation fault", "x.untyped_storage().resize_(0); torch.ctypes.string_at(0)"),
+        _fault("kill -9 of itself", f"{LIBC}libc.kill(libc.getpid(), 9)"),
+        _fault("segmentation fault", f"{REACH}found['sepytc'].string_at(0)"),
         *(on_gpu if device == "cuda" else ()),
         Fault(name="hang", text=_text("while self is not None: pass"), call_s=4.0),
         _fault(
             "disk full",
-            f"folder = torch.os.environ['TMPDIR']; "
+            f"{REACH}folder = found['so'].environ['TMPDIR']; "
             f"block = torch.zeros({DISK_FILE_BYTES}, dtype=torch.uint8).numpy(); "
             f"_ = [block.tofile(f'{{folder}}/fill{{i}}') for i in range({DISK_FILES})]",
         ),
         _fault(
             "fork bomb",
-            f"libc = torch.ctypes.CDLL(None); _ = [libc.fork() for _ in range({GENERATIONS[device]})]",
+            f"{LIBC}_ = [libc.fork() for _ in range({GENERATIONS[device]})]",
         ),
         Fault(
             name="out of memory, host",
