@@ -31,8 +31,8 @@ OTHER_PRECISION = "eager_tf32"
 SETS, CHECKED_ROUNDS = 4, 5
 WIDE = 0.05
 """Relative width of an interval above which more rounds are run."""
-MORE = 2
-"""How often more rounds are run; on a busy machine an interval stays wide."""
+SERIES = 3
+"""Series of rounds that share the time for rounds; an interval that is narrow after one needs no other."""
 DEVICE_SHARE = 0.3
 """Of the time for rounds, for the replay of graphs."""
 CONTRADICTION = 1 / 1.02
@@ -165,7 +165,7 @@ async def _settled(request: EvaluationRequest, timer: Party, judge: Party, found
     """Rounds until every interval is narrow enough, or long enough."""
     rounds = Rounds()
     await _more(request, timer, judge, rounds, found)
-    for _ in range(MORE):
+    for _ in range(SERIES - 1):
         if _widest(rounds) <= WIDE:
             break
         await _more(request, timer, judge, rounds, found)
@@ -184,9 +184,9 @@ async def _more(
     request: EvaluationRequest, timer: Party, judge: Party, rounds: Rounds, found: Findings
 ) -> None:
     """One more series of rounds, its outputs checked like any other."""
-    budget = request.budget
+    budget, seconds = request.budget, request.budget.timing_s / SERIES
     measured, outputs = await candidate(
-        timer, "time", budget.call_s + 4 * budget.timing_s, timing_s=budget.timing_s, checks=CHECKED_ROUNDS
+        timer, "time", budget.call_s + 4 * seconds, timing_s=seconds, checks=CHECKED_ROUNDS
     )
     guard_notes(measured["notes"], found)
     await _check_timed(request, judge, measured, outputs, found)

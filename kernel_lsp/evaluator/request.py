@@ -35,8 +35,8 @@ class Budget:
     """torch.compile of the reference; the baseline is skipped when it takes longer. 0: a quick judgement
     against eager alone. `Evaluation.environment["baselines"]` names the baselines that took part."""
     timing_s: float = 3.0
-    """All timed rounds together (at least 10 are run). Fixed before the first is seen: a stop that
-    looked at the ratio would choose lucky ones."""
+    """All timed rounds together, in up to three series of at least 10; the later ones are left out when the
+    interval is narrow. Nothing looks at the ratio before: that would choose lucky rounds."""
     memory_bytes: int | None = None
     """Address space of judge and worker each on a CPU; None: 80 % of this machine's memory."""
 
