@@ -104,7 +104,7 @@ async def cost(bench: Bench, seconds: float) -> Part:
     rows, data = [], list[dict[str, object]]()
     for lanes in dict.fromkeys((1, bench.lanes)):
         count = max(COSTED[bench.device], lanes)
-        took = {}
+        took: dict[str, float | None] = {}
         for name, evaluate, start in (
             ("fresh", in_fresh_processes, 40_000),
             ("warm", bench.evaluate, 50_000),
@@ -113,18 +113,19 @@ async def cost(bench: Bench, seconds: float) -> Part:
             begin = time.monotonic()
             jobs = _mixed(one, stream(bench.device, start=start + 1000 * lanes), count)
             done = await one.judge_all(jobs, seconds / 4)
-            took[name] = (time.monotonic() - begin) / max(1, len(done))
+            took[name] = (time.monotonic() - begin) / len(done) if done else None
             data += [{**_line(j, "eager"), "processes": name, "lanes": lanes} for j in done]
-        ratio = took["fresh"] / took["warm"]
-        rows.append(
-            Row(
-                what=f"fresh processes / warm gate, {lanes} at a time",
-                bar=f"{CHEAPER:.0f} times",
-                measured=f"{took['fresh']:.2f} s / {took['warm']:.2f} s a candidate = {ratio:.1f}",
-                met=ratio >= CHEAPER,
-            )
-        )
+        rows.append(_ratio_of_costs(took["fresh"], took["warm"], lanes))
     return Part(rows=rows, data=data)
+
+
+def _ratio_of_costs(fresh: float | None, warm: float | None, lanes: int) -> Row:
+    """Seconds a candidate; None when none was judged in its time box."""
+    what, bar = f"fresh processes / warm gate, {lanes} at a time", f"{CHEAPER:.0f} times"
+    if fresh is None or warm is None:
+        return Row(what=what, bar=bar, measured="too slow for its time box", met=None)
+    measured = f"{fresh:.2f} s / {warm:.2f} s a candidate = {fresh / warm:.1f}"
+    return Row(what=what, bar=bar, measured=measured, met=fresh / warm >= CHEAPER)
 
 
 async def in_fresh_processes(request: EvaluationRequest) -> Evaluation:
