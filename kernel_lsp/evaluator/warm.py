@@ -24,7 +24,8 @@ from kernel_lsp.process import MARK, Child, Confinement, Limits, Process, Starte
 CONTROL_BYTES = 64 * 1024
 READY_S = 120.0
 """A first import of torch from a cold disk."""
-END_S = 6.0
+END_S = 15.0
+"""How long a death is waited for: clearing away a fork bomb takes seconds."""
 SIGNALED = 128
 MODULE = "kernel_lsp.evaluator.zygote"
 QUIET = {
@@ -50,7 +51,8 @@ class Forked:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
-        self.handle = -1
+        self._handle: asyncio.Future[int] = loop.create_future()
+        self._closed = False
         self.layers: asyncio.Future[dict[str, Any] | None] = loop.create_future()
         self.ended: asyncio.Future[int] = loop.create_future()
 
@@ -62,20 +64,22 @@ class Forked:
         return await asyncio.shield(self.ended)
 
     async def end(self) -> None:
-        if self.handle >= 0 and not self.ended.done():
+        await asyncio.wait([self._handle, self.ended], return_when="FIRST_COMPLETED", timeout=END_S)
+        if self._handle.done() and not self._closed:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.handle, signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.wait(), END_S)
-        self.close()
+                signal.pidfd_send_signal(self._handle.result(), signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.wait(), END_S)
+            self._close()
 
-    def close(self) -> None:
-        if self.handle >= 0:
-            os.close(self.handle)
-            self.handle = -1
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            os.close(self._handle.result())
 
     def started(self, pid: int, handle: int) -> None:
-        self.pid, self.handle = pid, handle
+        self.pid = pid
+        self._handle.set_result(handle)
 
     def is_confined(self, layers: dict[str, Any] | None) -> None:
         if not self.layers.done():
@@ -121,15 +125,15 @@ class Zygote:
             "environment": environment_for(confinement, environment),
             "nice": nice,
         }
-        ours, theirs = socket.socketpair()
-        log, errors = os.pipe()
+        name, (reader, writer, lines, theirs) = module.removeprefix("kernel_lsp."), await _streams()
         try:
-            forked = self._send(order, [theirs.fileno(), theirs.fileno(), errors])
+            forked = self._send(order, [theirs[0], theirs[0], theirs[1]])
+        except WorkerLost:
+            writer.close()
+            raise
         finally:
-            theirs.close()
-            os.close(errors)
-        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=2**20)
-        name, lines = module.removeprefix("kernel_lsp."), await _lines(log)
+            for descriptor in theirs:
+                os.close(descriptor)
         child = Child(name, forked, reader=reader, writer=writer, log=lines)
         try:
             layers = await asyncio.wait_for(asyncio.shield(forked.layers), READY_S)
@@ -260,9 +264,21 @@ def _as_json(confinement: Confinement) -> dict[str, Any]:
     }
 
 
-async def _lines(descriptor: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=2**20)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
-    )
-    return reader
+async def _streams() -> tuple[
+    asyncio.StreamReader, asyncio.StreamWriter, asyncio.StreamReader, tuple[int, int]
+]:
+    """Our ends of a child's channel and of its log, and the two descriptors that are the child's."""
+    ours, theirs = socket.socketpair()
+    log, errors = os.pipe()
+    with contextlib.ExitStack() as undo:  # a cancellation must leave nothing open
+        undo.callback(os.close, errors)
+        undo.callback(theirs.close)
+        undo.callback(ours.close)
+        lines = asyncio.StreamReader(limit=2**20)
+        reading, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(log, "rb", 0)
+        )
+        undo.callback(reading.close)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=2**20)
+        undo.pop_all()
+    return reader, writer, lines, (theirs.detach(), errors)

@@ -1,0 +1,204 @@
+"""Zygotes fork children that die with all they started, and are replaced when they die themselves."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kernel_lsp.confinement import Confinement, Limits
+from kernel_lsp.errors import WorkerLost
+from kernel_lsp.evaluator import tensors
+from kernel_lsp.evaluator.pool import Pool
+from kernel_lsp.evaluator.warm import Unfit, warm_up
+from kernel_lsp.process import Child
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(sys.platform != "linux", reason="zygotes are Linux only"),
+]
+WORKER = "kernel_lsp.evaluator.worker"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def pool() -> AsyncIterator[Pool]:
+    pool = Pool()
+    yield pool
+    await pool.close()
+
+
+async def start(pool: Pool, scratch: Path, **limits: int) -> Child:
+    return await pool.start(
+        WORKER,
+        "cpu",
+        python=sys.executable,
+        limits=Limits(**limits),
+        confinement=Confinement(scratch=scratch),
+        environment={},
+    )
+
+
+async def run(child: Child, code: str, timeout_s: float = 60) -> str:
+    """What running ``code`` raised, as the worker tells it."""
+    out = tensors.Outbox()
+    init = tensors.encode([(), {}], out)
+    source = "import os, signal, subprocess, time\n" + textwrap.dedent(code) + "\ndef target():\n    pass\n"
+    message = {"do": "load", "source": source, "entry": "target", "init": init, "training": False}
+    reply, _ = await child.ask(message, out.blobs, timeout_s=timeout_s)
+    return str(reply.get("error", ""))
+
+
+def below(pid: int) -> set[int]:
+    """Every process below ``pid`` that is not only waiting to be buried."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found, grown = {pid}, True
+    while grown:
+        more = {child for child, parent in parents.items() if parent in found} - found
+        found, grown = found | more, bool(more)
+    return found - {pid}
+
+
+async def host(pool: Pool, scratch: Path) -> int:
+    """The process number of the pool's zygote."""
+    child = await start(pool, scratch)
+    zygote = parent(parent(child.process.pid))  # in between is the guardian
+    await child.kill()
+    return zygote
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def until_gone(pids: set[int]) -> bool:
+    end = time.monotonic() + 10
+    while (left := pids & running()) and time.monotonic() < end:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    return not left
+
+
+def running() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
+@pytest.mark.parametrize(
+    "code, words",
+    [
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        ("os.abort()", "SIGABRT|SIGSEGV"),  # the first process of a tree ignores its own signals
+        ("os._exit(0)", "exited with 0"),
+        ("os.write(max(map(int, os.listdir('/proc/self/fd'))) - 1, bytes(100))", "out of turn"),
+    ],
+    ids=["crash", "abort", "exit", "forged"],
+)
+async def test_a_death_is_named(code: str, words: str, pool: Pool, tmp_path: Path) -> None:
+    child = await start(pool, tmp_path)
+    with pytest.raises(WorkerLost, match=words):
+        await run(child, code, timeout_s=20)
+    assert not child.alive
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "while True:\n    os.fork()",
+        "while True:\n    if os.fork() == 0:\n        os.setsid()",
+        "subprocess.Popen(['sleep', '90'], start_new_session=True)\ntime.sleep(90)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))\ntime.sleep(90)",
+    ],
+    ids=["loop", "fork bomb", "fork bomb in sessions", "stray", "deaf"],
+)
+async def test_what_hangs_is_ended_with_all_it_started(code: str, pool: Pool, tmp_path: Path) -> None:
+    zygote = await host(pool, tmp_path)
+    before = below(zygote)
+    child = await start(pool, tmp_path)
+    with pytest.raises(WorkerLost):
+        await run(child, code, timeout_s=2)
+    assert not child.alive
+    assert below(zygote) <= before
+    again = await start(pool, tmp_path)
+    assert await run(again, "pass") == ""
+    await again.kill()
+
+
+async def test_memory_beyond_the_limit_is_a_memory_error(pool: Pool, tmp_path: Path) -> None:
+    child = await start(pool, tmp_path, memory_bytes=6 * 1024**3)
+    assert "MemoryError" in await run(child, "bytearray(8 * 1024**3)")
+    await child.kill()
+
+
+async def test_children_of_one_zygote_do_not_share_random_numbers(pool: Pool, tmp_path: Path) -> None:
+    code = "import random, numpy\nraise ValueError(f'{random.random()} {numpy.random.rand()}')"
+    said = []
+    for _ in range(2):
+        child = await start(pool, tmp_path)
+        said.append((await run(child, code)).split()[-2:])
+        await child.kill()
+    assert said[0][0] != said[1][0] and said[0][1] != said[1][1]
+
+
+async def test_a_child_sees_neither_secrets_nor_descriptors_of_the_zygote(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", "secret")
+    child = await start(pool, tmp_path)
+    code = """
+    seen = open('/proc/self/environ').read() + str(dict(os.environ))
+    sockets = [n for n in os.listdir('/proc/self/fd') if int(n) > 2]
+    kinds = [os.readlink(f'/proc/self/fd/{n}') for n in sockets if os.path.exists(f'/proc/self/fd/{n}')]
+    raise ValueError(('secret' in seen, sum(kind.startswith('socket') for kind in kinds)))
+    """
+    assert "(False, 2)" in await run(child, code)  # its own two ends of the protocol
+    await child.kill()
+
+
+async def test_a_zygote_that_dies_takes_its_children_along_and_is_replaced(tmp_path: Path) -> None:
+    pool = Pool()
+    zygote = await host(pool, tmp_path)
+    child = await start(pool, tmp_path)
+    inside = below(zygote)
+    asking = asyncio.create_task(run(child, "time.sleep(90)"))
+    await asyncio.sleep(0.2)
+    os.kill(zygote, signal.SIGKILL)
+    with pytest.raises(WorkerLost):
+        await asking
+    assert await until_gone(inside)
+    again = await start(pool, tmp_path)
+    assert await run(again, "pass") == ""
+    assert await host(pool, tmp_path) != zygote
+    await pool.close()
+    assert not again.alive
+    await again.kill()
+
+
+async def test_cancelling_a_start_leaves_no_process(pool: Pool, tmp_path: Path) -> None:
+    zygote = await host(pool, tmp_path)
+    starting = asyncio.create_task(start(pool, tmp_path))
+    await asyncio.sleep(0.02)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert await until_gone(below(zygote))
+
+
+async def test_an_interpreter_that_cannot_be_warmed_up_says_so(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(Unfit):
+        await warm_up(str(broken), {})
