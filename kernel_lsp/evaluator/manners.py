@@ -30,13 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
-
 from kernel_lsp import config
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import nvml
-from kernel_lsp.evaluator.allowance import Ledger, continues_at, used_s
+from kernel_lsp.evaluator.allowance import continues_at, used_s
+from kernel_lsp.evaluator.locks import Files, device_key, try_lock
 from kernel_lsp.evaluator.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
@@ -190,52 +189,6 @@ class Manners:
         return self._lanes[device]
 
 
-def device_key(device: str, gpu: Gpu | None) -> str:
-    """One name per device, the same in every process: the GPU's UUID where it is known."""
-    if device != "cuda":
-        return device
-    name = (gpu and gpu.uuid) or f"cuda-{nvml.visible(os.environ) or 0}"
-    return re.sub(r"[^A-Za-z0-9-]", "_", name)
-
-
-class Files:
-    """Lock, holder and ledger of one device. The machine is in their names: home folders are shared."""
-
-    def __init__(self, data_dir: str, key: str) -> None:
-        self.folder = Path(data_dir) / "locks"
-        with contextlib.suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{re.sub(r'[^A-Za-z0-9-]', '_', platform.node())}-{key}"
-        self.lock = FileLock(self.folder / f"{stem}.lock")
-        self.queue = FileLock(self.folder / f"{stem}.queue")
-        """Held by the next in line, so that who just had the device cannot take it twice in a row."""
-        self.ledger = Ledger(self.folder / f"{stem}.used.json")
-        self._holder = self.folder / f"{stem}.holder"
-
-    def holder(self) -> int | None:
-        """Process that has the device now; None when nobody has, or who cannot be told."""
-        if not self._is_locked():
-            return None
-        try:
-            return int(self._holder.read_text())
-        except (OSError, ValueError):
-            return None
-
-    def sign(self) -> None:
-        with contextlib.suppress(OSError):  # only a name for those who wait
-            self._holder.write_text(str(os.getpid()))
-
-    def _is_locked(self) -> bool:
-        probe = FileLock(self.lock.lock_file)
-        try:
-            with probe.acquire(timeout=0):
-                return False
-        except Timeout:
-            return True
-        except OSError:
-            return False
-
-
 class _Lane:
     """The turns of this process on one device, under one lock file."""
 
@@ -303,7 +256,6 @@ class _Lane:
             self._require_allowance()
             if self._neighborhood is not None:
                 await self._wait_until_calm(say)
-                self._known = frozenset(neighbor.pid for neighbor in await self._look())
                 self._watcher = asyncio.create_task(self._watch())
         except BaseException:  # also a cancellation: the lock must not stay behind
             self.files.lock.release()
@@ -323,7 +275,7 @@ class _Lane:
     async def _lock(self, say: _Teller) -> None:
         try:
             for lock in (self.files.queue, self.files.lock):
-                while not _try_lock(lock):
+                while not try_lock(lock):
                     holder = self.files.holder()
                     say(f"waiting for kernel-lsp{f' (pid {holder})' if holder else ''} on the same device")
                     await asyncio.sleep(LOCK_POLL_S)
@@ -350,7 +302,7 @@ class _Lane:
         return await asyncio.to_thread(self._neighborhood.look)
 
     async def _busy_now(self) -> list[str]:
-        """Who is busy while nothing of ours runs."""
+        """Who is busy while nothing of ours runs; whoever is there is known from now on."""
         echo = time.time() - self.files.ledger.last_end() < OWN_ECHO_S
         utilization = await asyncio.to_thread(self._gpu.utilization) if self._gpu and not echo else None
         neighbors = await self._look()
@@ -358,10 +310,12 @@ class _Lane:
         if utilization is None and any(n.sm_percent is None for n in neighbors):
             await asyncio.sleep(LOOK_S)  # CPU time needs two looks
             neighbors = await self._look()
+        self._known = frozenset(neighbor.pid for neighbor in neighbors)
         return busy_before(neighbors, utilization, sees_all=self._neighborhood.sees_all)
 
     async def _wait_until_calm(self, say: _Teller) -> None:
         if self.rules.when_busy == "ignore":
+            await self._busy_now()
             return
         deadline, calm = time.monotonic() + self.rules.wait_s, CALM_LOOKS
         while True:
@@ -452,17 +406,6 @@ class _Teller:
         if gist != self._last[0] or now - self._last[1] > SAY_AGAIN_S:
             self._last = (gist, now)
             self._report(Progress(phase="queue", message=message))
-
-
-def _try_lock(lock: FileLock) -> bool:
-    """A folder that cannot hold a lock file is no reason not to measure."""
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def lower_priority(group: int) -> None:

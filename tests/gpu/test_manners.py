@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import nvml  # noqa: E402
-from kernel_lsp.evaluator.gate import Gate  # noqa: E402
+from kernel_lsp.evaluator.gate import Gate, Report  # noqa: E402
 from kernel_lsp.evaluator.manners import Disturbed, Manners, Rules  # noqa: E402
 from kernel_lsp.evaluator.nvml import Gpu, Neighborhood  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
@@ -73,7 +73,7 @@ class Neighbor:
     """Another process on the GPU, no descendant of ours: it rests until `burns` is told True."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.last_burnt = folder, 0.0
         argv = [
             "sh",
             "-c",
@@ -92,8 +92,9 @@ class Neighbor:
         path = self.folder / "burn"
         if on:
             path.touch()
-        else:
-            path.unlink(missing_ok=True)
+        elif path.exists():
+            path.unlink()
+            self.last_burnt = time.monotonic()
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def neighbor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbor]:
 @pytest.fixture
 def resting(neighbor: Neighbor) -> Neighbor:
     neighbor.burns(False)
-    time.sleep(2.5)  # what the driver counted of its work is older than a second or two then
+    time.sleep(max(0.0, neighbor.last_burnt + 2.5 - time.monotonic()))  # what the driver has counted is old
     return neighbor
 
 
@@ -190,9 +191,29 @@ def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(tmp_path: Path, rest
     assert seconds < 10
 
 
-def _judged(gate: Gate, extra: str) -> Coroutine[Any, Any, Evaluation]:
+def _judged(gate: Gate, extra: str, report: Report | None = None) -> Coroutine[Any, Any, Evaluation]:
     request = request_from_files(REFERENCE, CANDIDATE.format(extra=extra))
-    return gate.evaluate(replace(request, device="cuda", require_speed=False))
+    return gate.evaluate(replace(request, device="cuda", require_speed=False), report)
+
+
+def test_an_evaluation_that_is_disturbed_yields_and_is_repeated(tmp_path: Path, resting: Neighbor) -> None:
+    said: list[str] = []
+
+    def report(progress: Progress) -> None:
+        said.append(progress.message)
+        if progress.message.startswith("checking values"):
+            resting.burns(not any("became busy" in message for message in said))
+        elif progress.phase == "queue":
+            resting.burns(False)
+
+    async def work() -> Evaluation:
+        async with Gate(manners=manners(tmp_path)) as gate:
+            return await _judged(gate, "for _ in range(10_000_000): pass", report)  # 0.2 s a call
+
+    evaluation = run(work)
+    print("\n" + "\n".join(said))
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    assert any("became busy" in message for message in said)
 
 
 def ours_on_the_gpu() -> set[int]:

@@ -24,6 +24,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import manners, nvml
 from kernel_lsp.evaluator.allowance import Ledger, continues_at, used_s
+from kernel_lsp.evaluator.locks import Files, device_key
 from kernel_lsp.evaluator.manners import Disturbed, Manners, Rules, busy_before, busy_during
 from kernel_lsp.evaluator.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
@@ -111,7 +112,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
     settings = Settings(data_dir=str(tmp_path), gpu_minutes_per_hour=2)
     asked = Manners(Rules.of(settings), neighborhood=quiet_gpu)
     behind = Manners(Rules.of(settings, background=True), neighborhood=quiet_gpu)
-    used = manners.Files(str(tmp_path), manners.device_key("cuda", None)).ledger
+    used = Files(str(tmp_path), device_key("cuda", None)).ledger
     used.add(time.time() - 200, 119)
     async with behind.turn("cuda"):
         pass
@@ -129,7 +130,7 @@ async def test_a_spent_hour_refuses_the_background_and_nobody_else(
 async def test_a_turn_is_written_down(tmp_path: Path) -> None:
     async with Manners(rules(tmp_path)).turn("cpu"):
         await asyncio.sleep(0.2)
-    ((start, seconds),) = manners.Files(str(tmp_path), "cpu").ledger.uses()
+    ((start, seconds),) = Files(str(tmp_path), "cpu").ledger.uses()
     assert 0.2 <= seconds < LONG_S and time.time() - LONG_S < start <= time.time()
 
 
@@ -181,8 +182,8 @@ async def test_the_death_of_a_holder_frees_the_device(
 ) -> None:
     holder.send_signal(signal.SIGKILL)
     async with asyncio.timeout(LONG_S), Manners(rules(tmp_path)).turn("cpu"):
-        assert manners.Files(str(tmp_path), "cpu").holder() == os.getpid()
-    assert manners.Files(str(tmp_path), "cpu").holder() is None
+        assert Files(str(tmp_path), "cpu").holder() == os.getpid()
+    assert Files(str(tmp_path), "cpu").holder() is None
 
 
 async def test_who_stops_waiting_leaves_no_lock_behind(
@@ -369,7 +370,7 @@ async def test_who_may_not_wait_is_told_why_it_was_not_judged(
         async with Manners(rules(tmp_path, **way), neighborhood=quiet_gpu).turn("cuda"):
             raise AssertionError("it was let in")
     assert "gpu_when_busy" in str(refused.value)
-    assert manners.Files(str(tmp_path), manners.device_key("cuda", None)).holder() is None
+    assert Files(str(tmp_path), device_key("cuda", None)).holder() is None
 
 
 async def test_a_neighbor_that_appears_ends_the_turn_and_the_work_is_repeated(
@@ -557,8 +558,8 @@ def test_a_machine_without_nvml_says_so_and_what_that_means() -> None:
 def test_status_takes_nothing_and_tells_what_was_used(tmp_path: Path, compute_device: Path) -> None:
     settings = Settings(data_dir=str(tmp_path))
     found = nvml.find()
-    key = manners.device_key("cuda", found if isinstance(found, Gpu) else None)
-    manners.Files(str(tmp_path), key).ledger.add(time.time() - 90, 90)
+    key = device_key("cuda", found if isinstance(found, Gpu) else None)
+    Files(str(tmp_path), key).ledger.add(time.time() - 90, 90)
     status = manners.status(settings)
     assert status.used_minutes == 1.5 and status.holder is None
     assert (status.gpu is None) == (status.problem is not None)

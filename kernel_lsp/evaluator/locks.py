@@ -1,0 +1,76 @@
+"""Files of one device that all kernel-lsp processes of a user share: lock, holder, what was used.
+
+The kernel releases a lock when its holder dies. A folder that cannot hold files is no reason not to
+measure: then nobody is waited for. Not covered: editors with different data_dir settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from kernel_lsp.evaluator import nvml
+from kernel_lsp.evaluator.allowance import Ledger
+from kernel_lsp.evaluator.nvml import Gpu
+
+
+def device_key(device: str, gpu: Gpu | None) -> str:
+    """One name per device, the same in every process: the GPU's UUID where it is known."""
+    if device != "cuda":
+        return device
+    name = (gpu and gpu.uuid) or f"cuda-{nvml.visible(os.environ) or 0}"
+    return re.sub(r"[^A-Za-z0-9-]", "_", name)
+
+
+class Files:
+    """Lock, holder and ledger of one device. The machine is in their names: home folders are shared."""
+
+    def __init__(self, data_dir: str, key: str) -> None:
+        self.folder = Path(data_dir) / "locks"
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{re.sub(r'[^A-Za-z0-9-]', '_', platform.node())}-{key}"
+        self.lock = FileLock(self.folder / f"{stem}.lock")
+        self.queue = FileLock(self.folder / f"{stem}.queue")
+        """Held by the next in line, so that who just had the device cannot take it twice in a row."""
+        self.ledger = Ledger(self.folder / f"{stem}.used.json")
+        self._holder = self.folder / f"{stem}.holder"
+
+    def holder(self) -> int | None:
+        """Process that has the device now; None when nobody has, or who cannot be told."""
+        if not self._is_locked():
+            return None
+        try:
+            return int(self._holder.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def sign(self) -> None:
+        with contextlib.suppress(OSError):  # only a name for those who wait
+            self._holder.write_text(str(os.getpid()))
+
+    def _is_locked(self) -> bool:
+        probe = FileLock(self.lock.lock_file)
+        try:
+            with probe.acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:
+            return False
+
+
+def try_lock(lock: FileLock) -> bool:
+    """Whether it may be used now: also where no lock can be had at all."""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    except OSError:
+        return True
+    return True
