@@ -37,13 +37,13 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Samples:
-    """Every timed round of one provider, in the order they ran. Round i of all providers belongs together."""
+    """Every timed round of one provider, in the order they ran. Call i of all providers belongs together."""
 
     provider: str
     call_ms: tuple[float, ...] = ()
     """What a caller waits for."""
     device_ms: tuple[float, ...] | None = None
-    """By the device's own clock; None where there is none."""
+    """Replays of CUDA graphs, a series of its own; None where there are none."""
     dropped_rounds: tuple[int, ...] = ()
     """Rounds that the outlier rule left out of the statistics (they stand in call_ms all the same)."""
 
