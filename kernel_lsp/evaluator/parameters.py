@@ -14,8 +14,11 @@ from kernel_lsp.errors import EvaluationError
 
 
 def update(target: Any, state: dict[str, torch.Tensor], way: str) -> None:
-    """Set the module's parameters and buffers. Raises EvaluationError when it does not take them."""
-    if not isinstance(target, torch.nn.Module):
+    """Set the module's parameters and buffers; "none" leaves them, as between two calls of a program.
+
+    Raises EvaluationError when the module does not take them.
+    """
+    if way == "none" or not isinstance(target, torch.nn.Module):
         return
     own = dict(target.named_parameters(remove_duplicate=False))
     own.update(target.named_buffers(remove_duplicate=False))

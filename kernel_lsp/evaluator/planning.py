@@ -23,25 +23,29 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     """At least eight value distributions, then another layout and another batch size where accepted.
 
     number: from 1. family: of the values. layout: see variations.py. batch: rows, None as given.
-    update, switch: how the parameters change and whether train() and eval() are called before.
-    repeat: the call is made twice. gradients: compared too.
+    edit: the first trial again with one row of all parameters, then of all inputs, changed, which a memo or
+    a fold that is keyed on a sample overlooks. update, switch: how the parameters change and whether
+    train() and eval() are called before. repeat: the call is made twice. gradients: compared too.
     """
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
     made = [_plain(family) for family in families]
     made[-1:-1] = _varied(reference, pick, bound, big)  # the last has the parameters as constructed
+    made[1:1] = [{**_plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
     again = pick.randrange(len(made))
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
+        if trial["edit"] == "inputs" and not reference.changed:
+            trial["update"] = "none"
         trial["switch"] = reference.is_module and pick.random() < 0.5
         trial["gradients"] = reference.grad and trial["family"] in (FEW if big else SMOOTH)
     return made
 
 
 def _plain(family: str) -> Descriptor:
-    return {"family": family, "layout": "as_given", "batch": None}
+    return {"family": family, "layout": "as_given", "batch": None, "edit": None}
 
 
 def _varied(reference: Reference, pick: random.Random, bound: bool, big: bool) -> list[Descriptor]:
@@ -51,6 +55,6 @@ def _varied(reference: Reference, pick: random.Random, bound: bool, big: bool) -
     layout = pick.choice(strided or reference.layouts) if reference.layouts else None
     size = pick.choice(reference.batch[1]) if reference.batch else None
     if big and layout and size:
-        return [{"family": values, "layout": layout, "batch": size}]
+        return [{**_plain(values), "layout": layout, "batch": size}]
     found = [{**_plain(values), "layout": layout}] if layout else []
     return found + ([{**_plain("as_given"), "batch": size}] if size else [])

@@ -358,6 +358,8 @@ class Session:
 
 def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     """Inputs and parameters of one trial; the same seed and descriptor give the same trial everywhere."""
+    if descriptor.get("edit"):
+        return _edited(reference, seed, descriptor)
     seed = (seed * 1_000_003 + descriptor["number"] * 7919 + 17) % 2**48
     family, layout, batch = descriptor["family"], descriptor["layout"], descriptor["batch"]
     generator = torch.Generator().manual_seed(seed ^ 0x5EED)
@@ -376,6 +378,31 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
         "noise_seed": seed % 2**31,
         "draw": generator,
         "label": ", ".join([family, *special]),
+    }
+
+
+def _edited(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
+    """The first trial again, with a row of its parameters or of its inputs from another drawing."""
+    what, plain = descriptor["edit"], {**descriptor, "edit": None}
+    other = draw(reference, seed, plain)
+    if what == "inputs":  # under the parameters of the trial before
+        before = {**descriptor, "edit": "parameters", "number": descriptor["number"] - 1}
+        made = draw(reference, seed, before)
+        fresh = iter(tensor_leaves(other["arguments"]))
+        made["arguments"] = map_tensors(
+            lambda t: variations.with_row_of(t, next(fresh), other["draw"]), made["arguments"]
+        )
+    else:
+        made = draw(reference, seed, {**plain, "number": 1})
+        made["state"] = {
+            key: variations.with_row_of(value, other["state"][key], other["draw"])
+            for key, value in made["state"].items()
+        }
+    return {
+        **made,
+        **descriptor,
+        "draw": other["draw"],
+        "label": f"{descriptor['family']}, one row of the {what} changed",
     }
 
 

@@ -105,6 +105,7 @@ def variation(trial: Json) -> str:
     """What is special about a trial besides its values; empty: as the workload says."""
     layout, batch, way = trial["layout"], trial["batch"], trial["update"]
     parts = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
+    parts += [f"one row of the {trial.get('edit')} changed"] * bool(trial.get("edit"))
     parts += [f"parameters by {way}"] * (way not in ("none", "load_state_dict"))
     return ", ".join([*parts, *["train() and eval() called before"] * bool(trial["switch"])])
 

@@ -76,6 +76,16 @@ def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Gen
     return map_tensors(pick, arguments)
 
 
+def with_row_of(tensor: torch.Tensor, other: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """``tensor`` with one row, never the first, taken from ``other``; what has one row or overlaps stays."""
+    if not tensor.dim() or tensor.shape[0] < 2 or 0 in tensor.stride() or tensor.shape != other.shape:
+        return tensor
+    row = int(torch.randint(1, tensor.shape[0], (), generator=draw))
+    made = tensor.detach().clone()
+    made[row] = other.detach()[row]
+    return made.requires_grad_(tensor.requires_grad)
+
+
 def updates(state: dict[str, torch.Tensor], count: int, pick: random.Random) -> list[str]:
     """How the parameters change before each trial: the first by load_state_dict, then every way in turn."""
     if not state:
