@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,9 @@ async def attacks(bench: Bench, seconds: float) -> Part:
     caught = [p for p in hostile if p in found and found[p].status not in (None, EvalStatus.PASSED)]
     passed = [p for p in honest if p in found and found[p].status is EvalStatus.PASSED]
     wrong = [p for p in asked if p in found and p not in caught and p not in passed]
-    notes = [f"{_name(p)}: {_told(found[p])}" for p in wrong]
+    ends = Counter(str(found[p].status or "not judged") for p in hostile if p in found)
+    notes = ["attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())]
+    notes += [f"{_name(p)}: {_told(found[p])}" for p in wrong]
     notes += [f"{_name(p)}: not judged in its time box" for p in asked if p not in found]
     return Part(
         rows=[
