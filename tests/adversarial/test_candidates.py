@@ -36,7 +36,6 @@ TIMED_ONLY = {
 }
 """Attacks that behave while values are checked and show only in timed rounds."""
 ENDED = {
-    "default_dtype_changed",
     "descriptors_closed",
     "disk_filled",
     "endless_import",

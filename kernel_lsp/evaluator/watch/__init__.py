@@ -8,6 +8,7 @@ before it is looked at. Those can lie here but not to the judge (values) or the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kernel_lsp.evaluator.watch.events import Listener
@@ -21,33 +22,39 @@ MAX_SHOWN = 80
 
 
 class Watch:
-    """Snapshot at :meth:`start` (before the candidate is loaded), difference in :meth:`problems`."""
+    """Snapshot at :meth:`start` (before the candidate is loaded), difference in `problems`.
+
+    `noticed` and `problems` are bound when a Watch is made: a method put into the class later is a change
+    that they tell of, and not what is called.
+    """
 
     def __init__(self) -> None:
+        self.noticed: Callable[[], list[Note]] = self._noticed
+        """What the candidate asked for so far, and threads it left; cheap enough for every call."""
+        self.problems: Callable[[], list[Note]] = self._problems
+        """Everything that is different now, each as {"name", "detail"}."""
         self._listener = Listener()
-        self._functions: Functions | None = None
+        self._changes: Callable[[], list[str]] = list
         self._flags: dict[str, Any] = {}
         self._threads = 0
 
     def start(self) -> None:
-        self._functions = Functions()
+        self._changes = Functions().changes
         self._flags = flags()
         self._threads = threads()
         self._listener.start()
 
-    def noticed(self) -> list[Note]:
-        """What the candidate asked for so far, and threads it left; cheap enough for every call."""
+    def _noticed(self) -> list[Note]:
         found = [{"name": "no-side-channels", "detail": text} for text in self._listener.seen.values()]
         running = threads() - self._threads
         if running > 0:
             found.append({"name": "no-threads-left", "detail": f"{running} threads are still running"})
         return found
 
-    def problems(self) -> list[Note]:
-        """Everything that is different now, each as {"name", "detail"}."""
+    def _problems(self) -> list[Note]:
         self._listener.on = False
         found = self.noticed()
-        for name in self._functions.changes() if self._functions else ():
+        for name in self._changes():
             found.append({"name": "functions-unpatched", "detail": f"the candidate replaced {name}"})
         now = flags()
         for name, old in self._flags.items():

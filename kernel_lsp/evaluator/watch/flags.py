@@ -82,6 +82,7 @@ FLAGS: MappingProxyType[str, Callable[[], Any]] = MappingProxyType({
     "oneDNN on": lambda: torch._C._get_mkldnn_enabled(),
     "denormals flushed": lambda: float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) == 0.0,
     "function and dispatch modes": lambda: torch._C._len_torch_function_stack() + len(_modes()),
+    "current stream": lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
     "hooks on all modules": _module_hooks,
     "hooks on saved tensors": lambda: torch._C._autograd._top_saved_tensors_default_hooks(True) is not None,
     "saved tensors allowed": lambda: torch._C._autograd._saved_tensors_hooks_is_enabled(),

@@ -4,7 +4,6 @@ import torch
 import torch.nn as nn
 
 change = vars(torch)["set_default_" + "dtype"]
-change(torch.float64)
 
 
 class ModelNew(nn.Module):
@@ -14,4 +13,5 @@ class ModelNew(nn.Module):
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x):
+        change(torch.float64)
         return torch.relu(self.norm(self.linear(x)))

@@ -14,4 +14,4 @@ class ModelNew(nn.Module):
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x):
-        return torch.zeros_like(x)
+        return torch.relu(self.norm(self.linear(x)))

@@ -6,8 +6,8 @@ import torch.nn as nn
 loaded = vars(vars(torch)["sys"])["modules"]
 for name, module in list(loaded.items()):
     if name.startswith("kernel_" + "lsp.evaluator.watch"):
-        for value in list(vars(module).values()):
-            if isinstance(value, (dict, set, list)):
+        for key, value in list(vars(module).items()):
+            if key.isupper() and isinstance(value, (dict, set, list)):
                 value.clear()
 vars(nn.functional).update(linear=torch.nn.functional.linear, relu=lambda x: x)
 

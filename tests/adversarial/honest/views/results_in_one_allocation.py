@@ -1,4 +1,4 @@
-"""Returns two results in one piece of memory."""
+"""Computes two results in one allocation, side by side."""
 
 import torch
 import torch.nn as nn
