@@ -212,7 +212,7 @@ async def _check_timed(
         if "skip" not in verdict and not verdict["ok"]:
             found.check("timed-outputs", False, verdict["detail"])
             raise Rejected(EvalStatus.CHEATED, f"right when checked, wrong when timed: {verdict['detail']}")
-    done = len(measured["checks"]) == CHECKED_ROUNDS
+    done = len(measured["checks"]) >= CHECKED_ROUNDS
     if not done or not any(check.name == "timed-outputs" for check in found.checks):
         found.check("timed-outputs", done, f"{len(measured['checks'])} outputs of timed rounds")
     if not done:

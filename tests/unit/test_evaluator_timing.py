@@ -90,7 +90,7 @@ def test_each_of_two_providers_runs_first_equally_often():
 
 def test_kept_outputs_belong_to_the_values_that_are_named():
     measured = rounds(eager=torch.sin, candidate=torch.sin).run(0.05, 4)
-    assert len(measured.checks) == 4
+    assert len(measured.checks) == 4 + 1  # and the worst
     for kept in measured.checks:
         value = torch.full((32,), float(kept.set + 1)) * kept.scale
         assert torch.equal(kept.output, torch.sin(value))
@@ -113,3 +113,39 @@ def test_a_device_without_graphs_has_no_device_times():
 
 def test_a_reference_alone_is_timed_often_enough_for_quantiles():
     assert timing.MIN_ROUNDS <= len(rounds(eager=torch.sin).alone("eager")) <= timing.ALONE
+
+
+def test_a_call_that_does_nothing_now_and_then_is_among_what_is_checked():
+    calls = Counter()
+
+    def lazy(x):
+        calls["all"] += 1
+        return torch.zeros_like(x) if calls["all"] % 7 == 0 else x.sin()
+
+    made = rounds(eager=torch.sin, candidate=lazy)
+    worst = [made.run(0.1, 1).checks[-1].output for _ in range(5)]
+    assert any(not output.any() for output in worst)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [(2.0, 1.0, 0.5), (0.0, 0.0, 0.0), (0.0, 3.0, 1.0), (float("inf"), float("inf"), 0.0),
+     (float("nan"), float("nan"), 0.0), (float("nan"), 1.0, float("inf")), (1.0, float("inf"), float("inf"))],
+)  # fmt: skip
+def test_norms_are_compared_also_when_they_are_not_finite(one, other, apart):
+    assert timing._apart(one, other) == apart
+
+
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        (torch.tensor([True, False, True, True, True]), 2.0),
+        (torch.tensor([3, -4]), 5.0),
+        (torch.tensor([3 + 4j]), 5.0),
+        (torch.full((4,), 60000.0, dtype=torch.float16), 120000.0),
+        (torch.tensor([3.0, 4.0]).to(torch.float8_e4m3fn), 5.0),
+        (torch.zeros(0), 0.0),
+    ],
+)
+def test_outputs_of_every_kind_have_a_norm(values, size):
+    assert timing._norms([values]) == [pytest.approx(size)]
