@@ -162,7 +162,8 @@ class Manners:
                 if not left or self.rules.when_busy != "wait":
                     raise
                 if report:
-                    report(Progress(phase="queue", message=f"{error.cause}: it goes first, then once more"))
+                    why = error.cause.removeprefix("could not judge: ")
+                    report(Progress(phase="queue", message=f"{why}: it goes first, then once more"))
         raise AssertionError("unreachable")
 
     async def sample(self, device: str) -> dict[str, Any]:
