@@ -1,0 +1,106 @@
+"""A gate keeps what is costly to make, replaces what has died, and leaves nothing behind."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
+from kernel_lsp.evaluator.manners import Manners, Rules
+from kernel_lsp.evaluator.verify import request_from_files
+from kernel_lsp.records import EvalStatus
+
+pytestmark = pytest.mark.torch
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 1
+
+def get_inputs():
+    return [torch.rand(32, 16)]
+"""
+
+
+def request(body: str = "pass") -> EvaluationRequest:
+    text = REFERENCE.replace("        return", f"        {body}\n        return")
+    asked = request_from_files(REFERENCE, text, device="cpu")
+    return replace(asked, require_speed=False, budget=Budget(call_s=5))
+
+
+def children(name: str = "") -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.NoSuchProcess:
+            continue
+        if name in line and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+async def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gate]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with Gate(manners=Manners(Rules(data_dir=str(tmp_path / "data"))), idle_s=60) as gate:
+        yield gate
+    assert not children()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("kernel-lsp-")]
+
+
+async def test_the_judge_of_a_reference_stays_and_workers_go(gate: Gate) -> None:
+    judges = []
+    for _ in range(2):
+        assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+        judges.append([process.pid for process in children("evaluator.judge")])
+        assert not children("evaluator.worker")
+    assert judges[0] == judges[1] != []
+
+
+@pytest.mark.parametrize(
+    "body, status",
+    [
+        ("raise SystemExit", EvalStatus.RUNTIME_ERROR),
+        ("x.untyped_storage().resize_(0); x.add_(1)", EvalStatus.RUNTIME_ERROR),
+        ("while True: pass", EvalStatus.TIMED_OUT),
+        ("x = x[:, :8]", EvalStatus.WRONG_RESULT),
+    ],
+    ids=["exit", "crash", "hang", "wrong"],
+)
+async def test_the_next_candidate_is_judged_rightly(body: str, status: EvalStatus, gate: Gate) -> None:
+    assert (await gate.evaluate(request(body))).status is status
+    assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+
+
+async def test_a_judge_and_a_zygote_that_died_are_replaced(gate: Gate) -> None:
+    assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+    for name in ("evaluator.judge", "evaluator.zygote"):
+        for process in children(name):
+            os.kill(process.pid, signal.SIGKILL)
+        await asyncio.sleep(0.2)
+        assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+
+
+async def test_cancelling_ends_the_judge_that_may_be_busy(gate: Gate) -> None:
+    judging = asyncio.create_task(gate.evaluate(request("while True: pass")))
+    while not children("evaluator.worker"):  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    judging.cancel()
+    await asyncio.gather(judging, return_exceptions=True)
+    assert not children("evaluator.worker") and not children("evaluator.judge")
+
+
+async def test_an_idle_gate_holds_no_process(gate: Gate) -> None:
+    gate._idle_s = 0.1
+    assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+    while children():  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    assert (await gate.evaluate(request())).status is EvalStatus.PASSED
