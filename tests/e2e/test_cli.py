@@ -185,6 +185,56 @@ def test_verify_says_accepted_rejected_or_could_not_judge(
     assert "Traceback" not in done.stderr
 
 
+def test_a_saved_verdict_is_repeated_and_a_changed_one_does_not_hold(home: Path, tmp_path: Path) -> None:
+    paths, kept = write(tmp_path, reference=REFERENCE, candidate=FOLDED), tmp_path / "evidence.json"
+    arguments = ("--require", "correct", "--device", "cpu", "--save-evidence", kept)
+    assert run(home, "verify", *paths, *arguments).returncode == 0
+    data = json.loads(kept.read_text())
+    assert data["seed"] is not None and len(data["trials"]) >= 8
+    done = run(home, "verify", "--evidence", kept, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert output(done)["holds"] is True
+    kept.write_text(json.dumps(data | {"candidate_source": WRONG}))
+    done = run(home, "verify", "--evidence", kept)
+    assert done.returncode == 1 and "does not hold any more" in done.stdout
+    data["evaluation"]["device_name"] = "a processor of another make"
+    kept.write_text(json.dumps(data))
+    done = run(home, "verify", "--evidence", kept)
+    assert done.returncode == 2 and "a processor of another make" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x7fELF\x00\x01" * 50, b"import torch\x00", b"#" * 50 * 2**20, b"# coding: nonsense\n"],
+    ids=["empty", "binary", "null", "50-MB", "encoding"],
+)
+def test_files_that_are_no_programs_cannot_be_judged(home: Path, tmp_path: Path, content: bytes) -> None:
+    (reference,) = write(tmp_path, reference=REFERENCE)
+    other = tmp_path / "other.py"
+    other.write_bytes(content)
+    for paths in ((reference, other), (other, reference)):
+        done = run(home, "verify", *paths, "--device", "cpu")
+        assert done.returncode == 2 and "could not judge" in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--evidence", "README.md"), "is no evidence"),
+        (("--evidence", "nowhere.json"), "does not exist"),
+        (("--evidence", "README.md", "--device", "cpu"), "decides about device itself"),
+        (("README.md",), "two files are needed"),
+        (("README.md", "README.md", "--save-evidence", "no-folder/e.json"), "there is no folder"),
+        ((".", "."), "no regular file"),
+    ],
+)
+def test_verify_refuses_what_makes_no_sense(home: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = run(home, "verify", *arguments)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert words in " ".join(done.stderr.split())
+
+
 # --- the rest ------------------------------------------------------------------------------
 
 
