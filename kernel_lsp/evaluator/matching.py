@@ -2,7 +2,8 @@
 
 Strides: where the inputs lie as the user's do, outputs have the reference's strides (dimensions of size 1
 and empty tensors aside), because a following view() works or fails by them. Where the judge itself has
-rearranged the inputs a contiguous output will do as well, since every view() accepts it.
+rearranged the inputs a contiguous output will do as well, since every view() accepts it. A channels-last
+output passes with a note: torch's own operators choose that format, and the rewrite says that it does.
 """
 
 from __future__ import annotations
@@ -44,8 +45,12 @@ def match_structure(got: Any, expected: Any, name: str = "output") -> None:
             raise Mismatch("structure", f"{name}{path} is {have.dtype}, the reference's {want.dtype}")
 
 
-def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> None:
-    """Strides and requires_grad, as the worker described its tensors; shapes agree already."""
+def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
+    """Strides and requires_grad, as the worker described its tensors; shapes agree already.
+
+    Returns what a user should know although it passes; empty when there is nothing.
+    """
+    note = ""
     described = zip(tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True)
     for place, (told, tensor, strides, carries) in enumerate(described):
         if bool(told.get("requires_grad")) != carries:
@@ -54,10 +59,23 @@ def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> None:
         have = told.get("stride")
         if same_strides(tensor.shape, have, strides):
             continue
+        if is_channels_last(tensor.shape, have):
+            note = f"output {place} is in channels-last format, unlike the reference's: view() may need reshape()"
+            continue
         contiguous = torch.empty(tensor.shape, device="meta").stride()
         if as_given or not same_strides(tensor.shape, have, contiguous):
             detail = f"output {place} has strides {have}, the reference's {list(strides)}"
             raise Mismatch("strides", f"{detail}: a view() that works on one fails on the other")
+    return note
+
+
+def is_channels_last(shape: torch.Size, stride: Any) -> bool:
+    """Whether a tensor of four or five dimensions keeps the channels of one place together."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if len(shape) not in formats:
+        return False
+    wanted = torch.empty(shape, device="meta", memory_format=formats[len(shape)]).stride()
+    return same_strides(shape, stride, wanted)
 
 
 def same_strides(shape: torch.Size, one: Any, other: Any) -> bool:

@@ -98,12 +98,12 @@ class Session:
         output, state = _read(message, blobs, self.device.place)
         self._match_stream(ran, message)
         matching.match_structure(output, ran.output)
-        matching.match_metadata(message["outputs"], ran, as_given=trial["layout"] == "as_given")
+        note = matching.match_metadata(message["outputs"], ran, as_given=trial["layout"] == "as_given")
         matching.match_relations(message.get("relations"), ran.relations)
         expected, got = self._with_state(ran, output, state)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(expected), strict=True))
         trial.update(ran=ran, answer=got)
-        return self._compare_values(trial, pairs, expected)
+        return {**self._compare_values(trial, pairs, expected), "note": note}
 
     def _match_stream(self, ran: Ran, message: dict[str, Any]) -> None:
         if message.get("generators") == ran.generators:

@@ -32,6 +32,7 @@ class Trials:
         self.limit_s = request.budget.call_s
         self.informative = 0
         self.gradients = 0
+        self.strides = ""
 
     async def run(self, trial: Json) -> None:
         """One trial with everything that belongs to it. Raises Rejected at the first difference."""
@@ -46,6 +47,7 @@ class Trials:
             return
         self.found.families.append(trial["family"])
         self.informative += bool(verdict["informative"])
+        self.strides = self.strides or verdict["note"]
         if trial["gradients"]:
             await self._gradients(trial)
         if trial["repeat"]:
@@ -130,6 +132,8 @@ async def run_trials(
             "could not judge: the reference fails or is never finite on nearly all inputs",
             "give a workload whose inputs lie where the reference is defined",
         )
+    if trials.strides:
+        found.check("strides", None, trials.strides)
     if opened["grad"]:
         found.check("gradients", True, f"{trials.gradients} gradients compared")
     found.check("values", True, f"{len(found.errors)} trials against a float64 oracle")

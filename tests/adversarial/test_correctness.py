@@ -155,7 +155,7 @@ CASES = {
         "random-stream",
         "return x * self.weight",
         "torch.rand(1)\nreturn x * self.weight",
-        "with torch.random.fork_rng():\n    torch.rand(1)\nreturn x * self.weight",
+        "torch.rand(1, generator=torch.Generator())\nreturn x * self.weight",
     ),
     "requires-grad": Case(
         "requires-grad",

@@ -189,6 +189,12 @@ def test_strides_of_dimensions_of_size_one_do_not_matter() -> None:
     assert not matching.same_strides(shape, "strides", (3, 3, 1))
 
 
+def test_channels_last_is_recognized_and_a_transposed_matrix_is_not() -> None:
+    assert matching.is_channels_last(torch.Size([2, 16, 10, 10]), [1600, 1, 160, 16])
+    assert not matching.is_channels_last(torch.Size([2, 16, 10, 10]), [1600, 100, 1, 10])
+    assert not matching.is_channels_last(torch.Size([3, 4]), [1, 3])
+
+
 @pytest.mark.parametrize(
     "got, said",
     [
