@@ -29,7 +29,7 @@ from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
 Measure = Callable[[Bench, float], Awaitable[Part]]
-SHARES = {"attacks": 0.16, "aa": 0.36, "repeat": 0.22, "rate": 0.12, "cost": 0.08, "faults": 0.06}
+SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
 DEFAULT_S = {"cuda": 480.0, "cpu": 600.0}
 SETTLE_S = 5.0
 """The driver gives a dead process's memory back a moment later."""

@@ -64,10 +64,10 @@ class Bench:
         made = request_from_files(reference, candidate, device=self.device, has_cuda=self.device == "cuda")
         return replace(made, budget=Budget(**{"compile_s": 0, "timing_s": 0.5, "call_s": 20, **budget}))
 
-    def here(self, request: EvaluationRequest) -> EvaluationRequest:
-        """The same request on this device, timed."""
+    def here(self, request: EvaluationRequest, *, timed: bool) -> EvaluationRequest:
+        """The same request on this device; timed also where it was not."""
         device = "cuda" if self.device == "cuda" else request.device
-        return replace(request, device=device, require_speed=True)
+        return replace(request, device=device, require_speed=timed or request.require_speed)
 
     async def judge(self, key: Key, request: EvaluationRequest) -> Judged[Key]:
         start = time.monotonic()

@@ -46,9 +46,10 @@ def _asked_by_the_tests() -> Callable[[Path], EvaluationRequest]:
 
 
 async def attacks(bench: Bench, seconds: float) -> Part:
-    """Every attack and every honest candidate, timed: one that behaves until it is timed must show too."""
+    """Every attack and every honest candidate. Honest ones are timed, attacks where they behave until then:
+    one that passes its trials untimed counts as accepted."""
     asked, made = candidates(bench.device), _asked_by_the_tests()
-    jobs = ((path, bench.here(made(path))) for path in asked)
+    jobs = ((path, bench.here(made(path), timed=_name(path).startswith("honest"))) for path in asked)
     found = {judged.key: judged for judged in await bench.judge_all(jobs, seconds)}
     hostile = [path for path in asked if _name(path).startswith("attacks")]
     honest = [path for path in asked if _name(path).startswith("honest")]
