@@ -60,7 +60,7 @@ def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
         if same_strides(tensor.shape, have, strides):
             continue
         if is_channels_last(tensor.shape, have):
-            note = f"output {place} is in channels-last format, unlike the reference's: view() may need reshape()"
+            note = f"output {place} is channels-last, unlike the reference's: a view() may need reshape()"
             continue
         contiguous = torch.empty(tensor.shape, device="meta").stride()
         if as_given or not same_strides(tensor.shape, have, contiguous):
