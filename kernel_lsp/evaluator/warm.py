@@ -122,7 +122,7 @@ class Zygote:
             "argv": argv,
             "limits": {key: value for key, value in asdict(limits).items() if value is not None},
             "confinement": _as_json(confinement),
-            "environment": environment_for(confinement, environment),
+            "environment": environment_for(confinement, {**QUIET, **environment}),
             "nice": nice,
         }
         name, (reader, writer, lines, theirs) = module.removeprefix("kernel_lsp."), await _streams()
