@@ -72,7 +72,8 @@ def request(candidate: Path) -> EvaluationRequest:
     if folder == "trained":
         made = replace(made, workload=GRADIENTS)
     timed = candidate.stem in TIMED_ONLY
-    budget = Budget(call_s=10, load_s=10, compile_s=0, timing_s=0.5, memory_bytes=6 * 1024**3)
+    load_s = 5 if candidate.stem in ENDED else 30  # some of these never end
+    budget = Budget(call_s=10, load_s=load_s, compile_s=0, timing_s=0.5, memory_bytes=6 * 1024**3)
     return replace(made, require_speed=timed, budget=budget)
 
 
