@@ -59,11 +59,12 @@ async def attacks(bench: Bench, seconds: float) -> Part:
     ends = Counter(str(found[p].status or "not judged") for p in hostile if p in found)
     notes = ["attacks by verdict: " + ", ".join(f"{status} {n}" for status, n in ends.most_common())]
     notes += [f"{_name(p)}: {_told(found[p])}" for p in wrong]
-    notes += [f"{_name(p)}: not judged in its time box" for p in asked if p not in found]
+    late = [_name(path) for path in asked if path not in found]
+    notes += [f"{len(late)} not judged in the time box: {', '.join(late)}"] if late else []
     return Part(
         rows=[
-            _all("attacks rejected", len(caught), len(hostile)),
-            _all("honest candidates accepted", len(passed), len(honest)),
+            _all("attacks rejected", len(caught), sum(p in found for p in hostile), len(hostile)),
+            _all("honest candidates accepted", len(passed), sum(p in found for p in honest), len(honest)),
         ],
         notes=notes,
         data=[{"candidate": f"{_name(p)}", **_plain(found[p])} for p in asked if p in found],
@@ -74,8 +75,10 @@ def _name(path: Path) -> str:
     return path.relative_to(ADVERSARIAL).with_suffix("").as_posix()
 
 
-def _all(what: str, good: int, total: int) -> Row:
-    return Row(what=what, bar="all", measured=f"{good} of {total}", met=good == total)
+def _all(what: str, good: int, judged: int, total: int) -> Row:
+    """Met only when all were judged; missed as soon as one was judged wrongly."""
+    met = False if good < judged else True if judged == total else None
+    return Row(what=what, bar="all", measured=f"{good} of {judged} judged, {total} in all", met=met)
 
 
 # --- a program against itself ---------------------------------------------------------------
