@@ -115,5 +115,6 @@ def environment_for(confinement: Confinement | None, extra: dict[str, str]) -> d
         "TMPDIR": scratch,
         "XDG_CACHE_HOME": scratch,
         "TRITON_CACHE_DIR": f"{scratch}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",
     }
     return {**clean_environment(), **private, "PYTHONDONTWRITEBYTECODE": "1", **extra}

@@ -69,6 +69,7 @@ class Host:
         for task in self._jobs.values():
             task.cancel()
         await asyncio.gather(*self._jobs.values(), *self._others, return_exceptions=True)
+        await asyncio.gather(*(pipeline.close() for pipeline in self._pipelines.values()))
         if self._journal is not None:
             await asyncio.get_running_loop().run_in_executor(self._disk, self._journal.close)
 
@@ -143,10 +144,6 @@ class Host:
     async def _keep(self, number: int, message: dict[str, Any]) -> None:
         await self._in_journal(lambda journal: journal.save_tracker(message["tracker"]))
 
-    async def _reload(self, number: int, message: dict[str, Any]) -> None:
-        """Skills changed on disk: pipelines made from here on read them again."""
-        self._pipelines.clear()
-
     def _pipeline(self, settings: Settings) -> Pipeline:
         if settings not in self._pipelines:
             self._pipelines[settings] = Pipeline(settings)
@@ -220,7 +217,6 @@ _OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = 
     "record": Host._record,
     "memory": Host._memory,
     "keep": Host._keep,
-    "reload": Host._reload,
 }
 
 

@@ -14,7 +14,6 @@ from rich.table import Table
 from kernel_lsp import interpreter, scores, wire
 from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.evaluator import evaluate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.interpreter import Probe
@@ -45,17 +44,8 @@ def bench(
     """Per task eager, eager with TF32, torch.compile and ours in one run; fast_p and means per group."""
     suite = _suite(root, filter, candidates)
     settings = console.settings(root, device=device, policy=policy, budget=budget)
-    pipeline = Pipeline(settings)
     done = _load(out)
-    with console.progress("bench"):
-        for number, task in enumerate(suite.tasks, start=1):
-            name = str(task.relative_to(root))
-            if name in done:
-                continue
-            row = console.run(_row(pipeline, suite, task))
-            done[name] = row
-            _store(out, done)  # after every task: an interrupted run goes on where it stopped
-            console.err.print(f"{number}/{len(suite.tasks)} {name}: {_text(row)}", markup=False)
+    console.run(_all_rows(Pipeline(settings), suite, out, done))
     groups = _groups({name: row for name, row in done.items() if root / name in suite.tasks})
     if as_json:
         console.print_json(groups=groups, tasks=done)
@@ -73,6 +63,22 @@ def _suite(root: Path, pattern: str, candidates: Path | None) -> Suite:
             KernelLspError(f"no task below {root} matches", "a task is a file that defines class Model")
         )
     return Suite(root=root, tasks=tasks, candidates=candidates)
+
+
+async def _all_rows(pipeline: Pipeline, suite: Suite, out: Path, done: dict[str, Json]) -> None:
+    """Every task that ``out`` does not hold yet, one after another."""
+    try:
+        with console.progress("bench"):
+            for number, task in enumerate(suite.tasks, start=1):
+                name = str(task.relative_to(suite.root))
+                if name in done:
+                    continue
+                done[name] = await _row(pipeline, suite, task)
+                _store(out, done)  # after every task: an interrupted run goes on where it stopped
+                text = f"{number}/{len(suite.tasks)} {name}: {_text(done[name])}"
+                console.err.print(text, markup=False)
+    finally:
+        await pipeline.close()
 
 
 async def _row(pipeline: Pipeline, suite: Suite, task: Path) -> Json:
@@ -119,7 +125,7 @@ async def _given(pipeline: Pipeline, suite: Suite, task: Path) -> tuple[Evaluati
     request = request_from_files(read_source(task).text, read_source(candidate).text)
     device = "cuda" if probe.cuda and pipeline.settings.device != "cpu" else "cpu"
     request = replace(request, device=device, python=probe.python)
-    return await evaluate(request), ""
+    return await pipeline.gate().evaluate(request), ""
 
 
 def _load(out: Path) -> dict[str, Json]:

@@ -84,25 +84,31 @@ def _requests(argument: str) -> list[Request]:
 async def _run_all(
     pipeline: Pipeline, requests: list[Request], folder: Path, device: str, budget: int
 ) -> list[tuple[Request, Outcome]]:
-    results = []
-    for request in requests:
-        job = Job(
-            text=request.source.text,
-            path=str(request.path),
-            qualname=request.qualname,
-            folder=str(folder),
-            device=device,
-            budget=budget,
-        )
-        with console.progress(request.qualname) as report:
-            try:
-                outcome = await pipeline.optimize(job, report)
-            except KernelLspError as error:
-                if len(requests) == 1:
-                    raise
-                outcome = Outcome(qualname=request.qualname, note=str(error))
-        results.append((request, outcome))
-    return results
+    try:
+        return [(r, await _run(pipeline, r, len(requests) == 1, folder, device, budget)) for r in requests]
+    finally:
+        await pipeline.close()
+
+
+async def _run(
+    pipeline: Pipeline, request: Request, alone: bool, folder: Path, device: str, budget: int
+) -> Outcome:
+    """One target. Where there are several, a failure of one is its outcome."""
+    job = Job(
+        text=request.source.text,
+        path=str(request.path),
+        qualname=request.qualname,
+        folder=str(folder),
+        device=device,
+        budget=budget,
+    )
+    with console.progress(request.qualname) as report:
+        try:
+            return await pipeline.optimize(job, report)
+        except KernelLspError as error:
+            if alone:
+                raise
+            return Outcome(qualname=request.qualname, note=str(error))
 
 
 def _apply(path: Path, results: list[tuple[Request, Outcome]]) -> list[Proposal]:

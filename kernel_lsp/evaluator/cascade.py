@@ -84,8 +84,7 @@ async def judge_candidate(
         found.environment.update(opened["environment"])
         found.environment["sandbox"] = worker.child.confined
         timed = request.require_speed and request.device != "interpreter"
-        opening = asyncio.get_running_loop().create_task(_at_once((opened, init)))
-        preparing = measure.prepare(request, sandbox, judge, opening) if timed else None
+        preparing = measure.prepare(request, sandbox, judge, opened, init) if timed else None
         async with _background(preparing) as timer:
             loading = {
                 "source": request.candidate_source,
@@ -98,7 +97,7 @@ async def judge_candidate(
             finished, _ = await candidate(worker, "finish", request.budget.call_s)
             guard_notes(finished["notes"], found)
             await decoys.check_kernels(request, worker, finished["launched"], found)
-            await worker.child.kill()  # its memory and cores belong to the timing now
+            await sandbox.end_worker(worker)
             if request.device == "cuda":
                 found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
             if request.device == "interpreter":
@@ -109,13 +108,10 @@ async def judge_candidate(
                 return
             report(Progress(phase="evaluate", message="preparing baselines"))
             party = await timer
+            sandbox.hand_kernels_on()
     async with turn(True):
         report(Progress(phase="evaluate", message="timing"))
         await measure.measure(request, party, judge, init, loading, found)
-
-
-async def _at_once(value: T) -> T:
-    return value
 
 
 @contextlib.asynccontextmanager

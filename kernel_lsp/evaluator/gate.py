@@ -16,10 +16,12 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import TracebackType
 
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges
+from kernel_lsp.evaluator.compiled import Store
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.manners import Manners, Turn, default
 from kernel_lsp.evaluator.pool import Pool
@@ -36,14 +38,19 @@ CORES_PER_CANDIDATE = 2
 class Gate:
     """Warm processes and a queue. Make one per process; end it with :meth:`close` or `async with`."""
 
-    def __init__(self, *, manners: Manners | None = None, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self, *, manners: Manners | None = None, idle_s: float = IDLE_S, cache: Path | None = None
+    ) -> None:
+        """``cache``: a folder for compiled kernels; None compiles in every process anew."""
         self.manners = manners or default()
+        self._store = Store(cache) if cache else None
         self._idle_s = idle_s
         self._pool = Pool(self.manners)
         self._judges = judges.Judges(self._pool)
         beside = max(1, (os.cpu_count() or 1) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
         self._running = 0
+        self._warming: set[asyncio.Task[None]] = set()
         self._resting: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
@@ -59,8 +66,22 @@ class Gate:
         """End every process. The gate may be used again; it is only cold then."""
         if self._resting is not None:
             self._resting.cancel()
+        for warming in self._warming:
+            warming.cancel()
+        await asyncio.gather(*self._warming, return_exceptions=True)
         await self._judges.close()
         await self._pool.close()
+
+    def warm(self, python: str) -> None:
+        """Begin to import torch for evaluations that are likely to come; no failure of it matters."""
+        warming = asyncio.create_task(self._warm(python))
+        self._warming.add(warming)
+        warming.add_done_callback(self._warming.discard)
+
+    async def _warm(self, python: str) -> None:
+        with contextlib.suppress(EvaluationError, OSError):
+            async with self._in_use():
+                await self._pool.warm(python)
 
     async def evaluate(
         self, request: EvaluationRequest, report: Report | None = None, keep: evidence.Keep | None = None
@@ -94,15 +115,20 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def _at_work(self, device: str) -> AsyncIterator[None]:
-        """One of the places; the last one to leave starts the clock after which everything ends."""
+        """One of the places."""
+        async with self._in_use(), self._places["cuda" if device == "cuda" else "cpu"]:
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _in_use(self) -> AsyncIterator[None]:
+        """The last one to leave starts the clock after which everything ends."""
         if self._resting is not None:
             self._resting.cancel()
         if self._ending is not None:
             await self._ending
         self._running += 1
         try:
-            async with self._places["cuda" if device == "cuda" else "cpu"]:
-                yield
+            yield
         finally:
             self._running -= 1
             if not self._running:
@@ -147,7 +173,7 @@ class Gate:
             try:
                 async with (
                     self._judges.bench(request) as bench,
-                    Sandbox(request, self._pool, bench.sandbox.outbox) as sandbox,
+                    Sandbox(request, self._pool, bench.sandbox.outbox, self._store) as sandbox,
                 ):
                     await cascade.judge_candidate(request, bench, sandbox, turn, found, report)
                 return

@@ -15,7 +15,6 @@ must survive besides is in vetoes.py. Not covered: locked clocks (need root), mo
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,22 +98,15 @@ async def measure(
 
 
 async def prepare(
-    request: EvaluationRequest,
-    sandbox: Sandbox,
-    judge: Party,
-    opening: asyncio.Task[tuple[dict[str, Any], list[bytes]]] | None,
+    request: EvaluationRequest, sandbox: Sandbox, judge: Party, opened: dict[str, Any], init: list[bytes]
 ) -> Party:
-    """A process with everything that timing needs except the candidate. Raises EvaluationError.
+    """A process with everything that timing needs except the candidate, made beside the trials.
 
-    It starts beside the judge: importing torch and its compiler takes as long as opening the reference.
+    Raises EvaluationError.
     """
-    assert opening is not None
     timer = await sandbox.timer()
     compiling = request.budget.compile_s > 0
-    # Shielded: a refused reference is the gate's to tell.
-    (opened, init), _ = await asyncio.gather(
-        asyncio.shield(opening), _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
-    )
+    await _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
     sealed, blobs = await ask_judge(judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     arguments = {key: sealed[key] for key in ("sets", "state")}
@@ -132,6 +124,7 @@ async def prepare(
         **joined,
     )
     timer.notes = reply["notes"]
+    sandbox.keep_baselines()
     return timer
 
 

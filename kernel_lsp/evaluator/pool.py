@@ -55,6 +55,10 @@ class Pool:
             module, *argv, python=python, limits=limits, confinement=confinement, environment=environment
         )
 
+    async def warm(self, python: str) -> None:
+        """Import torch, where nobody waits for it yet."""
+        await self._zygote(python, interpreted=False, compiles=False)
+
     @staticmethod
     async def start_afresh(
         module: str,

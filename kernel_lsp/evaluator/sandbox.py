@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernel_lsp import process
+from kernel_lsp import process, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import hoarding
+from kernel_lsp.evaluator.compiled import Store
 from kernel_lsp.evaluator.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 
@@ -30,13 +31,17 @@ class Sandbox:
     """Processes with one purpose: those of one candidate, or one judge that serves several.
 
     ``pool`` forks them from warm processes; without one each is started afresh. ``outbox`` is the folder of
-    a judge in another sandbox, whose inputs the workers of this one read.
+    a judge in another sandbox, whose inputs the workers of this one read. ``store`` spares compiling again.
     """
 
     def __init__(
-        self, request: EvaluationRequest, pool: Pool | None = None, outbox: Path | None = None
+        self,
+        request: EvaluationRequest,
+        pool: Pool | None = None,
+        outbox: Path | None = None,
+        store: Store | None = None,
     ) -> None:
-        self.request, self.pool = request, pool
+        self.request, self.pool, self.store = request, pool, store
         self.root = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self.outbox = outbox or self._folder("outbox")
         self.children: list[process.Child] = []
@@ -66,11 +71,27 @@ class Sandbox:
 
     async def worker(self) -> Party:
         """A process that loads the candidate for its trials."""
-        return await self._candidate_process("worker")
+        return await self._candidate_process("worker", self._candidates_key)
 
     async def timer(self) -> Party:
         """A process that loads the candidate beside its reference, to time them."""
-        return await self._candidate_process("timer")
+        return await self._candidate_process("timer", self._baselines_key)
+
+    async def end_worker(self, worker: Party) -> None:
+        """Its memory and cores belong to the timing now; its kernels are kept."""
+        await worker.child.kill()
+        if self.store:
+            self.store.take_in(self._candidates_key, self.root / "worker")
+
+    def hand_kernels_on(self) -> None:
+        """What the worker has compiled of the candidate, to the timer: after keep_baselines, never before."""
+        if self.store:
+            self.store.lay_out(self._candidates_key, self.root / "timer")
+
+    def keep_baselines(self) -> None:
+        """What the timer has compiled of the reference; to be called before a candidate is loaded there."""
+        if self.store and self.request.budget.compile_s > 0:
+            self.store.take_in(self._baselines_key, self.root / "timer")
 
     async def compiler(self) -> Party:
         """A process that compiles Triton kernels for GPUs that are not here."""
@@ -79,11 +100,24 @@ class Sandbox:
             "kernel_lsp.evaluator.devices.aot", "", confinement, {"TRITON_INTERPRET": "0"}
         )
 
-    async def _candidate_process(self, name: str) -> Party:
+    @property
+    def _candidates_key(self) -> str:
+        request = self.request
+        return Store.key("candidate", request.candidate_source, request.python, request.device)
+
+    @property
+    def _baselines_key(self) -> str:
+        request = self.request
+        asked = wire.dumps([request.reference, request.workload])
+        return Store.key("baselines", asked, request.python, request.device)
+
+    async def _candidate_process(self, name: str, key: str) -> Party:
         confinement = self._confinement(name, readable=(self.outbox,), hidden=(self.root / "judge",))
         extra = {"TRITON_INTERPRET": "1"} if self.request.device == "interpreter" else {}
         module, device = f"kernel_lsp.evaluator.{name}", self.request.device
         compiles = name == "timer" and self.request.budget.compile_s > 0
+        if self.store:
+            self.store.lay_out(key, confinement.scratch)
         party = await self._start(module, device, confinement, extra, compiles=compiles)
         self._watches.append(asyncio.create_task(self._watch(party.child, confinement.scratch)))
         return party

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -44,11 +45,24 @@ class Bench:
 
 
 class Pipeline:
-    """One user's settings and cache. Make one per process; jobs may run one after another."""
+    """One user's settings, cache and warm gates. Jobs may run one after another, all in one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.cache = Cache(Path(settings.data_dir) / "cache")
+        self._gates: dict[Rules, Gate] = {}
+
+    async def close(self) -> None:
+        """End what is still warm; a later job would start cold."""
+        await asyncio.gather(*(gate.close() for gate in self._gates.values()))
+
+    def gate(self, *, background: bool = False) -> Gate:
+        """The gate for work that somebody waits for, or for work in the background."""
+        rules = Rules.of(self.settings, background=background)
+        if rules not in self._gates:
+            compiled = Path(self.settings.data_dir) / "compiled"
+            self._gates[rules] = Gate(manners=Manners(rules), cache=compiled)
+        return self._gates[rules]
 
     async def optimize(self, job: Job, report: Report = lambda progress: None) -> Outcome:
         """The main job: every candidate for one target, judged, best first.
@@ -110,7 +124,9 @@ class Pipeline:
 
     async def _run(self, prepared: Prepared, bench: Bench, report: Report) -> Outcome:
         qualname = prepared.target.qualname
+        gate = self.gate(background=prepared.job.background)
         report(Progress(phase="capture", message=f"reading {qualname} with torch.export"))
+        gate.warm(bench.probe.python)  # torch is imported there while the engine imports its own
         async with self._engine(bench) as engine:
             executable = [skill for skill in bench.skills.skills if skill.executable]
             capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
@@ -118,17 +134,15 @@ class Pipeline:
             sites = _recalled(capture.sites, matches, executable)
             proposed = plan.propose(sites, engine.propose, triton=bench.probe.triton is not None)
             candidates = await _shortlist(proposed, bench.device, capture, budget=prepared.job.budget)
-        rules = Rules.of(self.settings, background=prepared.job.background)
-        async with Gate(manners=Manners(rules)) as gate:
-            tournament = Tournament(
-                prepared=prepared,
-                probe=bench.probe,
-                device=bench.device,
-                settings=self.settings,
-                judge=gate.evaluate,
-                report=report,
-            )
-            ranked = await tournament.run(candidates)
+        tournament = Tournament(
+            prepared=prepared,
+            probe=bench.probe,
+            device=bench.device,
+            settings=self.settings,
+            judge=gate.evaluate,
+            report=report,
+        )
+        ranked = await tournament.run(candidates)
         note = _note(capture, candidates, ranked, bench.device)
         return Outcome(qualname=qualname, proposals=ranked, matches=matches, note=note)
 

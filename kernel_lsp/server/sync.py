@@ -9,7 +9,6 @@ from typing import Any
 from lsprotocol import types
 
 from kernel_lsp import documents
-from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import Snapshot
 from kernel_lsp.server.app import Server, log
 from kernel_lsp.session import How
@@ -110,11 +109,9 @@ def on_watched(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
 
 
 def on_disk(ls: Server, paths: frozenset[Path]) -> None:
-    """git checkout, a formatter, an edited skill: told by the client or seen by our own watch."""
+    """git checkout, a formatter: told by the client or seen by our own watch."""
     if any(path.name == "pyproject.toml" for path in paths):
         ls.reconfigure_all()
-    if any(path.name in ("SKILL.md", "rewrite.py") for path in paths):
-        ls.spawn(_reload_skills(ls))
     if any(path.suffix == ".toml" and ".kernel-lsp" in path.parts for path in paths):
         for uri in ls.session.documents:
             ls.schedule(uri)  # another workload
@@ -176,13 +173,6 @@ async def _watch(ls: Server, folders: list[Path]) -> None:
     problems += await asyncio.to_thread(lambda: ls.watch.add([*skills, *workload_folders], recursive=True))
     for problem in problems:
         ls.say(problem, types.MessageType.Warning)
-
-
-async def _reload_skills(ls: Server) -> None:
-    try:
-        await ls.host.ask("reload")
-    except KernelLspError as error:
-        log.warning("changed skills are used from the next start on: %s", error)
 
 
 async def _tick(ls: Server) -> None:

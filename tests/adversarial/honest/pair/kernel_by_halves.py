@@ -18,8 +18,9 @@ def fused(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 class ModelNew(nn.Module):
     def forward(self, x, y):
         half = x.numel() // 2
+        x, y = x.contiguous(), y.contiguous()
         out = torch.empty_like(x)
         rest = (t.flatten()[half:] for t in (x, y))
         out.view(-1)[half:] = torch.relu(torch.mul(*rest)) + 1
-        fused[(triton.cdiv(half, 256),)](x.contiguous(), y.contiguous(), out, half, BLOCK=256)
+        fused[(triton.cdiv(half, 256),)](x, y, out, half, BLOCK=256)
         return out

@@ -1,0 +1,99 @@
+"""Compiled kernels kept between processes and runs, by content: a second judgement does not compile again.
+
+A child compiles into its own scratch folder. The parent copies from there what a *later process for the very
+same source* may find in its own scratch folder; nobody but the parent writes here, and what one candidate
+compiled is never shown to another. Kept are regular files of a bounded size; links and the rest stay behind.
+
+Triton writes absolute paths into its groups of files, which are set right on the way. Not covered: a
+candidate that leaves itself a note among its kernels. It learns that it ran before, which its timed
+outputs do not profit from: they are judged like all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDERS = ("triton", "inductor")
+"""Where Triton and torch.compile write inside a scratch folder (confinement.py sets the environment)."""
+MAX_ENTRY_BYTES = 64 * 2**20
+MAX_STORE_BYTES = 2 * 2**30
+PATHS_INSIDE = "__grp__"
+"""How the names of files begin that hold paths."""
+ANYWHERE = "/kernel-lsp-scratch"
+"""Stands for the scratch folder in the paths of stored files."""
+
+
+class Store:
+    """One folder of entries; an entry is a copy of the cache folders of one scratch folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @staticmethod
+    def key(*parts: str) -> str:
+        """A name for what was compiled: kind, source, interpreter, device."""
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+    def lay_out(self, key: str, scratch: Path) -> bool:
+        """Copy an entry into a scratch folder; whether there was one. Never raises: it is a shortcut."""
+        entry = self.folder / key
+        if not entry.is_dir():
+            return False
+        with contextlib.suppress(OSError):
+            _copy(entry, scratch, ANYWHERE, str(scratch))
+            (entry / "used").touch()
+            return True
+        return False
+
+    def take_in(self, key: str, scratch: Path) -> None:
+        """Keep what a finished process compiled in its scratch folder, in one step."""
+        files = list(_files(scratch))
+        if not files or sum(file.stat().st_size for file in files) > MAX_ENTRY_BYTES:
+            return
+        with contextlib.suppress(OSError):  # a full disk: it will be compiled again
+            self.folder.mkdir(parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
+            try:
+                _copy(scratch, made, str(scratch), ANYWHERE)
+                (made / "used").touch()
+                shutil.rmtree(self.folder / key, ignore_errors=True)
+                made.rename(self.folder / key)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+            self._prune()
+
+    def _prune(self) -> None:
+        """The longest unused go when the store has grown too large."""
+        entries = [entry for entry in self.folder.iterdir() if (entry / "used").exists()]
+        sizes = {entry: sum(file.stat().st_size for file in _files(entry)) for entry in entries}
+        for entry in sorted(entries, key=lambda e: (e / "used").stat().st_mtime):
+            if sum(sizes.values()) <= MAX_STORE_BYTES:
+                return
+            del sizes[entry]
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Regular files of the cache folders; a link could point at anything."""
+    for name in FOLDERS:
+        root = folder / name
+        if root.is_symlink():
+            continue
+        yield from (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _copy(source: Path, target: Path, old: str, new: str) -> None:
+    """All files of an entry; paths that begin with ``old`` begin with ``new`` afterwards."""
+    for file in _files(source):
+        place = target / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        data = file.read_bytes()
+        if file.name.startswith(PATHS_INSIDE):
+            data = data.replace(old.encode(), new.encode())
+        place.write_bytes(data)
+        place.chmod(0o755 if file.suffix == ".so" else 0o644)
