@@ -272,7 +272,7 @@ def judged(folder: Path) -> tuple[Client, list[psutil.Process]]:
 
     def has_worker() -> bool:
         below[:] = server.children(recursive=True)
-        return any("kernel_lsp.evaluator.worker" in _command(process) for process in below)
+        return any("kernel_lsp.evaluator.running.worker" in _command(process) for process in below)
 
     seconds_until(has_worker, 120)
     return client, below

@@ -2,7 +2,7 @@
 
 Covered: memory, processor time, file size, number of processes; an environment without secrets; with
 bubblewrap also network, a read-only file system with one scratch folder, a private /tmp and /proc.
-Children forked by a zygote confine themselves (evaluator/confine.py) from the same record.
+Children forked by a zygote confine themselves (evaluator/processes/confine.py) from the same record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Child processes that may crash, hang or lie: start, talk to, and surely end them.
 
 Engine, judge, worker and host are all `Child`ren: one of our modules run by path in some
-interpreter (see bootstrap.py), or forked by a zygote (see evaluator/zygote.py), speaking sealed
+interpreter (see bootstrap.py), or forked by a zygote (see evaluator/processes/zygote.py), speaking sealed
 frames (see wire.py). What they may touch is confinement.py's.
 
 Covered: time (the asker's), everything a child has started, its words before it died. Ends with its

@@ -12,7 +12,7 @@ from rich.table import Table
 from kernel_lsp import __version__, interpreter, process, skillbook
 from kernel_lsp.commands import console, journaling
 from kernel_lsp.config import Settings
-from kernel_lsp.evaluator import manners
+from kernel_lsp.evaluator.sharing import manners
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import Bench
+from kernel_lsp.evaluator.processes.sandbox import Sandbox, ask_judge
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Sandbox, ask_judge
 from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from typing import Any
 
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.findings import Findings, Rejected
+from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Party
 from kernel_lsp.records import EvalStatus
 
 MIN_SHARE = 0.01

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_lsp.errors import WorkerLost
-from kernel_lsp.evaluator.sandbox import Party
+from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Timing
 
 MAX_NOTES = 5

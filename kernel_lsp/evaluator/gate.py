@@ -21,12 +21,12 @@ from types import TracebackType
 
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges
-from kernel_lsp.evaluator.compiled import Store
 from kernel_lsp.evaluator.findings import Findings, Rejected
-from kernel_lsp.evaluator.manners import Manners, Turn, default
-from kernel_lsp.evaluator.pool import Pool
+from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.sandbox import Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Sandbox
+from kernel_lsp.evaluator.sharing.manners import Manners, Turn, default
 from kernel_lsp.records import EvalStatus, Evaluation, Numerics, Progress
 
 Report = Callable[[Progress], None]

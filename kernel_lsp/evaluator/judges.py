@@ -15,10 +15,10 @@ from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.manners import Disturbed
-from kernel_lsp.evaluator.pool import Pool
+from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import InSession, Party, Sandbox, ask_judge
+from kernel_lsp.evaluator.sharing.manners import Disturbed
 
 MOST = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""

@@ -22,8 +22,8 @@ from typing import Any
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import stats, vetoes
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_notes
+from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.records import EvalStatus, Interval, Timing
 
 OTHER_PRECISION = "eager_tf32"

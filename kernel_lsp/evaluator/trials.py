@@ -10,8 +10,8 @@ from typing import Any
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, failure_kind, guard_notes
+from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Party, ask_judge
 from kernel_lsp.records import EvalStatus, Progress
 
 Report = Callable[[Progress], None]

@@ -16,8 +16,8 @@ import time
 
 from kernel_lsp.evaluator import roofline, stats
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate
+from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.evaluator.sandbox import Party, ask_judge
 from kernel_lsp.records import EvalStatus
 
 ATTEMPTS = 3

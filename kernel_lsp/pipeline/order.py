@@ -16,7 +16,7 @@ from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.tournament import Tournament

@@ -113,7 +113,7 @@ def workers(session: Editor) -> list[psutil.Process]:
     """Everything below the host: engine, judge and worker, with their wrappers."""
     below = psutil.Process(session.server_pid).children(recursive=True)
     found = [process for process in below if "kernel_lsp.host" not in line(process)]
-    return found if any("evaluator.worker" in line(process) for process in found) else []
+    return found if any("evaluator.running.worker" in line(process) for process in found) else []
 
 
 def gone(process: psutil.Process) -> bool:

@@ -16,10 +16,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import nvml  # noqa: E402
 from kernel_lsp.evaluator.gate import Gate, Report  # noqa: E402
-from kernel_lsp.evaluator.manners import Disturbed, Manners, Rules  # noqa: E402
-from kernel_lsp.evaluator.nvml import Gpu, Neighborhood  # noqa: E402
+from kernel_lsp.evaluator.sharing import nvml  # noqa: E402
+from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, Rules  # noqa: E402
+from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighborhood  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation, Progress  # noqa: E402
 

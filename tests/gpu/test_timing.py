@@ -10,7 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import Budget, devices, evaluate, stats, timing, traffic  # noqa: E402
+from kernel_lsp.evaluator import Budget, devices, evaluate, stats  # noqa: E402
+from kernel_lsp.evaluator.judging import traffic  # noqa: E402
+from kernel_lsp.evaluator.running import timing  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation  # noqa: E402
 
@@ -152,7 +154,7 @@ def test_the_same_program_passes_with_device_times_and_is_not_called_faster():
 
 
 def test_needed_bytes_are_counted_on_the_device():
-    from kernel_lsp.evaluator.oracle import Reference
+    from kernel_lsp.evaluator.judging.oracle import Reference
 
     request = request_from_files(REFERENCE, REFERENCE, has_cuda=True)
     reference = Reference(request.reference, request.workload, "cuda")

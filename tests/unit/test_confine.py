@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.evaluator import tensors
-from kernel_lsp.evaluator.warm import Zygote, warm_up
+from kernel_lsp.evaluator.processes.warm import Zygote, warm_up
 from kernel_lsp.process import Child
 
 pytestmark = [
@@ -47,7 +47,11 @@ def confinement() -> AsyncIterator[Confinement]:
 
 async def start(zygote: Zygote, confinement: Confinement, **limits: int) -> Child:
     return await zygote.fork(
-        "kernel_lsp.evaluator.worker", "cpu", limits=Limits(**limits), confinement=confinement, environment={}
+        "kernel_lsp.evaluator.running.worker",
+        "cpu",
+        limits=Limits(**limits),
+        confinement=confinement,
+        environment={},
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import numerics  # noqa: E402
+from kernel_lsp.evaluator.judging import numerics  # noqa: E402
 
 pytestmark = pytest.mark.torch
 EPS = 2.0**-23

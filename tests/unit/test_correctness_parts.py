@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import EvaluationError  # noqa: E402
-from kernel_lsp.evaluator import matching, memory, parameters, relations, tensors, variations  # noqa: E402
+from kernel_lsp.evaluator import relations, tensors  # noqa: E402
+from kernel_lsp.evaluator.judging import matching, variations  # noqa: E402
+from kernel_lsp.evaluator.running import memory, parameters  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.evaluator import compiled
-from kernel_lsp.evaluator.compiled import Store
+from kernel_lsp.evaluator.processes import compiled
+from kernel_lsp.evaluator.processes.compiled import Store
 
 
 def compile_something(scratch: Path, name: str = "add.cubin") -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.evaluator import hoarding
+from kernel_lsp.evaluator.processes import hoarding
 
 MIB = 2**20
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator.sandbox import InSession, Sandbox, ask_judge
+from kernel_lsp.evaluator.processes.sandbox import InSession, Sandbox, ask_judge
 from kernel_lsp.evaluator.verify import request_from_files
 
 pytestmark = pytest.mark.torch

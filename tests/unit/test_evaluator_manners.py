@@ -22,11 +22,11 @@ import pytest
 
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import manners, nvml
-from kernel_lsp.evaluator.allowance import Ledger, continues_at, used_s
-from kernel_lsp.evaluator.locks import Files, device_key
-from kernel_lsp.evaluator.manners import Disturbed, Manners, Rules, busy_before, busy_during
-from kernel_lsp.evaluator.nvml import Gpu, Neighbor, Neighborhood
+from kernel_lsp.evaluator.sharing import manners, nvml
+from kernel_lsp.evaluator.sharing.allowance import Ledger, continues_at, used_s
+from kernel_lsp.evaluator.sharing.locks import Files, device_key
+from kernel_lsp.evaluator.sharing.manners import Disturbed, Manners, Rules, busy_before, busy_during
+from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
 NOW = 1_000_000.0
@@ -93,7 +93,7 @@ def test_what_cannot_be_written_still_counts_in_this_process(tmp_path: Path) -> 
     """A file size limit of nothing makes every write fail as on a full disk."""
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from kernel_lsp.evaluator.allowance import Ledger\n"
+        "from kernel_lsp.evaluator.sharing.allowance import Ledger\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
         "ledger = Ledger(Path(sys.argv[1]))\n"
         "ledger.add(100.0, 7.0); assert ledger.uses() == [(100.0, 7.0)]\n"
@@ -138,7 +138,7 @@ async def test_a_turn_is_written_down(tmp_path: Path) -> None:
 
 HOLDER = """
 import asyncio, sys
-from kernel_lsp.evaluator.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 async def main():
     async with Manners(Rules(data_dir=sys.argv[1])).turn("cpu"):
         print("in", flush=True)

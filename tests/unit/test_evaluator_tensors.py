@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import EvaluationError  # noqa: E402
-from kernel_lsp.evaluator import inputs, tensors  # noqa: E402
+from kernel_lsp.evaluator import tensors  # noqa: E402
+from kernel_lsp.evaluator.judging import inputs  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import devices, timing  # noqa: E402
+from kernel_lsp.evaluator import devices  # noqa: E402
+from kernel_lsp.evaluator.running import timing  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import traffic  # noqa: E402
-from kernel_lsp.evaluator.oracle import Reference  # noqa: E402
+from kernel_lsp.evaluator.judging import traffic  # noqa: E402
+from kernel_lsp.evaluator.judging.oracle import Reference  # noqa: E402
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
 pytestmark = pytest.mark.torch

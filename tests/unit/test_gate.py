@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
-from kernel_lsp.evaluator.manners import Manners, Rules
+from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
@@ -60,8 +60,8 @@ async def test_the_judge_of_a_reference_stays_and_workers_go(gate: Gate) -> None
     judges = []
     for _ in range(2):
         assert (await gate.evaluate(request())).status is EvalStatus.PASSED
-        judges.append([process.pid for process in children("evaluator.judge")])
-        assert not children("evaluator.worker")
+        judges.append([process.pid for process in children("evaluator.judging.judge")])
+        assert not children("evaluator.running.worker")
     assert judges[0] == judges[1] != []
 
 
@@ -82,7 +82,7 @@ async def test_the_next_candidate_is_judged_rightly(body: str, status: EvalStatu
 
 async def test_a_judge_and_a_zygote_that_died_are_replaced(gate: Gate) -> None:
     assert (await gate.evaluate(request())).status is EvalStatus.PASSED
-    for name in ("evaluator.judge", "evaluator.zygote"):
+    for name in ("evaluator.judging.judge", "evaluator.processes.zygote"):
         for process in children(name):
             os.kill(process.pid, signal.SIGKILL)
         await asyncio.sleep(0.2)
@@ -91,11 +91,11 @@ async def test_a_judge_and_a_zygote_that_died_are_replaced(gate: Gate) -> None:
 
 async def test_cancelling_ends_the_judge_that_may_be_busy(gate: Gate) -> None:
     judging = asyncio.create_task(gate.evaluate(request("while True: pass")))
-    while not children("evaluator.worker"):  # noqa: ASYNC110
+    while not children("evaluator.running.worker"):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     judging.cancel()
     await asyncio.gather(judging, return_exceptions=True)
-    assert not children("evaluator.worker") and not children("evaluator.judge")
+    assert not children("evaluator.running.worker") and not children("evaluator.judging.judge")
 
 
 async def test_an_idle_gate_holds_no_process(gate: Gate) -> None:

@@ -15,8 +15,8 @@ import pytest_asyncio
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator import tensors
-from kernel_lsp.evaluator.pool import Pool
-from kernel_lsp.evaluator.warm import Unfit, warm_up
+from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.warm import Unfit, warm_up
 from kernel_lsp.process import Child
 
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(sys.platform != "linux", reason="zygotes are Linux only"),
 ]
-WORKER = "kernel_lsp.evaluator.worker"
+WORKER = "kernel_lsp.evaluator.running.worker"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -29,11 +29,11 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernel_lsp.evaluator import confine, linux, namespaces
+from kernel_lsp.evaluator.processes import confine, linux, namespaces
 
 CONTROL_BYTES = 128 * 1024
 STRAYS_S = 5.0
-IMPORTS = ("torch", "kernel_lsp.evaluator.judge", "kernel_lsp.evaluator.timer")
+IMPORTS = ("torch", "kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
 COMPILER_IMPORTS = ("torch._inductor.compile_fx", "triton")
 RENAMED_SIGNAL = 128
 """A death by signal is told as a shell tells it."""

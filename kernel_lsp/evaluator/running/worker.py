@@ -18,8 +18,9 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import devices, memory, parameters, programs, recorder, relations, watch
+from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
+from kernel_lsp.evaluator.running import memory, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import Outbox, decode, encode, same_bits, tensor_leaves
 
 

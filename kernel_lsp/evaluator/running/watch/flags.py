@@ -24,7 +24,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as _modes
 
-from kernel_lsp.evaluator.watch.events import CANDIDATE
+from kernel_lsp.evaluator.running.watch.events import CANDIDATE
 
 LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 SPEAKING_KEYS = ("CPU", "CUDA", "Autograd", "Composite", "BackendSelect", "Python")

@@ -15,8 +15,8 @@ from typing import Any
 
 from kernel_lsp import process
 from kernel_lsp.errors import WorkerLost
-from kernel_lsp.evaluator.manners import Manners
-from kernel_lsp.evaluator.warm import QUIET, Unfit, Zygote, warm_up
+from kernel_lsp.evaluator.processes.warm import QUIET, Unfit, Zygote, warm_up
+from kernel_lsp.evaluator.sharing.manners import Manners
 from kernel_lsp.process import Child, Confinement, Limits
 
 INTERPRETED = {"TRITON_INTERPRET": "1"}

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator import inputs, matching, numerics, timing, traffic, variations
 from kernel_lsp.evaluator.gradients import Gradients
-from kernel_lsp.evaluator.matching import Mismatch
-from kernel_lsp.evaluator.oracle import Ran, Reference, Trial
-from kernel_lsp.evaluator.planning import plan
+from kernel_lsp.evaluator.judging import inputs, matching, numerics, traffic, variations
+from kernel_lsp.evaluator.judging.matching import Mismatch
+from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.judging.planning import plan
+from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.tensors import Outbox, decode_values, encode, map_tensors, same_bits, tensor_leaves
 
 Pair = tuple[torch.Tensor, torch.Tensor]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from kernel_lsp.evaluator import nvml
-from kernel_lsp.evaluator.allowance import Ledger
-from kernel_lsp.evaluator.nvml import Gpu
+from kernel_lsp.evaluator.sharing import nvml
+from kernel_lsp.evaluator.sharing.allowance import Ledger
+from kernel_lsp.evaluator.sharing.nvml import Gpu
 
 
 def device_key(device: str, gpu: Gpu | None) -> str:

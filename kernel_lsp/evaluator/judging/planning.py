@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kernel_lsp.evaluator import inputs, variations
-from kernel_lsp.evaluator.oracle import Reference
+from kernel_lsp.evaluator.judging import inputs, variations
+from kernel_lsp.evaluator.judging.oracle import Reference
 
 Descriptor = dict[str, Any]
 SMOOTH = ("as_given", "shifted", "negated", "heavy_tailed", "as_given_again", *inputs.IN_RANGE)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.gradients import Gradients
-from kernel_lsp.evaluator.oracle import Ran
+from kernel_lsp.evaluator.judging.oracle import Ran
 from kernel_lsp.evaluator.tensors import leaves, tensor_leaves, tensor_specs
 
 OTHER_STREAM = "could not judge: random output (the candidate draws another stream than the reference)"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.oracle import Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Reference, Trial
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 NEGLIGIBLE = 1e-9

@@ -17,7 +17,7 @@ import struct
 import sys
 from collections.abc import Iterable
 
-from kernel_lsp.evaluator import linux
+from kernel_lsp.evaluator.processes import linux
 
 CREATE, ADD, RESTRICT = 444, 445, 446
 WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3
@@ -97,7 +97,7 @@ def program_folders() -> list[str]:
     """Where Python, its packages and the compilers lie, wherever the user has put them."""
     found = {sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
     found |= set(os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return sorted(path for path in {*found, here} if os.path.isabs(path) and path != "/")
 
 

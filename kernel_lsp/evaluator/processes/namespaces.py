@@ -12,7 +12,7 @@ import contextlib
 import os
 import struct
 
-from kernel_lsp.evaluator import linux
+from kernel_lsp.evaluator.processes import linux
 
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000

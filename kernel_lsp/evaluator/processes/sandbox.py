@@ -16,9 +16,9 @@ from typing import Any
 
 from kernel_lsp import process, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
-from kernel_lsp.evaluator import hoarding
-from kernel_lsp.evaluator.compiled import Store
-from kernel_lsp.evaluator.pool import Pool
+from kernel_lsp.evaluator.processes import hoarding
+from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator.processes.pool import Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 
 MEMORY_SHARE = 0.8
@@ -67,7 +67,7 @@ class Sandbox:
     async def judge(self) -> Party:
         """The process that knows what is right."""
         confinement = self._confinement("judge", writable=(self.outbox,))
-        return await self._start("kernel_lsp.evaluator.judge", str(self.outbox), confinement, {})
+        return await self._start("kernel_lsp.evaluator.judging.judge", str(self.outbox), confinement, {})
 
     async def worker(self) -> Party:
         """A process that loads the candidate for its trials."""
@@ -114,7 +114,7 @@ class Sandbox:
     async def _candidate_process(self, name: str, key: str) -> Party:
         confinement = self._confinement(name, readable=(self.outbox,), hidden=(self.root / "judge",))
         extra = {"TRITON_INTERPRET": "1"} if self.request.device == "interpreter" else {}
-        module, device = f"kernel_lsp.evaluator.{name}", self.request.device
+        module, device = f"kernel_lsp.evaluator.running.{name}", self.request.device
         compiles = name == "timer" and self.request.budget.compile_s > 0
         if self.store:
             self.store.lay_out(key, confinement.scratch)

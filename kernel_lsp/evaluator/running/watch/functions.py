@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.watch.events import CANDIDATE, TORCH_FOLDER
+from kernel_lsp.evaluator.running.watch.events import CANDIDATE, TORCH_FOLDER
 
 NAMESPACES: tuple[Any, ...] = (
     torch, torch.nn.functional, torch.Tensor, torch.nn.Module, torch.cuda, torch.autograd, torch.linalg,

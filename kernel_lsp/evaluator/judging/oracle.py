@@ -18,8 +18,9 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import devices, numerics, programs, relations
+from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
+from kernel_lsp.evaluator.judging import numerics
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
 

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import programs, timing
+from kernel_lsp.evaluator import programs
+from kernel_lsp.evaluator.running import timing
+from kernel_lsp.evaluator.running.worker import Worker, failure
 from kernel_lsp.evaluator.tensors import Outbox, decode, encode, tensor_leaves
-from kernel_lsp.evaluator.worker import Worker, failure
 from kernel_lsp.records import Program, Workload
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator.oracle import Reference, Trial
+from kernel_lsp.evaluator.judging.oracle import Reference, Trial
 from kernel_lsp.evaluator.tensors import PLAIN, leaves, map_tensors, same_bits, tensor_leaves
 
 WITHOUT_ARITHMETIC = ("float8", "float4", "complex32", "quint", "qint", "bits")

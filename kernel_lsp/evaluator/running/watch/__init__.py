@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernel_lsp.evaluator.watch.events import Listener
-from kernel_lsp.evaluator.watch.flags import children, flags, threads
-from kernel_lsp.evaluator.watch.functions import Functions
-from kernel_lsp.evaluator.watch.outputs import Note, output_problems
+from kernel_lsp.evaluator.running.watch.events import Listener
+from kernel_lsp.evaluator.running.watch.flags import children, flags, threads
+from kernel_lsp.evaluator.running.watch.functions import Functions
+from kernel_lsp.evaluator.running.watch.outputs import Note, output_problems
 
 __all__ = ["Note", "Watch", "output_problems"]
 MAX_SHOWN = 80

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import numerics, variations
-from kernel_lsp.evaluator.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.judging import numerics, variations
+from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 

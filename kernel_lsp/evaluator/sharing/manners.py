@@ -33,10 +33,10 @@ from typing import Any, TypeVar
 from kernel_lsp import config
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import nvml
-from kernel_lsp.evaluator.allowance import continues_at, used_s
-from kernel_lsp.evaluator.locks import Files, device_key, try_lock
-from kernel_lsp.evaluator.nvml import Gpu, Neighbor, Neighborhood
+from kernel_lsp.evaluator.sharing import nvml
+from kernel_lsp.evaluator.sharing.allowance import continues_at, used_s
+from kernel_lsp.evaluator.sharing.locks import Files, device_key, try_lock
+from kernel_lsp.evaluator.sharing.nvml import Gpu, Neighbor, Neighborhood
 from kernel_lsp.records import Progress
 
 T = TypeVar("T")

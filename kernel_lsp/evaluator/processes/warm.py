@@ -27,7 +27,7 @@ READY_S = 120.0
 END_S = 15.0
 """How long a death is waited for: clearing away a fork bomb takes seconds."""
 SIGNALED = 128
-MODULE = "kernel_lsp.evaluator.zygote"
+MODULE = "kernel_lsp.evaluator.processes.zygote"
 QUIET = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_lsp import bootstrap
-from kernel_lsp.evaluator import landlock, linux, namespaces, syscalls
+from kernel_lsp.evaluator.processes import landlock, linux, namespaces, syscalls
 
 LAST_CAP = 63
 CAPSET = {"x86_64": 126, "aarch64": 91}

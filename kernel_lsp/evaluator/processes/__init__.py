@@ -1,0 +1,1 @@
+"""How the evaluator's processes come to be, what they may touch, and how they surely end."""

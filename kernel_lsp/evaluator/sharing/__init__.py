@@ -1,0 +1,1 @@
+"""A device belongs to everybody on the machine: turns, busy neighbors, minutes per hour, priority."""
