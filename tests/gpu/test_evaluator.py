@@ -3,7 +3,6 @@
 import asyncio
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -130,42 +129,6 @@ def test_no_memory_of_the_device_stays_taken():
             return
         time.sleep(0.1)
     raise AssertionError(f"{free - torch.cuda.mem_get_info()[0]} bytes are still taken")
-
-
-ADVERSARIAL = Path(__file__).parent.parent / "adversarial"
-
-
-def from_file(path):
-    made = request_from_files((ADVERSARIAL / "reference.py").read_text(), path.read_text(), has_cuda=True)
-    timed = path.stem == "only_after_warm_up"
-    return replace(made, device="cuda", require_speed=timed, budget=Budget(compile_s=0, timing_s=0.5))
-
-
-def evaluated(paths):
-    """All of them, four at a time."""
-
-    async def run():
-        turn = asyncio.Semaphore(4)
-
-        async def one(path):
-            async with turn:
-                return await evaluate(from_file(path))
-
-        return await asyncio.gather(*map(one, paths))
-
-    return dict(zip(paths, asyncio.run(run()), strict=True))
-
-
-def test_every_attack_is_rejected_on_the_gpu_too():
-    attacks = sorted((ADVERSARIAL / "attacks").glob("*.py"))
-    passed = [p.stem for p, e in evaluated(attacks).items() if e.status is EvalStatus.PASSED]
-    assert not passed
-
-
-def test_every_honest_candidate_passes_on_the_gpu_too():
-    found = evaluated(sorted((ADVERSARIAL / "honest").glob("*.py")))
-    refused = {p.stem: e.detail for p, e in found.items() if e.status is not EvalStatus.PASSED}
-    assert not refused
 
 
 def test_tf32_and_half_precision_are_rejected():

@@ -81,6 +81,7 @@ def test_a_span_covers_what_the_memory_needs():
     assert median(made.run(1.0, 0).spans_ms["eager"]) > least
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile forks in a process with threads
 def test_graphs_of_eager_compiled_and_triton_give_device_times():
     sys.path.insert(0, str(Path(__file__).parent))
     from timing_kernel import add_one
