@@ -90,7 +90,7 @@ class Child:
         self.name, self.process, self.confined = name, process, confined
         self.ended_because = ""
         """Why somebody else than the asker ends it; set before it is killed."""
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._log_stream = reader, writer, log
         key = secrets.token_bytes(wire.KEY_BYTES)
         self._requests, self._replies = wire.Seal(key, wire.REQUESTS), wire.Seal(key, wire.REPLIES)
         writer.write(key)
@@ -156,11 +156,22 @@ class Child:
     async def kill(self) -> None:
         """End the child and everything it started. Safe to call twice."""
         await self.process.end()
-        self._writer.close()
         await asyncio.wait([self._logging], timeout=LAST_WORDS_S)
         self._logging.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._logging
+        await self._release()
+
+    async def _release(self) -> None:
+        """Close our ends, also those whose other end a stray holds, before the loop may be closed."""
+        self._writer.close()
+        for stream in (self._reader, self._log_stream):
+            transport = getattr(stream, "_transport", None)  # a StreamReader cannot be closed otherwise
+            if transport is not None:
+                transport.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), LAST_WORDS_S)
+        await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
 
     async def _exchange(
         self, message: dict[str, Any], blobs: Sequence[bytes | memoryview]

@@ -140,9 +140,10 @@ def _plain(task: Task, number: int, outcome: str) -> str:
         "right": f"{before}return {expression}",
         "wrong": f"{before}return 1.01 * ({expression})",
         "raises": f"raise ValueError('candidate {number}')",
-        "does not load": f"{before}return {expression} ((",
+        "does not load": f"{before}return {expression}",
     }[outcome]
-    return replace(task, other=change).candidate + f"\nNUMBER = {number}\n"
+    ending = "NUMBER = missing" if outcome == "does not load" else f"NUMBER = {number}"
+    return replace(task, other=change).candidate + f"\n{ending}  # candidate {number}\n"
 
 
 def _kernel(task: Task, number: int, outcome: str) -> str:

@@ -36,6 +36,9 @@ class Reporting:
             await asyncio.Event().wait()
         return outcome(proposal(), proposal(id="p-loser"))
 
+    async def close(self) -> None:
+        """It has nothing warm."""
+
 
 KEY = bytes(wire.KEY_BYTES)
 

@@ -226,13 +226,12 @@ class Rounds:
 
     def _round(self, measured: Measured, number: int, checks: int) -> None:
         drawn = self._draw()
-        norms: list[float] = []
+        norms: dict[str, list[float]] = {}
         for name in self._order(number):
             if number % RARELY == 0:
                 self._note_peak(measured, name, drawn)
             sample, output = self._sample(name, *drawn)
-            if name == "eager":
-                norms = _norms(output)
+            norms[name] = _norms(output)  # of all: what runs before a call is the same for every provider
             if name == "candidate":
                 self._keep(measured, number, checks, drawn, output)
                 self._keep_worst(measured, norms, drawn, output)
@@ -266,13 +265,13 @@ class Rounds:
             measured.checks[slot : slot + 1] = [_checked(drawn, output)]
 
     def _keep_worst(
-        self, measured: Measured, norms: list[float], drawn: tuple[int, float, int], output: Any
+        self, measured: Measured, norms: dict[str, list[float]], drawn: tuple[int, float, int], output: Any
     ) -> None:
         """Look at every output right after eager's (half of the rounds), for calls that do nothing now and
         then: a few random checks would miss one call in ten. The judge decides; this only chooses."""
-        if not norms:
+        if "eager" not in norms:
             return
-        far = max(map(_apart, norms, _norms(output)))
+        far = max(map(_apart, norms["eager"], norms["candidate"]))
         if far > measured.worst[0]:
             measured.worst = far, _checked(drawn, output)
 
