@@ -64,6 +64,12 @@ def _import_hooks() -> list[str]:
     return [name for name in names if name.startswith(CANDIDATE[1:])]
 
 
+def _memory_share() -> float | None:
+    """What this process may take of the device; None without one, or where torch cannot tell."""
+    read = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return float(read()) if read and torch.cuda.is_initialized() else None
+
+
 FLAGS: MappingProxyType[str, Callable[[], Any]] = MappingProxyType({
     "torch.get_num_threads()": torch.get_num_threads,
     "torch.get_num_interop_threads()": torch.get_num_interop_threads,
@@ -83,6 +89,7 @@ FLAGS: MappingProxyType[str, Callable[[], Any]] = MappingProxyType({
     "denormals flushed": lambda: float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) == 0.0,
     "function and dispatch modes": lambda: torch._C._len_torch_function_stack() + len(_modes()),
     "current stream": lambda: torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
+    "share of the device's memory": _memory_share,
     "hooks on all modules": _module_hooks,
     "hooks on saved tensors": lambda: torch._C._autograd._top_saved_tensors_default_hooks(True) is not None,
     "saved tensors allowed": lambda: torch._C._autograd._saved_tensors_hooks_is_enabled(),
