@@ -124,7 +124,7 @@ def main() -> None:
     print(f"the same with torch.compile     {result['seconds_with_compile']:.1f}")
     print(f"A/A claims of speed             {result['false_claims']} of {options.trials}")
     print(f"cancel to dead                  {float(result['cancel_to_dead_s']):.3f} s")  # type: ignore[arg-type]
-    print("each program against itself: eager / candidate, 95 % interval")
+    print("each program against itself: eager / candidate, 99 % interval")
     for row in result["trials"]:  # type: ignore[attr-defined]
         print(f"  {row['workload']:20} {row['status']:10} {_interval(row['speedup']):22} {row['detail']}")
     if options.out:

@@ -79,7 +79,7 @@ def row(name: str, outcome: dict[str, Any], first: float | None, seconds: float)
 
 
 def show(table: list[dict[str, Any]]) -> None:
-    print(f"{'example':24} {'verdict':9} {'first s':>8} {'all s':>7}  speedup over baselines [95 % interval]")
+    print(f"{'example':24} {'verdict':9} {'first s':>8} {'all s':>7}  speedup over baselines [99 % interval]")
     for entry in table:
         first = "-" if entry["first_s"] is None else f"{entry['first_s']:.1f}"
         speedups = ", ".join(
