@@ -103,6 +103,11 @@ class Child:
         return self.process.returncode is None
 
     @property
+    def closed(self) -> bool:
+        """Whether our ends of its channels are closed: :meth:`kill` has run."""
+        return self._writer.is_closing()
+
+    @property
     def log(self) -> str:
         """The last 64 KiB of what it printed."""
         return self._log.decode(errors="replace")

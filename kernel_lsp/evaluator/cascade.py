@@ -80,7 +80,10 @@ async def judge_candidate(
     """Everything that runs the candidate. Raises Rejected, EvaluationError."""
     async with turn(False):
         report(Progress(phase="evaluate", message="starting judge and worker"))
-        (judge, opened, init), worker = await asyncio.gather(bench.begin(request), sandbox.worker())
+        async with _background(sandbox.worker()) as starting:  # ended when the reference is refused
+            judge, opened, init = await bench.begin(request)
+            assert starting is not None
+            worker = await starting
         found.environment.update(opened["environment"])
         found.environment["sandbox"] = worker.child.confined
         timed = request.require_speed and request.device != "interpreter"
