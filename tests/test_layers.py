@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp import parsing
+
 ROOT = Path(__file__).resolve().parent.parent
 BASE = {"records", "errors", "config", "wire", "files", "parsing", "positions"}
 
@@ -90,7 +92,7 @@ def imports(path: Path) -> set[str]:
     found: set[str] = set()
     package = ("kernel_lsp." + dotted(path)).split(".")
     base = package if path.name == "__init__.py" else package[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsing.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -136,7 +138,7 @@ def test_skills_import_only_the_rewrite_engine() -> None:
 
 def imports_absolute(path: Path) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsing.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
