@@ -8,6 +8,7 @@ counts: the best of several noisy results is always over-estimated.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ EVIDENCE_FOLDER = "evidence"
 """In the user's data folder: one document per proposal, the last judgement of it, old ones deleted. Like the
 cache it holds source text and may be deleted at any time."""
 MAX_CHALLENGES = 2
+LANES = {"cuda": 4}
+"""Candidates that are judged quickly at the same time, by device; one where nothing is said."""
 LOOKS_BETTER = 1.03
 """A quick result must beat the best full one by this factor to be judged again."""
 ORDER = (Verdict.FASTER, Verdict.CORRECT, Verdict.UNKNOWN, Verdict.REJECTED)
@@ -51,17 +54,11 @@ class Tournament:
     async def run(self, candidates: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Every candidate judged, best first. What was found when the job's time is over is kept."""
         deadline = time.monotonic() + self.settings.job_timeout_s
-        full: list[Proposal] = []
-        quick: list[Proposal] = []
-        for number, candidate in enumerate(candidates, start=1):
-            if time.monotonic() > deadline:
-                break
-            message = f"candidate {number} of {len(candidates)}: {candidate.summary}"
-            self._say(message, done=number - 1, total=len(candidates))
-            if full:
-                quick.append(await self._judge(candidate, QUICK))
-            else:
-                full.append(await self._judge_in_full(candidate))
+        if not candidates:
+            return ()
+        self._count(1, candidates)
+        full = [await self._judge_in_full(candidates[0])]
+        quick = await self._judge_quickly(candidates, deadline)
         for _ in range(MAX_CHALLENGES):
             challenger = _challenger(full, quick)
             if challenger is None or time.monotonic() > deadline:
@@ -71,12 +68,36 @@ class Tournament:
             full.append(await self._judge_in_full(challenger.candidate))
         return tuple(sorted([*full, *quick], key=_rank))
 
+    async def _judge_quickly(self, candidates: Sequence[Candidate], deadline: float) -> list[Proposal]:
+        """All but the first, in their order. On a GPU several at a time: one is compiled and tried while
+        another is timed (the gate gives each its turn). On a CPU they would disturb each other."""
+        waiting = iter(range(1, len(candidates)))
+        found: dict[int, Proposal] = {}
+
+        async def lane() -> None:
+            while time.monotonic() < deadline and (place := next(waiting, None)) is not None:
+                self._count(place + 1, candidates)
+                found[place] = await self._judge(candidates[place], QUICK)
+
+        lanes = [asyncio.create_task(lane()) for _ in range(LANES.get(self.device, 1))]
+        try:
+            await asyncio.gather(*lanes)
+        finally:  # a failure of one, or a cancellation, ends all
+            for task in lanes:
+                task.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
+        return [found[place] for place in sorted(found)]
+
     async def _judge_in_full(self, candidate: Candidate) -> Proposal:
         proposal = await self._judge(candidate, FULL)
         if proposal.verdict is Verdict.FASTER:
             message = f"verified: {candidate.summary}"
             self.report(Progress(phase="evaluate", message=message, proposal=proposal))
         return proposal
+
+    def _count(self, number: int, candidates: Sequence[Candidate]) -> None:
+        message = f"candidate {number} of {len(candidates)}: {candidates[number - 1].summary}"
+        self._say(message, done=number - 1, total=len(candidates))
 
     def _say(self, message: str, done: int | None = None, total: int | None = None) -> None:
         self.report(Progress(phase="evaluate", message=message, done=done, total=total))

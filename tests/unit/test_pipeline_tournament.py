@@ -105,6 +105,31 @@ async def test_what_looks_better_is_judged_again_and_only_the_second_number_coun
     assert ranked == ["a faster", "b faster"]
 
 
+@pytest.mark.parametrize(("device", "most"), [("cpu", 1), ("cuda", 4)])
+async def test_quick_judgements_run_side_by_side_on_a_gpu_only(device: str, most: int) -> None:
+    running, highest = 0, 0
+
+    async def judge(request: tournament.EvaluationRequest, *_: object) -> Evaluation:
+        nonlocal running, highest
+        running += 1
+        highest = max(highest, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return evaluation(eager=1.0)
+
+    names = [f"c{number}" for number in range(7)]
+    made = Tournament(
+        prepared=prepared(),
+        probe=Probe(python="python"),
+        device=device,
+        settings=Settings(),
+        judge=judge,
+        report=lambda progress: None,
+    )
+    found = await made.run([candidate(name) for name in names])
+    assert highest == most and sorted(p.candidate.id for p in found) == names
+
+
 async def test_a_quick_result_alone_is_never_offered() -> None:
     wrong = Evaluation(status=EvalStatus.WRONG_RESULT, device="cpu")
     results = {("a", True): wrong, ("b", False): evaluation(eager=3.0), ("b", True): wrong}
