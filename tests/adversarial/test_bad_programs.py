@@ -177,7 +177,6 @@ async def test_outputs_that_tell_nothing_apart_earn_no_claim(gate: Gate, inputs:
         ({"forward": "raise KeyboardInterrupt"}, "running the reference failed"),
         ({"forward": "os._exit(0)"}, "running the reference failed"),
         ({"forward": "ctypes.string_at(0)"}, "running the reference failed"),
-        ({"forward": "os.fork(); return torch.tanh(x)"}, "running the reference failed"),
         ({"forward": "os.closerange(0, 64); return torch.tanh(x)"}, "running the reference failed"),
         ({"forward": "return x * random.SystemRandom().random()"}, "another result when called again"),
         ({"init": "self.n = 0", "forward": "self.n += 1; return x * self.n"}, "another result"),
