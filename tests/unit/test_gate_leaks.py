@@ -1,4 +1,4 @@
-"""A refused reference leaves no process and no open channel behind, whoever was starting meanwhile."""
+"""A refused reference leaves no process and no open channel behind."""
 
 import sys
 
