@@ -1,0 +1,62 @@
+"""Softmax of scaled scores with an additive mask."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _fused_mul_add_softmax_kernel(scores_ptr, bias_ptr, out_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
+    """Each program handles one row."""
+    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < n_cols  # BLOCK_SIZE is rounded up to a power of two
+    scores = tl.load(scores_ptr + row * n_cols + cols, mask=mask)
+    mul = scores * 0.125
+    bias = tl.load(bias_ptr + cols, mask=mask)
+    add = mul + bias
+    row_max = tl.max(tl.where(mask, add, float("-inf")), axis=0)
+    shifted = add - row_max
+    exp = tl.exp(shifted)
+    row_sum = tl.sum(tl.where(mask, exp, 0.0), axis=0)
+    softmax = exp / row_sum
+    tl.store(out_ptr + row * n_cols + cols, softmax, mask=mask)
+
+
+def fused_mul_add_softmax(scores, bias):
+    """Mul, add and softmax in one pass."""
+    scores, bias = scores.contiguous(), bias.contiguous()
+    n_rows = scores.shape[0]
+    n_cols = scores.shape[1]
+    out = torch.empty_like(scores, dtype=torch.float32)
+    if n_rows > 0:  # a grid of zero programs cannot be launched
+        _fused_mul_add_softmax_kernel[(n_rows,)](
+            scores, bias, out, n_cols, BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1)), num_warps=8,
+        )
+    return out
+
+
+# kernel-lsp: workload scores=f32[8192,2000] bias=f32[2000]
+def _attention_weights_eager(scores, bias):
+    shifted = scores * 0.125 + bias
+    return torch.softmax(shifted, dim=-1)
+
+
+def attention_weights(scores, bias):
+    # Verified on cuda for scores: float32 (8192, 2000); bias: float32 (2000,).
+    # Anything that the reasoning below does not cover takes the original path.
+    if not (
+        scores.is_cuda
+        and scores.dtype == torch.float32
+        and scores.shape[1:] == (2000,)
+        and bias.is_cuda
+        and bias.dtype == torch.float32
+        and bias.shape == (2000,)
+        and not torch.is_autocast_enabled("cuda")
+        and scores.is_contiguous()
+        and bias.is_contiguous()
+        and not (torch.is_grad_enabled() and (scores.requires_grad or bias.requires_grad))
+    ):
+        return _attention_weights_eager(scores, bias)
+    softmax_fused = fused_mul_add_softmax(scores, bias)
+    return softmax_fused
