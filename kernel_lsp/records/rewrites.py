@@ -32,6 +32,8 @@ class Site:
     """Estimated share of the target's time that is saved (0..1), from bytes and operations."""
     plain: bool = True
     """True when the rewrite is plain PyTorch, False when it emits a Triton kernel."""
+    wraps: bool = False
+    """It goes around the whole rewritten target (a recorded graph, a compiler): last, and alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,8 @@
 
 `emit(graph, kind, generic_batch) -> Emission`. The class stays as it is; its ``forward`` becomes
 ``_forward_eager``, byte for byte, and a new ``forward`` checks the guard (guard.py), falls back to it, or
-runs one statement per step with the person's own names (naming.py, printing.py).
+runs one statement per step with the person's own names (naming.py, printing.py). With a wrapper
+(`Graph.wrap`) the statements become ``_forward_steps``, which ``forward`` hands to the wrapper.
 A function becomes ``_<name>_eager`` beside a new ``<name>``.
 """
 
@@ -25,7 +26,7 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite import guard
 from kernel_lsp.rewrite.capture import module_path, shape_of_call
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import Generated, Wrapper
 from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
 from kernel_lsp.rewrite.naming import Statements
 from kernel_lsp.rewrite.printing import ATOM, Printer
@@ -54,15 +55,35 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
     body = writer.statements()
     replaced = [node for node in _pristine(graph).nodes if node.name not in writer.untouched]
     checks = guard.conditions(graph, generic_batch, replaced)
-    new = place.assemble(_guard_lines(checks, place, graph), body)
-    kernels = graph.generated
+    if graph.wrapper is None:
+        new = place.assemble([(place.name, [*_guard_lines(checks, place, graph), *body])])
+    else:
+        new = place.assemble(_wrapped(graph, place, checks, body, generic_batch))
+    kernels = [*graph.generated, *([graph.wrapper] if graph.wrapper is not None else [])]
     return Emission(
         span=place.span,
         target=new,
         imports=_imports(place, "\n".join([*checks, *body]), kernels),
         definitions="\n\n\n".join(dict.fromkeys(k.definitions.strip("\n") for k in kernels)),
-        body="\n".join([*body, *(repr(kernel.numbers) for kernel in kernels)]),
+        body="\n".join([*body, *(repr(kernel.numbers) for kernel in graph.generated)]),
     )
+
+
+def _wrapped(
+    graph: Graph, place: _Place, checks: list[str], body: list[str], generic_batch: bool
+) -> list[tuple[str, list[str]]]:
+    """The steps as a method of their own, with the conditions on layers and weights; in front of them the
+    call of the wrapper, with the conditions on inputs. A graph without a rewrite needs no such method."""
+    assert graph.wrapper is not None
+    outer = guard.conditions(graph, generic_batch, [])
+    inner = [text for text in checks if text not in outer]
+    note = [f"# {line}" for line in _wrap(graph.wrapper.note)]
+    steps = place.eager if graph.is_pristine else place.steps
+    call = f"return {place.wrapper_call(graph.wrapper.name, steps)}"
+    methods = [(place.name, [*_guard_lines(outer, place, graph), *note, call])]
+    if steps != place.eager:
+        methods.insert(0, (steps, [*_refusal(inner, place), *body]))
+    return methods
 
 
 def _pristine(graph: Graph) -> Graph:
@@ -84,14 +105,14 @@ class _Place:
         self.target = _find(self.tree, graph.origin.entry)
         name = "forward" if self.is_module else self.target.name
         self.function = _method(self.target, name) if self.is_module else self.target
-        self.eager = f"_{name}_eager{self._heir()}"
+        self.eager, self.steps = (f"_{name}_{what}{self._heir()}" for what in ("eager", "steps"))
         self.name = name
         self.taken = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)} | {"self"}
         decorators = [ast.unparse(d) for d in getattr(self.function, "decorator_list", ())]
         if any(text not in NO_GRAD for text in decorators):
             raise RewriteError(f"{name} is decorated with @{decorators[0]}", "rewrite it by hand")
         self.decorators = decorators
-        if re.search(rf"\b{self.eager}\b", self.program):
+        if re.search(rf"\b({self.eager}|{self.steps})\b", self.program):
             raise RewriteError(f"{graph.origin.entry} already has a {self.eager}", "it was rewritten before")
 
     def _heir(self) -> str:
@@ -143,24 +164,36 @@ class _Place:
                     return "\n".join(header)[len(self.indent) :]
         raise RewriteError("the signature could not be read")
 
+    def wrapper_call(self, wrapper: str, steps: str) -> str:
+        """``wrapper(self, self._forward_steps, x)``: the steps take their arguments by position."""
+        spec = self.arguments
+        if spec.kwonlyargs or not self.is_module:
+            raise RewriteError(f"{self.name} cannot be called by position on self", "leave out the wrapper")
+        names = [a.arg for a in (*spec.posonlyargs, *spec.args)][1:]
+        return f"{wrapper}({', '.join(['self', f'self.{steps}', *names])})"
+
     def eager_call(self) -> str:
         spec = self.arguments
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)][1 if self.is_module else 0 :]
         names += [f"{a.arg}={a.arg}" for a in spec.kwonlyargs]
         return f"{'self.' if self.is_module else ''}{self.eager}({', '.join(names)})"
 
-    def assemble(self, checks: list[str], body: list[str]) -> str:
-        """The target's new source: the eager function renamed, the new one right behind it."""
+    def assemble(self, functions: list[tuple[str, list[str]]]) -> str:
+        """The target's new source: the eager function renamed, behind it the new ones, each a name and
+        the lines of its body."""
         first = min([self.target.lineno, *(d.lineno for d in self.target.decorator_list)]) - 1
         lines = self.lines[first : self.target.end_lineno]
         at, end = self.function.lineno - 1 - first, (self.function.end_lineno or 0) - first
         pattern = rf"(\bdef\s+){re.escape(self.name)}\b"
         lines[at] = re.sub(pattern, rf"\g<1>{self.eager}", lines[at], count=1)
         pad, unit = self.indent, self.unit
-        inner = [f"{pad}{unit}{line}".replace(_UNIT, unit) for line in [*checks, *body]]
-        new = [*(f"{pad}@{text}" for text in self.decorators), pad + self.signature, *inner]
-        gap = [""] if self.is_module else ["", ""]
-        lines[end:end] = [*gap, *new]
+        new: list[str] = []
+        for name, body in functions:
+            header = re.sub(pattern, rf"\g<1>{name}", pad + self.signature, count=1)
+            inner = [f"{pad}{unit}{line}".replace(_UNIT, unit) for line in body]
+            gap = [""] if self.is_module else ["", ""]
+            new += [*gap, *(f"{pad}@{text}" for text in self.decorators), header, *inner]
+        lines[end:end] = new
         outer = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
         return "\n".join(line.removeprefix(outer) for line in "\n".join(lines).split("\n"))
 
@@ -196,16 +229,22 @@ def _guard_lines(checks: list[str], place: _Place, graph: Graph) -> list[str]:
     )
     head = [f"# Verified on {graph.device} for {shapes}." if shapes else f"# Verified on {graph.device}."]
     head.append("# Anything that the reasoning below does not cover takes the original path.")
+    return [*head, *_refusal(checks, place)]
+
+
+def _refusal(checks: list[str], place: _Place) -> list[str]:
+    if not checks:
+        return []
     one = f"if not ({' and '.join(checks)}):"
     if len(one) + 8 <= LINE_LENGTH:
         test = [one]
     else:
         rest = [f"{_UNIT}{'and ' if index else ''}{text}" for index, text in enumerate(checks)]
         test = ["if not (", *rest, "):"]
-    return [*head, *test, f"{_UNIT}return {place.eager_call()}"]
+    return [*test, f"{_UNIT}return {place.eager_call()}"]
 
 
-def _imports(place: _Place, text: str, kernels: list[Generated]) -> tuple[str, ...]:
+def _imports(place: _Place, text: str, kernels: Sequence[Generated | Wrapper]) -> tuple[str, ...]:
     found = [line for kernel in kernels for line in kernel.imports]
     if guard.mentions(text, "torch"):
         found.append("import torch")

@@ -56,6 +56,8 @@ class Session:
 
     def sites(self, graph: Graph) -> tuple[Site, ...]:
         """Every place where a skill applies with all preconditions proved, most saving first."""
+        if graph.wrapper is not None:  # its definitions hold for what it was put around
+            return ()
         found = [site for name in self.rewrites for site in self._sites_of(name, graph)]
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
@@ -201,6 +203,7 @@ def _site(skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[
         parameters=parameters,
         benefit=match.benefit,
         plain=match.plain,
+        wraps=match.wraps,
     )
 
 

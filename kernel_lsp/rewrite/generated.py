@@ -27,6 +27,19 @@ class Generated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Wrapper:
+    """A way to call the whole target: ``forward`` hands its steps over instead of running them."""
+
+    name: str
+    """Called as ``name(self, self._forward_steps, x, …)``; returns what the steps would."""
+    imports: tuple[str, ...] = ()
+    definitions: str = ""
+    """Plain PyTorch, column 0; goes right before the target."""
+    note: str = ""
+    """Comment in front of the call: what happens there, and why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
     """A place in one graph where a skill applies."""
 
@@ -39,5 +52,7 @@ class Match:
     """Estimated share of the target's time that is saved (0..1)."""
     plain: bool = True
     """True when the result is plain PyTorch, False when it is a Triton kernel."""
+    wraps: bool = False
+    """It goes around the whole target (`Graph.wrap`): no other rewrite can follow."""
     data: dict[str, Any] = field(default_factory=dict)
     """Whatever `apply` needs again."""

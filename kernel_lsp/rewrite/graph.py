@@ -9,6 +9,7 @@
     graph.call_generated(kernel, …)   insert a launch of generated source
     graph.replace(old, new)           redirect every use, then drop what nobody uses
     graph.require(source, because)    a condition the dispatch guard must check
+    graph.wrap(wrapper)               how the whole target is called: the last rewrite of all
     graph.note(node, text) / caveat   comment above a statement / remark for the evidence
 
 Values are per call: parameters and buffers are never treated as constants, only their shapes are.
@@ -28,7 +29,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite import transfer
 from kernel_lsp.rewrite.facts import Fact
-from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.generated import Generated, Wrapper
 from kernel_lsp.rewrite.naming import Statements
 
 aten = torch.ops.aten
@@ -112,6 +113,7 @@ class Graph:
         self.requirements: dict[str, str] = {}
         self.caveats: list[str] = []
         self.notes: dict[str, list[str]] = {}
+        self.wrapper: Wrapper | None = None
         self._facts: dict[fx.Node, Fact] = {}
 
     # --- reading -------------------------------------------------------------------------
@@ -124,6 +126,12 @@ class Graph:
     def generated(self) -> list[Generated]:
         """The generated source that the graph calls, each once."""
         return list(dict.fromkeys(n.meta["generated"] for n in self.nodes if "generated" in n.meta))
+
+    @property
+    def is_pristine(self) -> bool:
+        """Nothing was rewritten: the graph does what was captured, node for node."""
+        was = self.origin.pristine
+        return was is not None and _calls(self) == _calls(was)
 
     @property
     def output(self) -> fx.Node:
@@ -237,6 +245,12 @@ class Graph:
         """``condition`` is Python over the target's own names, e.g. ``not self.training``."""
         self.requirements[condition] = because
 
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Call the whole target through ``wrapper``. Raises RewriteError when something else does already."""
+        if self.wrapper is not None:
+            raise RewriteError(f"{self.wrapper.name} is around the target already", "choose one of them")
+        self.wrapper = wrapper
+
     def note(self, node: fx.Node, text: str) -> None:
         self.notes.setdefault(node.name, []).append(text)
 
@@ -261,6 +275,7 @@ class Graph:
             output_spec=self.output_spec,
         )
         made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
+        made.wrapper = self.wrapper
         made.notes = {name: list(texts) for name, texts in self.notes.items()}
         return made
 
@@ -330,6 +345,12 @@ def is_random(node: fx.Node) -> bool:
     if not name.startswith(RANDOM) and "dropout" not in name:
         return False
     return argument(node, "train", argument(node, "training", True)) is not False
+
+
+def _calls(graph: Graph) -> list[tuple[Any, ...]]:
+    """Every call with nodes replaced by their names, and what is returned: equal for equal graphs."""
+    named = ((n, fx.map_arg((n.args, dict(n.kwargs)), lambda arg: f"%{arg.name}")) for n in graph.fx.nodes)
+    return [(n.name, n.target, arguments) for n, arguments in named if n.op in ("call_function", "output")]
 
 
 def _moved(item: Input, at: dict[fx.Node, fx.Node]) -> Input:
