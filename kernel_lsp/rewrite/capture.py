@@ -291,12 +291,29 @@ class _Function(torch.nn.Module):
 
     def __init__(self, function: Any, names: tuple[str, ...]) -> None:
         super().__init__()
-        self.function = function
+        self.function = _as_forward(function)
         parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
         self.__signature__ = inspect.Signature(parameters)
 
     def forward(self, **kwargs: Any) -> Any:
         return self.function(**kwargs)
+
+
+def _as_forward(function: Any) -> Any:
+    """The same function under the one name whose frames torch.export keeps in its stack traces: they say
+    which statement made a node. Decorated functions stay as they are."""
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_filename.startswith("<kernel-lsp"):
+        return function
+    named = FunctionType(
+        code.replace(co_name="forward"),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    named.__kwdefaults__ = function.__kwdefaults__
+    return named
 
 
 class _OnCpu(TorchFunctionMode):

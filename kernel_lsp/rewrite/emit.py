@@ -239,9 +239,27 @@ def _refusal(checks: list[str], place: _Place) -> list[str]:
     if len(one) + 8 <= LINE_LENGTH:
         test = [one]
     else:
-        rest = [f"{_UNIT}{'and ' if index else ''}{text}" for index, text in enumerate(checks)]
+        rest = [
+            f"{_UNIT}{line}"
+            for index, text in enumerate(checks)
+            for line in _folded(f"{'and ' if index else ''}{text}")
+        ]
         test = ["if not (", *rest, "):"]
     return [*test, f"{_UNIT}return {place.eager_call()}"]
+
+
+def _folded(check: str) -> list[str]:
+    """A long condition on several lines, broken where it is an alternative, a comparison or a list."""
+    lines = [check]
+    while len(lines[-1]) > LINE_LENGTH - 12:
+        text = lines[-1]
+        spots = [m.start() for m in re.finditer(r" or | == \(|, (?=[\w('])", text)]
+        spot = max((at for at in spots if 8 < at <= LINE_LENGTH - 14), default=None)
+        if spot is None:
+            break
+        spot += text[spot] == ","
+        lines[-1:] = [text[:spot], f"{_UNIT}{text[spot:].lstrip()}"]
+    return lines
 
 
 def _imports(place: _Place, text: str, kernels: Sequence[Generated | Wrapper]) -> tuple[str, ...]:
@@ -364,6 +382,9 @@ class _Writer:
         if isinstance(self.graph.val(node), (tuple, list)):
             return True
         limit = LINE_LENGTH - 16 if users[0].op == "output" else INLINE_LENGTH
+        launched = "generated" in node.meta and users[0].op == "output"  # its name says what it returns
+        if launched:
+            return True
         if len(text) > limit or node.meta.get("name"):
             return False
         own = self.statements_of.key(node)

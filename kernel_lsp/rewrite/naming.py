@@ -35,6 +35,12 @@ class Statements:
 
     def key(self, node: fx.Node) -> tuple[int, int, str | None] | None:
         """The innermost statement of the person's own code that made the node."""
+        if "statement" not in node.meta:  # copies of a graph share what was found
+            node.meta["statement"] = self._innermost(node)
+        found: tuple[int, int, str | None] | None = node.meta["statement"]
+        return found
+
+    def _innermost(self, node: fx.Node) -> tuple[int, int, str | None] | None:
         frames = FRAME.findall(node.meta.get("stack_trace") or "")
         if not frames:
             return None

@@ -71,13 +71,15 @@ def kernels(text: str) -> Iterator[ast.FunctionDef]:
 
 def unexplained_masks(text: str) -> list[str]:
     """Masks of loads and stores that are no comparison with a size and whose line has no comment."""
-    lines, found = text.splitlines(), []
-    for kernel in kernels(text):
-        for call in (n for n in ast.walk(kernel) if isinstance(n, ast.Call)):
-            for keyword in (k for k in call.keywords if k.arg == "mask"):
-                if not _explained(keyword.value, kernel, lines):
-                    found.append(f"{kernel.name}: {lines[call.lineno - 1].strip()}")
-    return found
+    lines = text.splitlines()
+    return [
+        f"{kernel.name}: {lines[call.lineno - 1].strip()}"
+        for kernel in kernels(text)
+        for call in ast.walk(kernel)
+        if isinstance(call, ast.Call)
+        for keyword in call.keywords
+        if keyword.arg == "mask" and not _explained(keyword.value, kernel, lines)
+    ]
 
 
 def _explained(mask: ast.expr, kernel: ast.FunctionDef, lines: list[str]) -> bool:
@@ -110,17 +112,16 @@ def _has_comment(lines: list[str], first: int, last: int) -> bool:
 
 
 def launchers_without_shapes(text: str) -> list[str]:
-    """Functions that launch a kernel and say nowhere what shapes they were written for."""
-    tree, found = ast.parse(text), []
+    """Functions that launch a kernel and whose docstring and comments give no shape."""
     own = {kernel.name for kernel in kernels(text)}
-    for node in ast.walk(tree):
-        launches = isinstance(node, ast.FunctionDef) and node.name not in own and _launches(node, own)
-        if launches:
-            assert isinstance(node, ast.FunctionDef)
-            body = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
-            if not re.search(r"(?:\"\"\"|#)[^\n]*|\n[^\n]*", body) or not _mentions_shape(body):
-                found.append(node.name)
-    return found
+    return [
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+        and node.name not in own
+        and _launches(node, own)
+        and not _gives_shape("\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]))
+    ]
 
 
 def _launches(node: ast.FunctionDef, own: set[str]) -> bool:
@@ -130,6 +131,7 @@ def _launches(node: ast.FunctionDef, own: set[str]) -> bool:
     )
 
 
-def _mentions_shape(body: str) -> bool:
-    """``x: float32 (4096, n_cols)`` in a comment or in the docstring."""
-    return re.search(r"\w+: (?:float|bfloat|int|uint|bool)\d* \([^)]*\)", body) is not None
+def _gives_shape(body: str) -> bool:
+    """``x, out: float32 (n_rows, n_cols)`` or ``[M, K]``, in the docstring or in a comment."""
+    said = [*re.findall(r'"""(.*?)"""', body, re.DOTALL), *re.findall(r"#(.*)", body)]
+    return any(re.search(r"[\[(]\w[\w */+-]*,|: one \w+ number", part) for part in said)

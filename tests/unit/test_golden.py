@@ -1,6 +1,6 @@
 """What a user gets from each skill, word for word: `tests/cases/golden/<skill>.in.py` becomes `<skill>.py`.
 
-    KERNEL_LSP_UPDATE_GOLDEN=1 pytest tests/unit/test_golden.py -k <skill>     writes the file; read it
+KERNEL_LSP_UPDATE_GOLDEN=1 pytest tests/unit/test_golden.py -k <skill>     writes the file; read it
 """
 
 import ast
@@ -24,7 +24,9 @@ def test_the_rewritten_file_is_the_golden_one(name: str) -> None:
     if UPDATE:
         path.write_text(now)
     before = path.read_text() if path.exists() else ""
-    changes = "\n".join(difflib.unified_diff(before.splitlines(), now.splitlines(), path.name, "now", lineterm=""))
+    changes = "\n".join(
+        difflib.unified_diff(before.splitlines(), now.splitlines(), path.name, "now", lineterm="")
+    )
     assert now == before, f"run with KERNEL_LSP_UPDATE_GOLDEN=1 when this is what it should be:\n{changes}"
 
 

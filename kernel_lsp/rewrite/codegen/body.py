@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Operand, Scalar, Value
-from kernel_lsp.rewrite.codegen.ops import RENDER
+from kernel_lsp.rewrite.codegen.ops import RENDER, atom, bare
 
 LOW_PRECISION = ("float16", "bfloat16")
 RESERVED = {
@@ -52,6 +52,8 @@ def identifier(text: str) -> str:
     return f"v_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
+MOST_INLINE = 72
+"""Longest expression that still reads at a glance."""
 Reducer: TypeAlias = "Callable[[Body, Value], tuple[str, ...]]"
 
 
@@ -121,8 +123,21 @@ class Body:
         if value.op in REDUCTIONS:
             self.pairs[value] = self.reduce(self, value)
             return self.pairs[value][0]
-        expression = RENDER[value.op](*[self.text(arg) for arg in value.args])
+        expression = self._render(value)
+        if value.inline:
+            return atom(expression)
         return self.define(value.hint or value.op, expression)
+
+    def _render(self, value: Value) -> str:
+        """The operation on its arguments; inlined ones get a name where they would be repeated or long."""
+        for arg in value.values:
+            if arg.inline and not self._stays_readable(value, arg):
+                self.known[arg] = self.define(arg.hint or arg.op, bare(self.known[arg]))
+        return str(RENDER[value.op](*[self.text(arg) for arg in value.args]))
+
+    def _stays_readable(self, value: Value, arg: Value) -> bool:
+        marked = RENDER[value.op](*["\0" if item is arg else self.text(item) for item in value.args])
+        return str(marked).count("\0") == 1 and len(marked) + len(self.known[arg]) <= MOST_INLINE
 
 
 def number(value: Scalar) -> str:

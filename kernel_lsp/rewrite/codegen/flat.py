@@ -86,7 +86,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
     ]
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        f'    """{summary}"""',
+        source.described(summary, region),
         *source.make_contiguous(region.operands),
         *(source.allocate(output, device) for output in region.outputs),
         *source.size_lines(region, sizes),

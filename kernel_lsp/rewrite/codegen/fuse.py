@@ -17,6 +17,7 @@ from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, lower
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.space import NORMS, Shape, space_of
+from kernel_lsp.rewrite.codegen.wording import worded
 from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph
 
@@ -232,7 +233,7 @@ def _unique(
     taken = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
     name, count = lowered.region.name, 1
     while True:
-        kernel = _emit(lowered, template, choice, summary)
+        kernel = _emit(worded(graph, lowered), template, choice, summary)
         clash = name in graph.origin.program or (name in taken and taken[name] != kernel)
         if not clash:
             return kernel

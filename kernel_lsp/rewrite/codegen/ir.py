@@ -49,6 +49,8 @@ class Value:
     rowwise: bool = False
     hint: str | None = None
     """Name that a reader would expect for it."""
+    inline: bool = False
+    """Its only reader is the rest of the same statement: written there, where that stays readable."""
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ class Lowered:
     region: Region
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
+    values: dict[fx.Node, Value] = field(default_factory=dict)
+    """What each covered node became, for `wording.worded`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +88,8 @@ class _Lowering:
         region = Region(name=name, dims=self.dims, outputs=tuple(made), reduced=self._reduced(), order=order)
         by_operand = {operand: key[0] for key, operand in self.operands.items()}
         inputs = tuple(by_operand[operand] for operand in region.operands)
-        return Lowered(region=region, inputs=inputs, outputs=tuple(outputs))
+        values = {k: v for k, v in self.values.items() if isinstance(k, fx.Node) and isinstance(v, Value)}
+        return Lowered(region=region, inputs=inputs, outputs=tuple(outputs), values=values)
 
     # --- values --------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ to a few units in the last place of float32.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -73,9 +74,24 @@ def helpers_for(text: str) -> list[str]:
 
 
 def atom(text: str) -> str:
-    """The text, in parentheses unless it is a name, a number or a call."""
-    simple = all(char.isalnum() or char in "_." for char in text.replace("e-", "e"))
-    return text if simple else f"({text})"
+    """The text, in parentheses unless it is a name, a number or a call, or stands in parentheses already."""
+    return text if _is_whole(text) else f"({text})"
+
+
+def bare(text: str) -> str:
+    """Without the parentheses around all of it."""
+    return text[1:-1] if text.startswith("(") and _is_whole(text) else text
+
+
+def _is_whole(text: str) -> bool:
+    """Binds tighter than any operator: nothing stands outside of brackets but letters, digits and dots."""
+    depth, text = 0, re.sub(r"(?<=\d)e-(?=\d)", "e", text)  # 1e-05 is one number
+    for char, after in zip(text, [*text[1:], ""], strict=True):
+        depth += (char in "([") - (char in ")]")
+        closed = char in ")]" and after not in ("", ".")
+        if depth == 0 and (closed or not (char.isalnum() or char in "_.)]")):
+            return False
+    return True
 
 
 def _binary(symbol: str) -> Render:
@@ -83,7 +99,7 @@ def _binary(symbol: str) -> Render:
 
 
 def _call(name: str) -> Render:
-    return lambda *args: f"{name}({', '.join(args)})"
+    return lambda *args: f"{name}({', '.join(map(bare, args))})"
 
 
 def _clamp(x: str, low: str | None, high: str | None) -> str:

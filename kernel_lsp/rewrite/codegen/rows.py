@@ -237,7 +237,7 @@ def _launcher(layout: Layout, choice: Mapping[str, Any], header: list[str], summ
     programs = f"triton.cdiv(n_rows, {choice['BLOCK_ROWS']})" if layout.tiled else "n_rows"
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        f'    """{summary}"""',
+        source.described(summary, region),
         *source.make_contiguous(region.operands),
         *size_lines(region, ["n_rows", "n_cols"]),
         *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),

@@ -51,6 +51,20 @@ def tensors(region: Region) -> list[Operand | Output]:
     return [*region.operands, *region.outputs]
 
 
+def described(summary: str, region: Region) -> str:
+    """The launcher's docstring: what it computes, and the shape of everything it reads and writes."""
+    groups: dict[str, list[str]] = {}
+    for item in tensors(region):
+        every = range(len(region.dims)) if isinstance(item, Output) and not item.rowwise else region.row_axes
+        axes = item.axes if isinstance(item, Operand) else tuple(every)
+        sizes = ", ".join(region.dims[axis].name for axis in axes)
+        shape = f"({sizes}{',' if len(axes) == 1 else ''})" if axes else ""
+        text = f"{item.dtype} {shape}" if shape else f"one {item.dtype} number"
+        groups.setdefault(text, []).append(item.name)
+    lines = [f"    {', '.join(names)}: {shape}" for shape, names in groups.items()]
+    return "\n".join([f'    """{summary}', "", *lines, '    """'])
+
+
 def signature(region: Region) -> str:
     return ", ".join(operand.name for operand in region.operands)
 

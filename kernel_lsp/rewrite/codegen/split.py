@@ -207,7 +207,7 @@ def _launcher(
         )
     lines = [
         f"def {region.name}({source.signature(region)}):",
-        f'    """{summary}"""',
+        source.described(summary, region),
         *source.make_contiguous(region.operands),
         *_launch_sizes(region),
         *(source.allocate(output, device) for output in region.outputs),

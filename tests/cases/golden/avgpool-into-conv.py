@@ -24,7 +24,9 @@ class Stem(nn.Module):
             and images.shape[1:] == (3, 128, 128)
             and not torch.is_autocast_enabled("cuda")
             and type(self.conv) is torch.nn.Conv2d
-            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation, self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1, 1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
+            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation,
+                self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1,
+                1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
             and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
             and self.conv.weight.dtype == torch.float32
             and self.conv.weight.shape == (32, 3, 3, 3)

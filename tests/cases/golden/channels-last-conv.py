@@ -25,10 +25,14 @@ class Block(nn.Module):
             and images.shape[1:] == (64, 56, 56)
             and not torch.is_autocast_enabled("cuda")
             and type(self.widen) is torch.nn.Conv2d
-            and (self.widen.kernel_size, self.widen.stride, self.widen.padding, self.widen.dilation, self.widen.groups, self.widen.padding_mode, self.widen.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1, 'zeros', (0, 0))
+            and (self.widen.kernel_size, self.widen.stride, self.widen.padding,
+                self.widen.dilation, self.widen.groups, self.widen.padding_mode,
+                self.widen.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1, 'zeros', (0, 0))
             and not (self.widen._forward_hooks or self.widen._forward_pre_hooks)
             and type(self.narrow) is torch.nn.Conv2d
-            and (self.narrow.kernel_size, self.narrow.stride, self.narrow.padding, self.narrow.dilation, self.narrow.groups, self.narrow.padding_mode, self.narrow.output_padding) == ((1, 1), (1, 1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
+            and (self.narrow.kernel_size, self.narrow.stride, self.narrow.padding,
+                self.narrow.dilation, self.narrow.groups, self.narrow.padding_mode,
+                self.narrow.output_padding) == ((1, 1), (1, 1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
             and not (self.narrow._forward_hooks or self.narrow._forward_pre_hooks)
             and self.narrow.weight.dtype == torch.float32
             and self.narrow.weight.shape == (64, 128, 1, 1)

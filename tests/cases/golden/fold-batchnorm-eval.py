@@ -24,7 +24,9 @@ class Stem(nn.Module):
             and images.shape[1:] == (3, 64, 64)
             and not torch.is_autocast_enabled("cuda")
             and type(self.conv) is torch.nn.Conv2d
-            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation, self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1, 1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
+            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation,
+                self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1,
+                1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
             and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
             and type(self.norm) is torch.nn.BatchNorm2d
             and (self.norm.track_running_stats, self.norm.affine) == (True, True)

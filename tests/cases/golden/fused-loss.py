@@ -17,9 +17,9 @@ def _fused_mul_huber_loss_partial_kernel(
         cols = start + tl.arange(0, BLOCK_SIZE)
         mask = cols < n_cols  # the last block is not full
         predicted = tl.load(predicted_ptr + cols, mask=mask)
-        mul = predicted * 0.5
+        scaled = predicted * 0.5
         target = tl.load(target_ptr + cols, mask=mask)
-        difference = mul - target
+        difference = scaled - target
         distance = tl.abs(difference)
         near = distance <= 0.5
         square = distance * distance
@@ -39,12 +39,16 @@ def _fused_mul_huber_loss_kernel(out_ptr, partial_ptr, n_chunks, n_cols, MAX_CHU
     present = chunks < n_chunks  # absent chunks weigh nothing
     partial_sum = tl.load(partial_ptr + chunks, mask=present, other=0.0)
     total = tl.sum(partial_sum, axis=0)
-    mean = total / n_cols
-    tl.store(out_ptr, mean)
+    huber_loss = total / n_cols
+    tl.store(out_ptr, huber_loss)
 
 
 def fused_mul_huber_loss(predicted, target):
-    """Mul and huber_loss in one pass."""
+    """Mul and huber_loss in one pass.
+
+    predicted, target: float32 (n_cols,)
+    out: one float32 number
+    """
     predicted, target = predicted.contiguous(), target.contiguous()
     n_cols = predicted.numel()
     out = torch.empty((), dtype=torch.float32, device=predicted.device)
@@ -78,5 +82,4 @@ def loss(predicted, target):
         and not (torch.is_grad_enabled() and (predicted.requires_grad or target.requires_grad))
     ):
         return _loss_eager(predicted, target)
-    huber_loss_fused = fused_mul_huber_loss(predicted, target)
-    return huber_loss_fused
+    return fused_mul_huber_loss(predicted, target)

@@ -17,9 +17,9 @@ def _fused_add_layer_norm_silu_mul_kernel(
     mask = cols < n_cols  # BLOCK_SIZE is rounded up to a power of two
     hidden = tl.load(hidden_ptr + row * n_cols + cols, mask=mask)
     residual = tl.load(residual_ptr + row * n_cols + cols, mask=mask)
-    add = hidden + residual
-    mean = tl.sum(tl.where(mask, add, 0.0), axis=0) / n_cols
-    centered = add - mean
+    total = hidden + residual
+    mean = tl.sum(tl.where(mask, total, 0.0), axis=0) / n_cols
+    centered = total - mean
     m2 = tl.sum(tl.where(mask, centered * centered, 0.0), axis=0)
     var = m2 / n_cols
     var_eps = var + 1e-05
@@ -28,15 +28,18 @@ def _fused_add_layer_norm_silu_mul_kernel(
     weight = tl.load(weight_ptr + cols, mask=mask)
     scaled = normed * weight
     bias = tl.load(bias_ptr + cols, mask=mask)
-    shifted = scaled + bias
-    silu = shifted * tl.sigmoid(shifted)
+    layer_norm = scaled + bias
     gain = tl.load(gain_ptr + cols, mask=mask)
-    mul = silu * gain
-    tl.store(out_ptr + row * n_cols + cols, mul, mask=mask)
+    scaled_2 = (layer_norm * tl.sigmoid(layer_norm)) * gain
+    tl.store(out_ptr + row * n_cols + cols, scaled_2, mask=mask)
 
 
 def fused_add_layer_norm_silu_mul(hidden, residual, weight, bias, gain):
-    """Add, layer_norm, silu and mul in one pass."""
+    """Add, layer_norm, silu and mul in one pass.
+
+    hidden, residual, out: float32 (n_rows, n_cols)
+    weight, bias, gain: float32 (n_cols,)
+    """
     hidden = hidden.contiguous()
     residual = residual.contiguous()
     weight = weight.contiguous()
@@ -82,8 +85,8 @@ class GatedNorm(nn.Module):
             and self.gain.dtype == torch.float32
             and hidden.is_contiguous()
             and residual.is_contiguous()
-            and not (torch.is_grad_enabled() and (hidden.requires_grad or residual.requires_grad or self.gain.requires_grad or any(p.requires_grad for p in self.parameters())))
+            and not (torch.is_grad_enabled() and (hidden.requires_grad or residual.requires_grad
+                or self.gain.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(hidden, residual)
-        mul_fused = fused_add_layer_norm_silu_mul(hidden, residual, self.norm.weight, self.norm.bias, self.gain)
-        return mul_fused
+        return fused_add_layer_norm_silu_mul(hidden, residual, self.norm.weight, self.norm.bias, self.gain)

@@ -28,20 +28,18 @@ def _fused_add_pow_mul_tanh_kernel(
     index = (start % n_cols).to(tl.int32) + tl.arange(0, BLOCK_SIZE)
     hidden = tl.load(hidden_ptr + offs, mask=mask)
     bias = tl.load(bias_ptr + index % n_cols, mask=mask)
-    add = hidden + bias
-    mul = add * 0.5
-    pow = add * add * add
-    mul_2 = pow * 0.044715
-    add_2 = add + mul_2
-    mul_3 = add_2 * 0.7978845608
-    tanh = _tanh(mul_3)
-    add_3 = tanh + 1.0
-    mul_4 = mul * add_3
-    tl.store(out_ptr + offs, mul_4, mask=mask)
+    shifted = hidden + bias
+    inner = (shifted + ((shifted * shifted * shifted) * 0.044715)) * 0.7978845608
+    scaled = (shifted * 0.5) * (_tanh(inner) + 1.0)
+    tl.store(out_ptr + offs, scaled, mask=mask)
 
 
 def fused_add_pow_mul_tanh(hidden, bias):
-    """Add, pow, …, add and mul in one pass."""
+    """Add, pow, …, add and mul in one pass.
+
+    hidden, out: float32 (n_rows, n_cols)
+    bias: float32 (n_cols,)
+    """
     hidden, bias = hidden.contiguous(), bias.contiguous()
     out = torch.empty_like(hidden, dtype=torch.float32)
     n_cols = hidden.shape[1]
@@ -78,5 +76,4 @@ class Tail(nn.Module):
             and not (torch.is_grad_enabled() and (hidden.requires_grad or self.bias.requires_grad))
         ):
             return self._forward_eager(hidden)
-        mul_3_fused = fused_add_pow_mul_tanh(hidden, self.bias)
-        return mul_3_fused
+        return fused_add_pow_mul_tanh(hidden, self.bias)

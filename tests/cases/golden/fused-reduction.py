@@ -27,13 +27,12 @@ def _fused_tanh_mul_logsumexp_kernel(features_ptr, out_ptr, n_cols, BLOCK_SIZE: 
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols  # BLOCK_SIZE is rounded up to a power of two
     features = tl.load(features_ptr + row * n_cols + cols, mask=mask)
-    tanh = _tanh(features)
-    mul = tanh * 2.0
-    largest = tl.reduce(tl.where(mask, mul, float("-inf")), 0, _nan_max)
+    scaled = _tanh(features) * 2.0
+    largest = tl.reduce(tl.where(mask, scaled, float("-inf")), 0, _nan_max)
     abs = tl.abs(largest)
-    infinite = abs == (float("inf"))
-    row_max = tl.max(tl.where(mask, mul, float("-inf")), axis=0)
-    shifted = mul - row_max
+    infinite = abs == float("inf")
+    row_max = tl.max(tl.where(mask, scaled, float("-inf")), axis=0)
+    shifted = scaled - row_max
     exp = tl.exp(shifted)
     row_sum = tl.sum(tl.where(mask, exp, 0.0), axis=0)
     log_sum = tl.log(row_sum)
@@ -43,7 +42,11 @@ def _fused_tanh_mul_logsumexp_kernel(features_ptr, out_ptr, n_cols, BLOCK_SIZE: 
 
 
 def fused_tanh_mul_logsumexp(features):
-    """Tanh, mul and logsumexp in one pass."""
+    """Tanh, mul and logsumexp in one pass.
+
+    features: float32 (n_rows, n_cols)
+    out: float32 (n_rows,)
+    """
     features = features.contiguous()
     n_rows = features.shape[0]
     n_cols = features.shape[1]
@@ -73,5 +76,4 @@ def spread(features):
         and not (torch.is_grad_enabled() and (features.requires_grad))
     ):
         return _spread_eager(features)
-    logsumexp_fused = fused_tanh_mul_logsumexp(features)
-    return logsumexp_fused
+    return fused_tanh_mul_logsumexp(features)

@@ -12,19 +12,22 @@ def _fused_mul_add_softmax_kernel(scores_ptr, bias_ptr, out_ptr, n_cols, BLOCK_S
     cols = tl.arange(0, BLOCK_SIZE)
     mask = cols < n_cols  # BLOCK_SIZE is rounded up to a power of two
     scores = tl.load(scores_ptr + row * n_cols + cols, mask=mask)
-    mul = scores * 0.125
     bias = tl.load(bias_ptr + cols, mask=mask)
-    add = mul + bias
-    row_max = tl.max(tl.where(mask, add, float("-inf")), axis=0)
-    shifted = add - row_max
-    exp = tl.exp(shifted)
+    shifted = (scores * 0.125) + bias
+    row_max = tl.max(tl.where(mask, shifted, float("-inf")), axis=0)
+    shifted_2 = shifted - row_max
+    exp = tl.exp(shifted_2)
     row_sum = tl.sum(tl.where(mask, exp, 0.0), axis=0)
-    softmax = exp / row_sum
-    tl.store(out_ptr + row * n_cols + cols, softmax, mask=mask)
+    weights = exp / row_sum
+    tl.store(out_ptr + row * n_cols + cols, weights, mask=mask)
 
 
 def fused_mul_add_softmax(scores, bias):
-    """Mul, add and softmax in one pass."""
+    """Mul, add and softmax in one pass.
+
+    scores, out: float32 (n_rows, n_cols)
+    bias: float32 (n_cols,)
+    """
     scores, bias = scores.contiguous(), bias.contiguous()
     n_rows = scores.shape[0]
     n_cols = scores.shape[1]
@@ -58,5 +61,4 @@ def attention_weights(scores, bias):
         and not (torch.is_grad_enabled() and (scores.requires_grad or bias.requires_grad))
     ):
         return _attention_weights_eager(scores, bias)
-    softmax_fused = fused_mul_add_softmax(scores, bias)
-    return softmax_fused
+    return fused_mul_add_softmax(scores, bias)

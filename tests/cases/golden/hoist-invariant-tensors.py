@@ -6,7 +6,7 @@ import functools
 
 @functools.cache  # one tensor per device, kept until the process ends
 @torch.inference_mode(False)  # an inference tensor would be useless in training later
-def _eq_once(device):
+def _mask_once(device):
     ones = torch.ones((512, 512), device=device)
     tril = torch.tril(ones)
     return tril == 0
@@ -30,5 +30,5 @@ def causal(scores):
     ):
         return _causal_eager(scores)
     # Depends on nothing but the device, so it is built once; state_dict does not see it.
-    eq = _eq_once(scores.device)
-    return scores.masked_fill(eq, float("-inf"))
+    mask = _mask_once(scores.device)
+    return scores.masked_fill(mask, float("-inf"))

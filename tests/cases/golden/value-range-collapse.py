@@ -20,4 +20,5 @@ def gates(logits):
         and not (torch.is_grad_enabled() and (logits.requires_grad))
     ):
         return _gates_eager(logits)
-    return torch.sigmoid(logits)
+    opened = torch.sigmoid(logits)
+    return opened
