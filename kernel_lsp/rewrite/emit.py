@@ -59,7 +59,9 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
         new = place.assemble([(place.name, [*_guard_lines(checks, place, graph), *body])])
     else:
         new = place.assemble(_wrapped(graph, place, checks, body, generic_batch))
-    kernels = [*graph.generated, *([graph.wrapper] if graph.wrapper is not None else [])]
+    kernels: list[Generated | Wrapper] = [*graph.generated]
+    if graph.wrapper is not None:
+        kernels.append(graph.wrapper)
     return Emission(
         span=place.span,
         target=new,

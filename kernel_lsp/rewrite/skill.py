@@ -21,8 +21,8 @@ from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
     "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "Wrapper",
-    "argument", "aten", "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source", "is_number",
-    "is_op", "is_random", "may_alias", "nonfinite", "proof", "scale_of", "tensor",
+    "argument", "aten", "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source",
+    "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof", "scale_of", "tensor",
     "without_gradients",
 ]  # fmt: skip
 
