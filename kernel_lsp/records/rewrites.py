@@ -28,6 +28,9 @@ class Site:
     proofs: tuple[Proof, ...]
     parameters: dict[str, list[Any]] = field(default_factory=dict)
     """Finite search space: parameter name -> choices, default first."""
+    kind: str = ""
+    """Under what the parameters that won here are remembered: skill, its choices, operations, dtypes and
+    shapes up to powers of two; empty: nothing is."""
     benefit: float | None = None
     """Estimated share of the target's time that is saved (0..1), from bytes and operations."""
     plain: bool = True

@@ -83,6 +83,14 @@ class Engine:
         proposed = wire.from_json(Proposed, answer)
         return proposed.candidate, proposed.sites_left
 
+    async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
+        """The same steps with other parameters at place ``at``, the given ones first, at most ``limit``.
+
+        For a comparison: what wins is made again by :meth:`propose`. Raises RewriteError.
+        """
+        request = {"op": "variants", "steps": list(steps), "at": at, "limit": limit}
+        return wire.from_json(tuple[Candidate, ...], await self._ask(request, PROPOSE_SECONDS))
+
     async def close(self) -> None:
         """End the engine. Safe to call twice."""
         if self._child is not None:

@@ -23,8 +23,10 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
+from kernel_lsp.rewrite import kinds
 from kernel_lsp.rewrite.aliasing import separate_results
 from kernel_lsp.rewrite.capture import capture
+from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.emit import Emission, emit
@@ -64,6 +66,12 @@ class Session:
     def propose(self, steps: list[Step]) -> Proposed:
         graph, proofs, summaries = self._replay(self.graph, steps)
         made = self._emit(graph, steps)
+        candidate = self._candidate(graph, steps, proofs, summaries, made)
+        return Proposed(candidate=candidate, sites_left=self.sites(graph))
+
+    def _candidate(
+        self, graph: Graph, steps: list[Step], proofs: list[Proof], summaries: list[str], made: Emission
+    ) -> Candidate:
         edit = SourceEdit(
             qualname=self.program.entry,
             imports=made.imports,
@@ -71,7 +79,7 @@ class Session:
             target=made.target,
         )
         source = apply_edit(self.program.source, made.span, edit)
-        candidate = Candidate(
+        return Candidate(
             id=hashlib.sha256(f"{self.program.entry}\0{source}".encode()).hexdigest()[:16],
             edit=edit,
             program=source,
@@ -82,7 +90,33 @@ class Session:
             caveats=tuple(graph.caveats),
             uses_triton=any(kernel.is_triton for kernel in graph.generated),
         )
-        return Proposed(candidate=candidate, sites_left=self.sites(graph))
+
+    def variants(self, steps: list[Step], at: int, limit: int) -> list[Candidate]:
+        """The same steps with other parameters at place ``at``, the given ones first; for a comparison only.
+
+        What is judged is made by :meth:`propose`, which also finds out whether the batch stays free.
+        """
+        before, _, _ = self._replay(self.graph, steps[:at])
+        module, step = self._rewrite(steps[at].skill), steps[at]
+        with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
+            match = next((m for m in module.match(before) if m.label == step.site), None)
+            if match is None:
+                raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
+            space = _parameters(module, before, match)
+            cost = getattr(module, "estimate", None)
+            weigh = (lambda choice: float(cost(before, match, choice))) if cost else None
+            choices = combinations(space, step.parameters, limit, weigh)
+        made = (self._variant(steps, at, choice) for choice in choices)
+        return [candidate for candidate in made if candidate is not None]
+
+    def _variant(self, steps: list[Step], at: int, choice: dict[str, Any]) -> Candidate | None:
+        changed = [*steps]
+        changed[at] = replace(steps[at], parameters=choice)
+        try:
+            graph, proofs, summaries = self._replay(self.graph, changed)
+            return self._candidate(graph, changed, proofs, summaries, emit(graph, generic_batch=False))
+        except RewriteError:  # a combination that a skill refuses takes no part
+            return None
 
     # --- steps ---------------------------------------------------------------------------
 
@@ -141,7 +175,9 @@ class Session:
                 proofs = tuple(module.preconditions(graph, match))
                 worth = match.benefit is None or match.benefit > 0.0
                 if worth and all(proof.holds for proof in proofs):
-                    yield _site(name, match, proofs, _parameters(module, graph, match))
+                    parameters = _parameters(module, graph, match)
+                    kind = kinds.kind_of(graph, match, name, parameters, module.__file__)
+                    yield _site(name, match, proofs, parameters, kind)
         except Exception as error:  # a broken skill must not hide the others; the note names it
             self.notes.append(f"skill {name} failed: {type(error).__name__}: {error}")
 
@@ -194,13 +230,16 @@ def _parameters(module: ModuleType, graph: Graph, match: Match) -> dict[str, lis
     return dict(parameters(graph, match) if callable(parameters) else parameters)
 
 
-def _site(skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]) -> Site:
+def _site(
+    skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]], kind: str
+) -> Site:
     return Site(
         skill=skill,
         site=match.label,
         summary=match.summary,
         proofs=proofs,
         parameters=parameters,
+        kind=kind,
         benefit=match.benefit,
         plain=match.plain,
         wraps=match.wraps,
@@ -229,6 +268,9 @@ def serve() -> None:
                     result: Any = session.capture()
                 elif session is None:
                     raise RewriteError("no program is open", "open one first")
+                elif request["op"] == "variants":
+                    steps = wire.from_json(list[Step], request["steps"])
+                    result = session.variants(steps, request["at"], request["limit"])
                 else:
                     result = session.propose(wire.from_json(list[Step], request["steps"]))
             answer = {"result": wire.to_json(result)}
