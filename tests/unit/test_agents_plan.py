@@ -11,7 +11,13 @@ from kernel_lsp.records import Candidate, Proof, Site, Step
 
 
 def site(
-    skill: str, benefit: float | None = 0.5, *, plain: bool = True, holds: bool = True, **parameters: list
+    skill: str,
+    benefit: float | None = 0.5,
+    *,
+    plain: bool = True,
+    holds: bool = True,
+    wraps: bool = False,
+    **parameters: list,
 ) -> Site:
     proof = Proof(claim="it is sound", holds=holds, because="test")
     return Site(
@@ -21,6 +27,7 @@ def site(
         proofs=(proof,),
         benefit=benefit,
         plain=plain,
+        wraps=wraps,
         parameters=parameters,
     )
 
@@ -47,6 +54,13 @@ async def names(sites: Sequence[Site], *, triton: bool, broken: Sequence[str] = 
 async def test_collapses_come_before_fusions_and_the_larger_saving_first() -> None:
     sites = [site("a", 0.1), site("b", 0.9), site("f", 0.95, plain=False)]
     assert await names(sites, triton=True) == ["b+a+f", "b+a", "f", "b", "a"]
+
+
+async def test_what_goes_around_a_target_comes_last_and_is_a_candidate_of_its_own() -> None:
+    sites = [site("a", 0.1), site("f", 0.2, plain=False), site("w", 0.9, wraps=True, mode=["x", "y"])]
+    found = await names(sites, triton=True)
+    assert found == ["a+f+w:x", "a+f+w:y", "a+f", "a+w:x", "a+w:y", "a", "w:x", "f"]
+    assert await names([sites[2]], triton=True) == ["w:x", "w:y"]
 
 
 async def test_no_triton_candidate_where_triton_is_of_no_use() -> None:
