@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-TEMPLATE = '''"""{doc}"""
+TEMPLATE = '''"""{doc}{family}"""
 
 import torch
 {imports}
@@ -58,6 +58,7 @@ def source(task: Task) -> str:
     helpers = f"\n\n{textwrap.dedent(task.helpers).strip()}\n" if task.helpers else ""
     return TEMPLATE.format(
         doc=task.doc,
+        family=f"\n\nFamily: {task.family}.\n" if task.family else "",
         imports=head + "\n" + helpers,
         signature=", ".join(["self", *init]),
         init=textwrap.indent(textwrap.dedent(task.setup).strip(), " " * 8),

@@ -1,4 +1,7 @@
-"""Products, activated, reduced."""
+"""Products, activated, reduced.
+
+Family: bmm.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A norm and a residual."""
+"""A norm and a residual.
+
+Family: bmm.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Products, reduced after a ReLU."""
+"""Products, reduced after a ReLU.
+
+Family: bmm.
+"""
 
 import torch
 import torch.nn as nn

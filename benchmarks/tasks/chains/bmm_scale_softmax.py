@@ -1,4 +1,7 @@
-"""Scores and a softmax over the middle dimension."""
+"""Scores and a softmax over the middle dimension.
+
+Family: bmm.
+"""
 
 import torch
 import torch.nn as nn

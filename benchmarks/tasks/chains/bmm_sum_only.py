@@ -1,4 +1,7 @@
-"""Products that are only summed."""
+"""Products that are only summed.
+
+Family: bmm.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""An average that can be a longer convolution."""
+"""An average that can be a longer convolution.
+
+Family: conv1d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A mean commutes with the convolution."""
+"""A mean commutes with the convolution.
+
+Family: conv1d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A norm over time."""
+"""A norm over time.
+
+Family: conv1d.
+"""
 
 import torch
 import torch.nn as nn

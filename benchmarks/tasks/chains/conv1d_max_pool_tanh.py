@@ -1,4 +1,7 @@
-"""A monotone function before a maximum."""
+"""A monotone function before a maximum.
+
+Family: conv1d.
+"""
 
 import torch
 import torch.nn as nn

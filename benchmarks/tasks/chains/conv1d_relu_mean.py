@@ -1,4 +1,7 @@
-"""A signal's mean activation."""
+"""A signal's mean activation.
+
+Family: conv1d.
+"""
 
 import torch
 import torch.nn as nn

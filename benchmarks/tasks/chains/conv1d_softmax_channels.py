@@ -1,4 +1,7 @@
-"""A softmax over channels."""
+"""A softmax over channels.
+
+Family: conv1d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Reduced to one number an image."""
+"""Reduced to one number an image.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

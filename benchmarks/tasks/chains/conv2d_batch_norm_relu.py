@@ -1,4 +1,7 @@
-"""A norm that folds into the convolution."""
+"""A norm that folds into the convolution.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: batch statistics."""
+"""Near miss: batch statistics.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

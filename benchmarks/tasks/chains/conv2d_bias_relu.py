@@ -1,4 +1,7 @@
-"""Near the smallest chain there is."""
+"""Near the smallest chain there is.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The second maximum is over one channel."""
+"""The second maximum is over one channel.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

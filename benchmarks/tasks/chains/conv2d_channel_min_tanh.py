@@ -1,4 +1,7 @@
-"""A minimum over channels, squashed twice."""
+"""A minimum over channels, squashed twice.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

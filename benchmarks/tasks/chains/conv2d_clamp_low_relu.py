@@ -1,4 +1,7 @@
-"""Clamped to at least 0.25: the ReLU does nothing."""
+"""Clamped to at least 0.25: the ReLU does nothing.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Clamped to at most zero, then ReLU: always zero."""
+"""Clamped to at most zero, then ReLU: always zero.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Dropout that does nothing."""
+"""Dropout that does nothing.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

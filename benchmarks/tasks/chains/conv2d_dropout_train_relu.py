@@ -1,4 +1,7 @@
-"""Near miss: dropout in train mode."""
+"""Near miss: dropout in train mode.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

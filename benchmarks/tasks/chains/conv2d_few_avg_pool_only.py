@@ -1,4 +1,7 @@
-"""An average that can be a strided convolution."""
+"""An average that can be a strided convolution.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

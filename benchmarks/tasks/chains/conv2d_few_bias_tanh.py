@@ -1,4 +1,7 @@
-"""Few input channels: the output is the traffic."""
+"""Few input channels: the output is the traffic.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

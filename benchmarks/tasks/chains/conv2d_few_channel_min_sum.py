@@ -1,4 +1,7 @@
-"""Twenty-four channels reduced to one."""
+"""Twenty-four channels reduced to one.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

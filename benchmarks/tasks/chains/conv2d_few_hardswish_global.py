@@ -1,4 +1,7 @@
-"""Reduced to one value a channel."""
+"""Reduced to one value a channel.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A pool of a large output."""
+"""A pool of a large output.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: a ReLU stands between."""
+"""Near miss: a ReLU stands between.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A softmax over few channels."""
+"""A softmax over few channels.
+
+Family: conv2d_few.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A mean first makes everything else small."""
+"""A mean first makes everything else small.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

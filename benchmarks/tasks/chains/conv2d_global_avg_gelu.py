@@ -1,4 +1,7 @@
-"""The mean commutes with the convolution, then GELU."""
+"""The mean commutes with the convolution, then GELU.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A long chain that ends in one channel."""
+"""A long chain that ends in one channel.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Norm, scale, pool, clamp."""
+"""Norm, scale, pool, clamp.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

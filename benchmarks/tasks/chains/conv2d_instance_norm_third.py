@@ -1,4 +1,7 @@
-"""A norm, then a constant."""
+"""A norm, then a constant.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Two activations."""
+"""Two activations.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

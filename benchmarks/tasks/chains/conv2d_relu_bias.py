@@ -1,4 +1,7 @@
-"""Near miss: the bias comes after the ReLU."""
+"""Near miss: the bias comes after the ReLU.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

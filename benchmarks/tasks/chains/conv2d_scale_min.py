@@ -1,4 +1,7 @@
-"""Scaled by values of unknown sign."""
+"""Scaled by values of unknown sign.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

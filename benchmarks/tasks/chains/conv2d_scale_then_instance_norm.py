@@ -1,4 +1,7 @@
-"""A factor that the norm nearly removes (not epsilon)."""
+"""A factor that the norm nearly removes (not epsilon).
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

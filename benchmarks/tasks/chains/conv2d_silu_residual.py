@@ -1,4 +1,7 @@
-"""A residual around a gate."""
+"""A residual around a gate.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

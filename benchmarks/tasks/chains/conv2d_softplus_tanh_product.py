@@ -1,4 +1,7 @@
-"""Mish by hand, then a norm."""
+"""Mish by hand, then a norm.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A pool between activations."""
+"""A pool between activations.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

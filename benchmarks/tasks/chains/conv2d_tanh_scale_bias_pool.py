@@ -1,4 +1,7 @@
-"""Pointwise, then a pool."""
+"""Pointwise, then a pool.
+
+Family: conv2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The mean of a normalized volume."""
+"""The mean of a normalized volume.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

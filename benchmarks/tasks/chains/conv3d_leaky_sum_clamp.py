@@ -1,4 +1,7 @@
-"""A bias between activations."""
+"""A bias between activations.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

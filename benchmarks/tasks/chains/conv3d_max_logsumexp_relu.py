@@ -1,4 +1,7 @@
-"""A pool and a logsumexp."""
+"""A pool and a logsumexp.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

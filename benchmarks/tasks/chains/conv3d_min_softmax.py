@@ -1,4 +1,7 @@
-"""A softmax over one channel is a constant."""
+"""A softmax over one channel is a constant.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Five pointwise steps on volumes."""
+"""Five pointwise steps on volumes.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise with two vectors."""
+"""Pointwise with two vectors.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

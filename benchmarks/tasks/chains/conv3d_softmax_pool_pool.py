@@ -1,4 +1,7 @@
-"""Two pools that are one."""
+"""Two pools that are one.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pool, then mean."""
+"""Pool, then mean.
+
+Family: conv3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Two norms and a pool."""
+"""Two norms and a pool.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

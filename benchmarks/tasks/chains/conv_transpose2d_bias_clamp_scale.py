@@ -1,4 +1,7 @@
-"""Clamps around constants."""
+"""Clamps around constants.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

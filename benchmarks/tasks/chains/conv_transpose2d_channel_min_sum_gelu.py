@@ -1,4 +1,7 @@
-"""Upsampled, then one channel."""
+"""Upsampled, then one channel.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

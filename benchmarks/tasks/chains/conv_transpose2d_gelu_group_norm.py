@@ -1,4 +1,7 @@
-"""A norm after an activation."""
+"""A norm after an activation.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

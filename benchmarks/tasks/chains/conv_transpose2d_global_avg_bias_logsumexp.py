@@ -1,4 +1,7 @@
-"""A mean makes the upsampling unnecessary."""
+"""A mean makes the upsampling unnecessary.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The mean of a mean over one entry."""
+"""The mean of a mean over one entry.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pool, clamp, mean."""
+"""Pool, clamp, mean.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise on an upsampled image."""
+"""Pointwise on an upsampled image.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

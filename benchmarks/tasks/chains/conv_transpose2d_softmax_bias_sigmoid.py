@@ -1,4 +1,7 @@
-"""A softmax in the middle."""
+"""A softmax in the middle.
+
+Family: conv_transpose2d.
+"""
 
 import torch
 import torch.nn as nn

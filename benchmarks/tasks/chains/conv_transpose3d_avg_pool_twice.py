@@ -1,4 +1,7 @@
-"""Two averages that are one larger one."""
+"""Two averages that are one larger one.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A norm and two averages."""
+"""A norm and two averages.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: batch statistics, then centered."""
+"""Near miss: batch statistics, then centered.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

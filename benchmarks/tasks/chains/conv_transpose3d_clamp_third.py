@@ -1,4 +1,7 @@
-"""A clamp and a division."""
+"""A clamp and a division.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

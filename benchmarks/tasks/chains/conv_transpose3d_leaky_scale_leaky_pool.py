@@ -1,4 +1,7 @@
-"""Two activations around a factor."""
+"""Two activations around a factor.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""One channel, then pointwise."""
+"""One channel, then pointwise.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""h * h + 2h and more."""
+"""h * h + 2h and more.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A softmax over channels of volumes."""
+"""A softmax over channels of volumes.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Center channels, pool, activate."""
+"""Center channels, pool, activate.
+
+Family: conv_transpose3d.
+"""
 
 import torch
 import torch.nn as nn

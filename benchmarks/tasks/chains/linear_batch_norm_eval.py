@@ -1,4 +1,7 @@
-"""A norm that folds into the weights."""
+"""A norm that folds into the weights.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: batch statistics cannot be folded."""
+"""Near miss: batch statistics cannot be folded.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

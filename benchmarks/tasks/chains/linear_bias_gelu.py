@@ -1,4 +1,7 @@
-"""A bias and GELU after a product."""
+"""A bias and GELU after a product.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Dropout that does nothing in eval mode."""
+"""Dropout that does nothing in eval mode.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

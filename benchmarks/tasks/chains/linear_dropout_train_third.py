@@ -1,4 +1,7 @@
-"""Near miss: this dropout draws random numbers."""
+"""Near miss: this dropout draws random numbers.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

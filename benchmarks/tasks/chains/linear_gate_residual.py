@@ -1,4 +1,7 @@
-"""A gate and a residual."""
+"""A gate and a residual.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

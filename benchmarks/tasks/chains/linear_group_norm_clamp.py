@@ -1,4 +1,7 @@
-"""A group norm over features."""
+"""A group norm over features.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A row norm after the product."""
+"""A row norm after the product.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

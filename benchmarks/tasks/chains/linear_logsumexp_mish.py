@@ -1,4 +1,7 @@
-"""A real logsumexp, then pointwise."""
+"""A real logsumexp, then pointwise.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

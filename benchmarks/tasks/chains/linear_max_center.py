@@ -1,4 +1,7 @@
-"""One entry minus its own mean is zero."""
+"""One entry minus its own mean is zero.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: a maximum does not commute with the product."""
+"""Near miss: a maximum does not commute with the product.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

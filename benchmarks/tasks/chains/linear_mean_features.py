@@ -1,4 +1,7 @@
-"""The mean as well."""
+"""The mean as well.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

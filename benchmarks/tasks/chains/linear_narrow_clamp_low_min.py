@@ -1,4 +1,7 @@
-"""A clamp whose sides do not cross."""
+"""A clamp whose sides do not cross.
+
+Family: linear_narrow.
+"""
 
 import torch
 import torch.nn as nn

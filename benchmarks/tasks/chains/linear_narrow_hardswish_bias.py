@@ -1,4 +1,7 @@
-"""Pointwise on a small output: the product is the time."""
+"""Pointwise on a small output: the product is the time.
+
+Family: linear_narrow.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Two row operations in a row."""
+"""Two row operations in a row.
+
+Family: linear_narrow.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A residual around a bounded branch."""
+"""A residual around a bounded branch.
+
+Family: linear_narrow.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A narrow layer, reduced."""
+"""A narrow layer, reduced.
+
+Family: linear_narrow.
+"""
 
 import torch
 import torch.nn as nn

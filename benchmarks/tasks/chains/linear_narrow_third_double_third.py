@@ -1,4 +1,7 @@
-"""Constants that are one constant."""
+"""Constants that are one constant.
+
+Family: linear_narrow.
+"""
 
 import torch
 import torch.nn as nn

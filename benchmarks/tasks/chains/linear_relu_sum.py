@@ -1,4 +1,7 @@
-"""Near miss: a ReLU stands between the product and the sum."""
+"""Near miss: a ReLU stands between the product and the sum.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

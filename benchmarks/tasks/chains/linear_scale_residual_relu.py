@@ -1,4 +1,7 @@
-"""h * s + h: one factor."""
+"""h * s + h: one factor.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Five pointwise steps."""
+"""Five pointwise steps.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

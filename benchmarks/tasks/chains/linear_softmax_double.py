@@ -1,4 +1,7 @@
-"""A softmax over features, scaled."""
+"""A softmax over features, scaled.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A constant disappears when rows are centered."""
+"""A constant disappears when rows are centered.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

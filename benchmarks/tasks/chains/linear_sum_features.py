@@ -1,4 +1,7 @@
-"""The sum of a linear layer's outputs is one vector product."""
+"""The sum of a linear layer's outputs is one vector product.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Twice over one entry: a view."""
+"""Twice over one entry: a view.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

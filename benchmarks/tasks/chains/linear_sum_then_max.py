@@ -1,4 +1,7 @@
-"""The maximum over one entry is a view."""
+"""The maximum over one entry is a view.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

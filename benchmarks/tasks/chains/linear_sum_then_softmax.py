@@ -1,4 +1,7 @@
-"""A softmax over one entry is a constant."""
+"""A softmax over one entry is a constant.
+
+Family: linear.
+"""
 
 import torch
 import torch.nn as nn

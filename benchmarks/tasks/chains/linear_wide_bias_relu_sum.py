@@ -1,4 +1,7 @@
-"""A wide layer that is reduced at once."""
+"""A wide layer that is reduced at once.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The variance, written out."""
+"""The variance, written out.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The same with a clamp."""
+"""The same with a clamp.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: GELU before the mean."""
+"""Near miss: GELU before the mean.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

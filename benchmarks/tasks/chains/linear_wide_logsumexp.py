@@ -1,4 +1,7 @@
-"""Only the normalizer is used."""
+"""Only the normalizer is used.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

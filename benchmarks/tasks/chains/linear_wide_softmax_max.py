@@ -1,4 +1,7 @@
-"""The largest probability."""
+"""The largest probability.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A wide layer that is only summed."""
+"""A wide layer that is only summed.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

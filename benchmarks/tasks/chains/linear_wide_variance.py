@@ -1,4 +1,7 @@
-"""The sample variance of features."""
+"""The sample variance of features.
+
+Family: linear_wide.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Affine steps, then a gate."""
+"""Affine steps, then a gate.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

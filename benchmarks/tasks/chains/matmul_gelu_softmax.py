@@ -1,4 +1,7 @@
-"""A softmax over activated features."""
+"""A softmax over activated features.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A maximum over features."""
+"""A maximum over features.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Two affine steps that are one."""
+"""Two affine steps that are one.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A product, a gate, a bias."""
+"""A product, a gate, a bias.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A scaled product."""
+"""A scaled product.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A number that depends on the weights alone."""
+"""A number that depends on the weights alone.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

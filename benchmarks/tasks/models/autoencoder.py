@@ -1,4 +1,7 @@
-"""A bottleneck of features."""
+"""A bottleneck of features.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

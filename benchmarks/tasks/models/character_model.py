@@ -1,4 +1,7 @@
-"""Embedding, LSTM, a classifier."""
+"""Embedding, LSTM, a classifier.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Sums of decays by a masked difference of running sums."""
+"""Sums of decays by a masked difference of running sums.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Depthwise 7x7, LayerNorm over channels, a perceptron."""
+"""Depthwise 7x7, LayerNorm over channels, a perceptron.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

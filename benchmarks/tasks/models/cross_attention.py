@@ -1,4 +1,7 @@
-"""Few queries, long memory."""
+"""Few queries, long memory.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Densely connected layers: concatenations everywhere."""
+"""Densely connected layers: concatenations everywhere.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The same with GELU and biases."""
+"""The same with GELU and biases.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

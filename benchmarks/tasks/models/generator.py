@@ -1,4 +1,7 @@
-"""Transposed convolutions from a code to an image."""
+"""Transposed convolutions from a code to an image.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Eight queries share two keys."""
+"""Eight queries share two keys.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The library's GRU."""
+"""The library's GRU.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

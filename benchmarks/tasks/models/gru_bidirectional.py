@@ -1,4 +1,7 @@
-"""Both directions, the last state only."""
+"""Both directions, the last state only.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A loop over a cell."""
+"""A loop over a cell.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

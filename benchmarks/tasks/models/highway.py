@@ -1,4 +1,7 @@
-"""Highway layers: gates between a layer and its input."""
+"""Highway layers: gates between a layer and its input.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

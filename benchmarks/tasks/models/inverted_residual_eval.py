@@ -1,4 +1,7 @@
-"""Inverted residuals in eval mode."""
+"""Inverted residuals in eval mode.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""RMSNorm, rotary attention, no biases."""
+"""RMSNorm, rotary attention, no biases.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

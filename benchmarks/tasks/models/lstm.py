@@ -1,4 +1,7 @@
-"""Two layers of the library's LSTM."""
+"""Two layers of the library's LSTM.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Perceptrons over tokens and over channels."""
+"""Perceptrons over tokens and over channels.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

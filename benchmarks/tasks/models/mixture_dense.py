@@ -1,4 +1,7 @@
-"""Four experts, all of them computed and weighed."""
+"""Four experts, all of them computed and weighed.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

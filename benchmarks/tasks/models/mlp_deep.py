@@ -1,4 +1,7 @@
-"""Eight narrow layers: the launches are the time."""
+"""Eight narrow layers: the launches are the time.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

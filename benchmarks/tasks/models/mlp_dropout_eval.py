@@ -1,4 +1,7 @@
-"""A classifier in eval mode."""
+"""A classifier in eval mode.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

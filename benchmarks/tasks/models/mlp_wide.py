@@ -1,4 +1,7 @@
-"""Two wide layers."""
+"""Two wide layers.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Patches by a strided convolution, a class token."""
+"""Patches by a strided convolution, a class token.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Upsampling by a shuffle of channels."""
+"""Upsampling by a shuffle of channels.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

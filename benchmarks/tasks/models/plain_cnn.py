@@ -1,4 +1,7 @@
-"""Convolutions, pools, a classifier."""
+"""Convolutions, pools, a classifier.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Embeddings, pairwise products, a perceptron."""
+"""Embeddings, pairwise products, a perceptron.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: causal attention with ReLU, not softmax."""
+"""Near miss: causal attention with ReLU, not softmax.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Residual blocks in eval mode."""
+"""Residual blocks in eval mode.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

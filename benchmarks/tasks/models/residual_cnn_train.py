@@ -1,4 +1,7 @@
-"""Near miss: the same with batch statistics."""
+"""Near miss: the same with batch statistics.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Residual layers with a norm in front."""
+"""Residual layers with a norm in front.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

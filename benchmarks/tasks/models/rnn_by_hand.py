@@ -1,4 +1,7 @@
-"""A tanh recurrence in a Python loop."""
+"""A tanh recurrence in a Python loop.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The same with a concatenation in every step."""
+"""The same with a concatenation in every step.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

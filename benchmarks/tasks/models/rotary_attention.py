@@ -1,4 +1,7 @@
-"""Rotary embeddings written out."""
+"""Rotary embeddings written out.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

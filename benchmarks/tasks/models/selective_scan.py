@@ -1,4 +1,7 @@
-"""A state space whose decay depends on the input."""
+"""A state space whose decay depends on the input.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Grouped convolutions and a shuffle of channels."""
+"""Grouped convolutions and a shuffle of channels.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

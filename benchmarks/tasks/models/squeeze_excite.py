@@ -1,4 +1,7 @@
-"""Channels weighed by their own means."""
+"""Channels weighed by their own means.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A diagonal state space model, step by step."""
+"""A diagonal state space model, step by step.
+
+Family: recurrent.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The gated feed-forward layer of language models."""
+"""The gated feed-forward layer of language models.
+
+Family: mlp.
+"""
 
 import torch
 import torch.nn as nn

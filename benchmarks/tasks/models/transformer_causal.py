@@ -1,4 +1,7 @@
-"""A causal block with a hand-written mask."""
+"""A causal block with a hand-written mask.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

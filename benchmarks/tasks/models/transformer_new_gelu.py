@@ -1,4 +1,7 @@
-"""A causal block with GELU's tanh form by hand."""
+"""A causal block with GELU's tanh form by hand.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

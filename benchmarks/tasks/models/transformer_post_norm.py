@@ -1,4 +1,7 @@
-"""A post-norm block."""
+"""A post-norm block.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

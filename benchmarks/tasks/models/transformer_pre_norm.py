@@ -1,4 +1,7 @@
-"""A pre-norm encoder block."""
+"""A pre-norm encoder block.
+
+Family: transformer.
+"""
 
 import torch
 import torch.nn as nn

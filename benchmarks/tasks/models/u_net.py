@@ -1,4 +1,7 @@
-"""Down, up, and a skip."""
+"""Down, up, and a skip.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

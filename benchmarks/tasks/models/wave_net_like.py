@@ -1,4 +1,7 @@
-"""Gated dilated convolutions of signals."""
+"""Gated dilated convolutions of signals.
+
+Family: cnn.
+"""
 
 import torch
 import torch.nn as nn

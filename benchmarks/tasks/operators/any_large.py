@@ -1,4 +1,7 @@
-"""Whether a row has a large entry."""
+"""Whether a row has a large entry.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Places of the maxima."""
+"""Places of the maxima.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

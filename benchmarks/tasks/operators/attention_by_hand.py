@@ -1,4 +1,7 @@
-"""Attention with the scores in memory."""
+"""Attention with the scores in memory.
+
+Family: attention.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Causal attention with a mask in memory."""
+"""Causal attention with a mask in memory.
+
+Family: attention.
+"""
 
 import torch
 import torch.nn as nn

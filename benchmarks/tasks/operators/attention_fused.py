@@ -1,4 +1,7 @@
-"""Attention by the library: hard to beat."""
+"""Attention by the library: hard to beat.
+
+Family: attention.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Linear attention in the expensive order: keys and values belong together first."""
+"""Linear attention in the expensive order: keys and values belong together first.
+
+Family: attention.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Decoding: one query, a long cache."""
+"""Decoding: one query, a long cache.
+
+Family: attention.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: ReLU instead of softmax, so no library call fits."""
+"""Near miss: ReLU instead of softmax, so no library call fits.
+
+Family: attention.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Overlapping means of signals."""
+"""Overlapping means of signals.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Means of windows of images."""
+"""Means of windows of images.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Near miss: border windows divide by fewer elements."""
+"""Near miss: border windows divide by fewer elements.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Means of windows of volumes."""
+"""Means of windows of volumes.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""BatchNorm with running statistics (inference)."""
+"""BatchNorm with running statistics (inference).
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

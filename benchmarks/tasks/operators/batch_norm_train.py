@@ -1,4 +1,7 @@
-"""BatchNorm as constructed: batch statistics, and running ones that must be updated."""
+"""BatchNorm as constructed: batch statistics, and running ones that must be updated.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

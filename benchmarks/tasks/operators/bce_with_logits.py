@@ -1,4 +1,7 @@
-"""Binary cross entropy of logits."""
+"""Binary cross entropy of logits.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A plain convolution of signals."""
+"""A plain convolution of signals.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

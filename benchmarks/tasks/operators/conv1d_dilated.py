@@ -1,4 +1,7 @@
-"""A dilated one."""
+"""A dilated one.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

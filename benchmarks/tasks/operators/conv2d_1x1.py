@@ -1,4 +1,7 @@
-"""A product over channels."""
+"""A product over channels.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

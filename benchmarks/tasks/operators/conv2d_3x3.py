@@ -1,4 +1,7 @@
-"""The work horse of image networks."""
+"""The work horse of image networks.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""An oblong kernel."""
+"""An oblong kernel.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""One filter a channel."""
+"""One filter a channel.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Large filters, one a channel."""
+"""Large filters, one a channel.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

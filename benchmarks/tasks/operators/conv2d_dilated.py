@@ -1,4 +1,7 @@
-"""Holes in the kernel."""
+"""Holes in the kernel.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Three channels in: few operations a byte."""
+"""Three channels in: few operations a byte.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Eight groups."""
+"""Eight groups.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A depthwise and a pointwise convolution."""
+"""A depthwise and a pointwise convolution.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Every other pixel."""
+"""Every other pixel.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A convolution of volumes."""
+"""A convolution of volumes.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A product over the channels of volumes."""
+"""A product over the channels of volumes.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

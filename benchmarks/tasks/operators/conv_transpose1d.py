@@ -1,4 +1,7 @@
-"""Upsampling of signals."""
+"""Upsampling of signals.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

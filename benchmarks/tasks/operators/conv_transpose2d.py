@@ -1,4 +1,7 @@
-"""Upsampling of images."""
+"""Upsampling of images.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

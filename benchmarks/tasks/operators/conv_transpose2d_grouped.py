@@ -1,4 +1,7 @@
-"""Upsampling in groups."""
+"""Upsampling in groups.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

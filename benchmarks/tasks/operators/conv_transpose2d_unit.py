@@ -1,4 +1,7 @@
-"""Stride one: a flipped convolution."""
+"""Stride one: a flipped convolution.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

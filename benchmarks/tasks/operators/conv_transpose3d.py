@@ -1,4 +1,7 @@
-"""Upsampling of volumes."""
+"""Upsampling of volumes.
+
+Family: convolution.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Cosine distance of rows."""
+"""Cosine distance of rows.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

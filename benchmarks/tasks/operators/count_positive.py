@@ -1,4 +1,7 @@
-"""Number of positive entries of each row."""
+"""Number of positive entries of each row.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

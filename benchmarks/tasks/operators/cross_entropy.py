@@ -1,4 +1,7 @@
-"""Cross entropy over many classes."""
+"""Cross entropy over many classes.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Cross entropy with smoothed labels."""
+"""Cross entropy with smoothed labels.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Running products near one."""
+"""Running products near one.
+
+Family: scan.
+"""
 
 import torch
 import torch.nn as nn

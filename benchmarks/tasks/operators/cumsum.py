@@ -1,4 +1,7 @@
-"""Inclusive running sums of rows."""
+"""Inclusive running sums of rows.
+
+Family: scan.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Exclusive running sums."""
+"""Exclusive running sums.
+
+Family: scan.
+"""
 
 import torch
 import torch.nn as nn

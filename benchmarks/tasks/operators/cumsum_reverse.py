@@ -1,4 +1,7 @@
-"""Running sums from the end."""
+"""Running sums from the end.
+
+Family: scan.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Two maxima that are one larger one."""
+"""Two maxima that are one larger one.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise: elu."""
+"""Pointwise: elu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A focal loss written out."""
+"""A focal loss written out.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A whole tensor divided by its norm."""
+"""A whole tensor divided by its norm.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise: gelu."""
+"""Pointwise: gelu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise: gelu by hand."""
+"""Pointwise: gelu by hand.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise: gelu tanh."""
+"""Pointwise: gelu tanh.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Global average pooling."""
+"""Global average pooling.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Global max pooling."""
+"""Global max pooling.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

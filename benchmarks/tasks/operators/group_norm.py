@@ -1,4 +1,7 @@
-"""GroupNorm over image channels."""
+"""GroupNorm over image channels.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

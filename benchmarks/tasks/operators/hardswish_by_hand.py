@@ -1,4 +1,7 @@
-"""Pointwise: hardswish by hand."""
+"""Pointwise: hardswish by hand.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise: hardtanh."""
+"""Pointwise: hardtanh.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

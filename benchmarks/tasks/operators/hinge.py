@@ -1,4 +1,7 @@
-"""Hinge loss."""
+"""Hinge loss.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

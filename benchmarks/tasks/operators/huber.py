@@ -1,4 +1,7 @@
-"""Smooth L1 loss."""
+"""Smooth L1 loss.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""InstanceNorm without parameters."""
+"""InstanceNorm without parameters.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

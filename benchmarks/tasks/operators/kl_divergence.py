@@ -1,4 +1,7 @@
-"""KL divergence of two sets of logits."""
+"""KL divergence of two sets of logits.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

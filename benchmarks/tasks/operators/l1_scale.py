@@ -1,4 +1,7 @@
-"""Rows divided by their mean absolute value."""
+"""Rows divided by their mean absolute value.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

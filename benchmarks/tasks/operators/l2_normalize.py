@@ -1,4 +1,7 @@
-"""Unit rows by F.normalize."""
+"""Unit rows by F.normalize.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""LayerNorm over the last dimension."""
+"""LayerNorm over the last dimension.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

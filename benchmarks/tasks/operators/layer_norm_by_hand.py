@@ -1,4 +1,7 @@
-"""LayerNorm written as mean and variance."""
+"""LayerNorm written as mean and variance.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

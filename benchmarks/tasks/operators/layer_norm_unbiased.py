@@ -1,4 +1,7 @@
-"""Near miss: the sample variance divides by n - 1, so this is not LayerNorm."""
+"""Near miss: the sample variance divides by n - 1, so this is not LayerNorm.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

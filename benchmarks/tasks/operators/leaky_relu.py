@@ -1,4 +1,7 @@
-"""Pointwise: leaky relu."""
+"""Pointwise: leaky relu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

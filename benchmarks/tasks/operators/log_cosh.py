@@ -1,4 +1,7 @@
-"""Log-cosh of small differences."""
+"""Log-cosh of small differences.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Log-softmax over a vocabulary."""
+"""Log-softmax over a vocabulary.
+
+Family: softmax.
+"""
 
 import torch
 import torch.nn as nn

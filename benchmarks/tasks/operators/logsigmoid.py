@@ -1,4 +1,7 @@
-"""Pointwise: logsigmoid."""
+"""Pointwise: logsigmoid.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Logsumexp of rows."""
+"""Logsumexp of rows.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

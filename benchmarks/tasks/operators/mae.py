@@ -1,4 +1,7 @@
-"""Mean absolute error."""
+"""Mean absolute error.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Running sums of what a mask lets through."""
+"""Running sums of what a mask lets through.
+
+Family: scan.
+"""
 
 import torch
 import torch.nn as nn

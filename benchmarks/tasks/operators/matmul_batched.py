@@ -1,4 +1,7 @@
-"""Many small products."""
+"""Many small products.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

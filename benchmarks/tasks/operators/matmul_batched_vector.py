@@ -1,4 +1,7 @@
-"""Many matrices times one vector each."""
+"""Many matrices times one vector each.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

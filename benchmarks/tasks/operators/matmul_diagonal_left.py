@@ -1,4 +1,7 @@
-"""A diagonal matrix from the left scales rows."""
+"""A diagonal matrix from the left scales rows.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Only the diagonal of a product is used."""
+"""Only the diagonal of a product is used.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A diagonal matrix from the right scales columns."""
+"""A diagonal matrix from the right scales columns.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

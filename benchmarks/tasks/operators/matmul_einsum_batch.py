@@ -1,4 +1,7 @@
-"""A batched product by einsum."""
+"""A batched product by einsum.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A symmetric product."""
+"""A symmetric product.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

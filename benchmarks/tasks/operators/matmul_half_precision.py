@@ -1,4 +1,7 @@
-"""bfloat16 inputs on tensor cores."""
+"""bfloat16 inputs on tensor cores.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A product of lower triangular matrices."""
+"""A product of lower triangular matrices.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""No dimension is a multiple of eight."""
+"""No dimension is a multiple of eight.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Matrices first is the expensive order."""
+"""Matrices first is the expensive order.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

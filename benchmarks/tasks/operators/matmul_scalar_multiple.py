@@ -1,4 +1,7 @@
-"""A matrix times a number."""
+"""A matrix times a number.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A long inner dimension and a small result."""
+"""A long inner dimension and a small result.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

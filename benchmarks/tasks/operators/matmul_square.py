@@ -1,4 +1,7 @@
-"""A square product."""
+"""A square product.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""A tall matrix times a small one."""
+"""A tall matrix times a small one.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

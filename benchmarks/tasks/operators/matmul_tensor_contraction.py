@@ -1,4 +1,7 @@
-"""A 1x1 convolution by einsum."""
+"""A 1x1 convolution by einsum.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""An outer product in all but name: the output is the traffic."""
+"""An outer product in all but name: the output is the traffic.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The trace of a product is a sum of products."""
+"""The trace of a product is a sum of products.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Both factors are transposed."""
+"""Both factors are transposed.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The left factor is transposed."""
+"""The left factor is transposed.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""The right factor is transposed."""
+"""The right factor is transposed.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Only half of the product is kept."""
+"""Only half of the product is kept.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

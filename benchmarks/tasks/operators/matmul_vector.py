@@ -1,4 +1,7 @@
-"""A matrix times one vector."""
+"""A matrix times one vector.
+
+Family: matmul.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Maxima of windows of signals."""
+"""Maxima of windows of signals.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

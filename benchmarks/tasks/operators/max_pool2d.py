@@ -1,4 +1,7 @@
-"""Overlapping maxima of images."""
+"""Overlapping maxima of images.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Maxima of windows of volumes."""
+"""Maxima of windows of volumes.
+
+Family: pool.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Maxima without their places."""
+"""Maxima without their places.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

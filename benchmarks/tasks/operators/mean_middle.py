@@ -1,4 +1,7 @@
-"""Mean over the middle dimension."""
+"""Mean over the middle dimension.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""One number of a whole tensor."""
+"""One number of a whole tensor.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Minima over the middle dimension."""
+"""Minima over the middle dimension.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

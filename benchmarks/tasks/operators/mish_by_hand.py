@@ -1,4 +1,7 @@
-"""Pointwise: mish by hand."""
+"""Pointwise: mish by hand.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Mean squared error."""
+"""Mean squared error.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Cross entropy in two steps."""
+"""Cross entropy in two steps.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

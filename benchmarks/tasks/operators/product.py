@@ -1,4 +1,7 @@
-"""Products of rows near one."""
+"""Products of rows near one.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

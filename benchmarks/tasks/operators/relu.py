@@ -1,4 +1,7 @@
-"""Pointwise: relu."""
+"""Pointwise: relu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

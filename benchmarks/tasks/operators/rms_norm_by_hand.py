@@ -1,4 +1,7 @@
-"""RMSNorm written out, as language models have it."""
+"""RMSNorm written out, as language models have it.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""RMS over the channels of images."""
+"""RMS over the channels of images.
+
+Family: norm.
+"""
 
 import torch
 import torch.nn as nn

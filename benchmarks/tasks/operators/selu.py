@@ -1,4 +1,7 @@
-"""Pointwise: selu."""
+"""Pointwise: selu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

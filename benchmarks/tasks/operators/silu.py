@@ -1,4 +1,7 @@
-"""Pointwise: silu."""
+"""Pointwise: silu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

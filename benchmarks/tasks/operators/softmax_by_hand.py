@@ -1,4 +1,7 @@
-"""A stable softmax written out."""
+"""A stable softmax written out.
+
+Family: softmax.
+"""
 
 import torch
 import torch.nn as nn

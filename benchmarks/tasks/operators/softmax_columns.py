@@ -1,4 +1,7 @@
-"""Softmax over the strided dimension."""
+"""Softmax over the strided dimension.
+
+Family: softmax.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Softmax over contiguous rows."""
+"""Softmax over contiguous rows.
+
+Family: softmax.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Softmax of scaled logits."""
+"""Softmax of scaled logits.
+
+Family: softmax.
+"""
 
 import torch
 import torch.nn as nn

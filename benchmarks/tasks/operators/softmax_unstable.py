@@ -1,4 +1,7 @@
-"""Near miss: without the maximum it overflows where it overflows; a stable form is another function."""
+"""Near miss: without the maximum it overflows where it overflows; a stable form is another function.
+
+Family: softmax.
+"""
 
 import torch
 import torch.nn as nn

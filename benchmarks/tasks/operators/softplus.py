@@ -1,4 +1,7 @@
-"""Pointwise: softplus."""
+"""Pointwise: softplus.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

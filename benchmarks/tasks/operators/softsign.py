@@ -1,4 +1,7 @@
-"""Pointwise: softsign."""
+"""Pointwise: softsign.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

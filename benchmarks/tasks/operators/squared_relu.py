@@ -1,4 +1,7 @@
-"""Pointwise: squared relu."""
+"""Pointwise: squared relu.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Column sums: the strided direction."""
+"""Column sums: the strided direction.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

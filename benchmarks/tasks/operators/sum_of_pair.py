@@ -1,4 +1,7 @@
-"""Near miss: the dimension has two entries, so it is no view."""
+"""Near miss: the dimension has two entries, so it is no view.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

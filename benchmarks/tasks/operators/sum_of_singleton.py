@@ -1,4 +1,7 @@
-"""A sum over a dimension of size one: a view."""
+"""A sum over a dimension of size one: a view.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Row sums."""
+"""Row sums.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Pointwise: tanh gate."""
+"""Pointwise: tanh gate.
+
+Family: activation.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Triplet margin loss."""
+"""Triplet margin loss.
+
+Family: loss.
+"""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,7 @@
-"""Sample variance of rows."""
+"""Sample variance of rows.
+
+Family: reduction.
+"""
 
 import torch
 import torch.nn as nn
