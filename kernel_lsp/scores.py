@@ -1,16 +1,32 @@
-"""The numbers of a suite: fast_p, correctness, geometric mean and mean speedup. Standard library only.
+"""The numbers of a suite: fast_p, correctness, means, and the table by family. Standard library only.
 
-Definitions as in KernelBench's code: ``fast_p`` is the share of *all* tasks whose candidate is correct
-and whose speedup is *above* p, so a failure stays in the denominator and ``fast_0`` is the correctness
-rate. A mean is over what was measured; with nothing measured it is None, never 1.
+One row (a JSON object) per task; ``commands/suites.py`` makes them. Its speedup is
+
+    offered, passed   baseline time / ours, the middle of the interval
+    silent            1.0: nothing was offered, so the user's code stays as it was
+    anything else     None: a failure, which stays in every denominator
+
+Definitions: ``fast_p`` is the share of *all* tasks that are correct and whose speedup is *above* p
+(KernelBench's code), so ``fast_0`` is the correctness rate; ``amsr`` is the mean speedup with everything
+below 1 counted as 0 (Kernel-Smith), so outliers drive it; the geometric mean is over correct tasks alone.
+Nothing measured is None, never 1. A task that was not begun is missing and in no denominator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-THRESHOLDS = (0.0, 0.8, 1.0, 1.5, 2.0)
+THRESHOLDS = (1.0, 1.05, 1.2, 2.0)
+BASELINES = ("eager", "best")
+"""``best`` is the fastest baseline of the reference's own precision: of eager and torch.compile."""
+SLOWER = 0.98
+"""An offer below this share of the best baseline is one that should not have been made."""
+
+Row: TypeAlias = Mapping[str, Any]
+Scores: TypeAlias = dict[str, float | int | None]
 
 
 def fast_p(speedups: Sequence[float | None], p: float) -> float | None:
@@ -26,18 +42,89 @@ def geomean(speedups: Sequence[float | None]) -> float | None:
     return math.exp(sum(math.log(speedup) for speedup in known) / len(known)) if known else None
 
 
-def arithmetic_mean(speedups: Sequence[float | None]) -> float | None:
-    """Mean speedup (amsr) over the correct candidates."""
-    known = [speedup for speedup in speedups if speedup is not None]
-    return sum(known) / len(known) if known else None
+def amsr(speedups: Sequence[float | None]) -> float | None:
+    """Mean speedup of all tasks; failures and slowdowns count as 0."""
+    gains = [speedup if speedup is not None and speedup >= 1.0 else 0.0 for speedup in speedups]
+    return sum(gains) / len(gains) if gains else None
 
 
-def summary(speedups: Sequence[float | None]) -> dict[str, float | int | None]:
+def summary(speedups: Sequence[float | None]) -> Scores:
     """One row of a results table."""
     return {
         "tasks": len(speedups),
         "correct": fast_p(speedups, 0.0),
-        **{f"fast_{p:g}": fast_p(speedups, p) for p in THRESHOLDS[1:]},
+        **{f"fast_{p:g}": fast_p(speedups, p) for p in THRESHOLDS},
         "geomean": geomean(speedups),
-        "amsr": arithmetic_mean(speedups),
+        "amsr": amsr(speedups),
     }
+
+
+def speedup(row: Row, baseline: str) -> float | None:
+    """See the top of the file. A baseline that did not take part is None."""
+    if row["status"] == "silent":
+        return 1.0
+    if not _judged(row):
+        return None
+    known = {name: interval["mid"] for name, interval in row["speedups"].items()}
+    if baseline == "best":
+        return min(known.values(), default=None)
+    return known.get(baseline)
+
+
+def facts(rows: Sequence[Row]) -> Scores:
+    """What stands beside the speedups of some tasks. Times leave out what came from the cache."""
+    offered = [row for row in rows if row["status"] == "offered"]
+    fresh = [row for row in rows if not row.get("cached")]
+    slower = [row for row in offered if (speedup(row, "best") or 0.0) < SLOWER]
+    return {
+        "offered": len(offered),
+        "share_offered": len(offered) / len(rows) if rows else None,
+        "silent": sum(row["status"] == "silent" for row in rows),
+        "failed": sum(speedup(row, "eager") is None for row in rows),
+        "slower_than_best": len(slower),
+        "roofline_share": _median(rows, _roofline),
+        "peak_memory": _median(rows, _peak_memory),
+        "first_verified_s": _median(fresh, lambda row: row.get("first_verified_s")),
+        "total_s": _median(fresh, lambda row: row.get("total_s")),
+    }
+
+
+def groups(rows: Mapping[str, Row]) -> dict[str, dict[str, Scores]]:
+    """Group -> baseline -> scores, and ``facts``. Groups: all, each first folder, each family in it."""
+    members: dict[str, list[Row]] = {"all": list(rows.values())}
+    for name in sorted(rows):
+        folder, _, rest = name.partition("/")
+        family = rows[name].get("family")
+        if rest:
+            members.setdefault(folder, []).append(rows[name])
+        if family:
+            members.setdefault(f"{folder}/{family}" if rest else family, []).append(rows[name])
+    order = sorted(members, key=lambda group: (group != "all", group))
+    return {group: _scores(members[group]) for group in order}
+
+
+def _scores(rows: Sequence[Row]) -> dict[str, Scores]:
+    against = {base: summary([speedup(row, base) for row in rows]) for base in BASELINES}
+    return {**against, "facts": facts(rows)}
+
+
+def _judged(row: Row) -> bool:
+    return row["status"] in ("offered", "passed")
+
+
+def _roofline(row: Row) -> float | None:
+    """Least time that the memory allows / our time; None where either is unknown."""
+    least, ours = row.get("least_ms"), row["ms"].get("candidate")
+    return least / ours if _judged(row) and least and ours else None
+
+
+def _peak_memory(row: Row) -> float | None:
+    """Our peak memory / eager's, beyond inputs and parameters."""
+    peaks = row.get("peak_bytes") or {}
+    eager, ours = peaks.get("eager"), peaks.get("candidate")
+    return ours / eager if _judged(row) and eager and ours is not None else None
+
+
+def _median(rows: Sequence[Row], read: Callable[[Row], float | None]) -> float | None:
+    values = [value for row in rows if (value := read(row)) is not None]
+    return statistics.median(values) if values else None

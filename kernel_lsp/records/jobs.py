@@ -48,6 +48,10 @@ class Outcome:
     note: str | None = None
     """Why nothing is offered, when nothing is: cause and remedy in one sentence."""
     cached: bool = False
+    read_bytes: int | None = None
+    """Inputs, parameters and buffers that a call reads, each once; None: nothing was captured."""
+    written_bytes: int | None = None
+    """Results of a call."""
 
     @property
     def best(self) -> Proposal | None:

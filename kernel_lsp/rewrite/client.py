@@ -32,6 +32,10 @@ class Capture:
     """What the target was really called with."""
     notes: tuple[str, ...] = ()
     """What a person may want to know, e.g. a skill that failed to load."""
+    read_bytes: int | None = None
+    """Inputs, parameters and buffers that the graph reads, each once."""
+    written_bytes: int | None = None
+    """Results."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,6 +64,14 @@ def moved_bytes(node: fx.Node) -> int:
     return sum(_bytes(arg.meta.get("val")) for arg in node.all_input_nodes) + _bytes(node.meta.get("val"))
 
 
+def traffic(graph: Graph) -> tuple[int, int]:
+    """(bytes of the inputs, parameters and buffers that are used; bytes of the results), each once: what
+    any rewrite moves, unless results do not depend on all of an input."""
+    given = [node for node in graph.fx.nodes if node.op == "placeholder" and node.users]
+    results = {item for item in graph.outputs if isinstance(item, fx.Node) and item not in given}
+    return sum(_bytes(n.meta.get("val")) for n in given), sum(_bytes(n.meta.get("val")) for n in results)
+
+
 def flops(node: fx.Node) -> float:
     out = node.meta.get("val")
     size = out.numel() if isinstance(out, torch.Tensor) else 0

@@ -24,6 +24,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
 from kernel_lsp.rewrite import kinds
+from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.aliasing import separate_results
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.choices import combinations
@@ -49,11 +50,14 @@ class Session:
         self._other_batches: list[Graph] | None = None
 
     def capture(self) -> Capture:
+        read, written = cost.traffic(self.graph)
         return Capture(
             words=tuple(words(self.graph)),
             sites=self.sites(self.graph),
             inputs=tuple(_spec(item.source, item.value) for item in self.graph.inputs),
             notes=tuple(self.notes),
+            read_bytes=read,
+            written_bytes=written,
         )
 
     def sites(self, graph: Graph) -> tuple[Site, ...]:
@@ -174,7 +178,8 @@ class Session:
             for match in module.match(graph):
                 proofs = tuple(module.preconditions(graph, match))
                 worth = match.benefit is None or match.benefit > 0.0
-                if worth and all(proof.holds for proof in proofs):
+                trains = match.plain or match.differentiable or not graph.gradients
+                if worth and trains and all(proof.holds for proof in proofs):
                     parameters = _parameters(module, graph, match)
                     kind = kinds.kind_of(graph, match, name, parameters, module.__file__)
                     yield _site(name, match, proofs, parameters, kind)

@@ -1,0 +1,221 @@
+"""Running a suite: shards, several at once, the time box, resuming, merging. The pipeline is a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_lsp.commands import suites
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp.records import (
+    Candidate,
+    EvalStatus,
+    Evaluation,
+    Interval,
+    Job,
+    Outcome,
+    Progress,
+    Proposal,
+    Step,
+    Timing,
+    Verdict,
+    Workload,
+    WorkloadOrigin,
+)
+
+TASK = '"""A task.\n\nFamily: norm.\n"""\n\n\nclass Model: ...\n'
+
+
+class Stand:
+    """What `Runs` needs of a pipeline; notes which tasks run at the same time."""
+
+    def __init__(self, broken: str = "", seconds: float = 0.0) -> None:
+        self.settings = Settings(device="cpu")
+        self.broken, self.seconds = broken, seconds
+        self.asked: list[str] = []
+        self.now = self.most = 0
+        self.closed = False
+
+    async def optimize(self, job: Job, report: Any) -> Outcome:
+        name = Path(job.path).name
+        self.asked.append(name)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        report(Progress(phase="capture", message="reading"))
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        if name == self.broken:
+            raise EvaluationError("the device was lost") if self.seconds else ZeroDivisionError("a bug")
+        return Outcome(qualname="Model", note="no skill applies to this program")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "tasks"
+    for name in ("a", "b", "c", "d", "e"):
+        (folder / "operators").mkdir(parents=True, exist_ok=True)
+        (folder / "operators" / f"{name}.py").write_text(TASK)
+    (folder / "helper.py").write_text("x = 1\n")
+    return folder
+
+
+def runs(root: Path, stand: Any, results: suites.Results, **more: Any) -> suites.Runs:
+    suite = suites.find(root, more.pop("filter", ""), more.pop("shard", (1, 1)), None)
+    given: dict[str, Any] = {"jobs": 1, "limit_s": None, "say": lambda text: None, **more}
+    return suites.Runs(pipeline=stand, suite=suite, results=results, **given)
+
+
+def test_shards_are_disjoint_and_cover_everything(root: Path) -> None:
+    parts = [suites.find(root, "", (number, 3), None) for number in (1, 2, 3)]
+    names = [[path.name for path in part.tasks] for part in parts]
+    assert names == [["a.py", "d.py"], ["b.py", "e.py"], ["c.py"]]
+    assert all(len(part.every) == 5 for part in parts)
+
+
+def test_a_filter_without_tasks_says_what_a_task_is(root: Path) -> None:
+    with pytest.raises(KernelLspError, match="no task below"):
+        suites.find(root, "nothing", (1, 1), None)
+    with pytest.raises(KernelLspError, match="no folder"):
+        suites.find(root / "gone", "", (1, 1), None)
+
+
+async def test_rows_are_on_the_disk_and_are_not_made_again(root: Path, tmp_path: Path) -> None:
+    path, stand = tmp_path / "r.json", Stand()
+    await runs(root, stand, suites.load(path)).all()
+    assert stand.closed and sorted(stand.asked) == ["a.py", "b.py", "c.py", "d.py", "e.py"]
+    row = json.loads(path.read_text())["tasks"]["operators/a.py"]
+    assert (row["status"], row["family"]) == ("silent", "norm")
+    assert row["note"] == "no skill applies to this program" and row["total_s"] >= 0
+    again = Stand()
+    await runs(root, again, suites.load(path)).all()
+    assert again.asked == []
+    assert len(json.loads(path.read_text())["runs"]) == 1  # a run that adds nothing is no part of the file
+
+
+async def test_jobs_run_at_the_same_time(root: Path) -> None:
+    one, three = Stand(seconds=0.02), Stand(seconds=0.02)
+    await runs(root, one, suites.Results(path=None)).all()
+    await runs(root, three, suites.Results(path=None), jobs=3).all()
+    assert (one.most, three.most) == (1, 3)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01], ids=["a bug", "an error of ours"])
+async def test_a_broken_task_is_a_row_and_is_tried_again(root: Path, tmp_path: Path, seconds: float) -> None:
+    path = tmp_path / "r.json"
+    await runs(root, Stand(broken="b.py", seconds=seconds), suites.load(path)).all()
+    failed = suites.load(path).rows["operators/b.py"]
+    assert failed["status"] == "failed" and failed["note"]
+    again = Stand()
+    await runs(root, again, suites.load(path)).all()
+    assert again.asked == ["b.py"]
+
+
+async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowhere(root: Path) -> None:
+    stand, results = Stand(seconds=0.05), suites.Results(path=None)
+    await runs(root, stand, results, limit_s=0.07).all()
+    assert len(stand.asked) == 2
+    content = results.content()
+    assert content["missing"] == ["operators/c.py", "operators/d.py", "operators/e.py"]
+    assert content["groups"]["all"]["best"]["tasks"] == 2
+
+
+async def test_a_cancelled_run_keeps_what_is_finished(root: Path, tmp_path: Path) -> None:
+    path, stand = tmp_path / "r.json", Stand(seconds=0.05)
+    task = asyncio.create_task(runs(root, stand, suites.load(path)).all())
+    await asyncio.sleep(0.08)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled() and stand.closed
+    assert list(suites.load(path).rows) == ["operators/a.py"]
+
+
+async def test_shards_merge_to_what_one_run_would_have_been(root: Path, tmp_path: Path) -> None:
+    files = []
+    for number in (1, 2):
+        results = suites.load(tmp_path / f"{number}.json")
+        broken = "a.py" if number == 1 else ""
+        await runs(root, Stand(broken=broken), results, shard=(number, 2)).all()
+        files.append(suites.load(tmp_path / f"{number}.json"))
+    assert files[0].missing == ["operators/b.py", "operators/d.py"]
+    made = suites.merged(files, None)
+    assert len(made.rows) == 5 and not made.missing and len(made.runs) == 2
+    assert made.rows["operators/a.py"]["status"] == "failed"
+    better = suites.Results(path=None, rows={"operators/a.py": {**made.rows["operators/b.py"]}})
+    for order in ([*files, better], [better, *files]):  # a failure never hides what was judged
+        assert suites.merged(order, None).rows["operators/a.py"]["status"] == "silent"
+
+
+def test_what_is_no_results_file_is_refused(tmp_path: Path) -> None:
+    for text in ("{}", "[]", "no json", '{"tasks": {"a": {}}}', '{"tasks": 3}'):
+        (tmp_path / "r.json").write_text(text)
+        with pytest.raises(KernelLspError, match="no results file"):
+            suites.load(tmp_path / "r.json")
+
+
+def judged(name: str, speedup: float, verdict: Verdict, **more: Any) -> Proposal:
+    interval = Interval(low=speedup - 0.1, mid=speedup, high=speedup + 0.1)
+    times = {"eager": 2.0, "candidate": 2.0 / speedup}
+    evaluation = Evaluation(
+        device="cuda",
+        status=more.pop("status", EvalStatus.PASSED),
+        device_name="NVIDIA H200",
+        timings=tuple(
+            Timing(provider=k, median_ms=v, p20_ms=v, p80_ms=v, num_reps=9, cold_cache=True)
+            for k, v in times.items()
+        ),
+        speedups={"eager": interval},
+        **more,
+    )
+    step = Step(skill="fused-norm", site="layer_norm", parameters={"num_warps": 8})
+    candidate = Candidate(id=name, edit=None, program="", entry="Model", steps=(step,), summary=name)
+    workload = Workload(name="w", origin=WorkloadOrigin.GET_INPUTS)
+    return Proposal(
+        id=name,
+        fingerprint="f",
+        fingerprint_after="g",
+        qualname="Model",
+        workload=workload,
+        candidate=candidate,
+        evaluation=evaluation,
+        verdict=verdict,
+        created="2026-01-01T00:00:00Z",
+    )
+
+
+def test_a_row_keeps_what_was_offered_and_why_the_others_lost() -> None:
+    won = judged("one pass", 2.0, Verdict.FASTER, peak_bytes={"eager": 8, "candidate": 4})
+    lost = judged("wrong", 3.0, Verdict.REJECTED, status=EvalStatus.WRONG_RESULT, detail="off by one")
+    outcome = Outcome(
+        qualname="Model", proposals=(won, lost), read_bytes=1_200_000_000, written_bytes=1_200_000_000
+    )
+    row = json.loads(json.dumps(suites.of_outcome(outcome)))
+    assert row["status"] == "offered" and row["ms"] == {"eager": 2.0, "candidate": 1.0}
+    assert row["speedups"]["eager"]["mid"] == 2.0
+    assert row["offered"]["steps"] == [
+        {"skill": "fused-norm", "site": "layer_norm", "parameters": {"num_warps": 8}}
+    ]
+    assert row["least_ms"] == pytest.approx(0.5)  # 2.4 GB at 4800 GB/s
+    assert [(item["status"], item["detail"]) for item in row["rejected"]] == [("wrong_result", "off by one")]
+
+
+def test_what_is_right_but_not_faster_is_silence_with_its_reason() -> None:
+    slow = judged("slower", 0.8, Verdict.CORRECT)
+    row = suites.of_outcome(Outcome(qualname="Model", proposals=(slow,), note="not surely faster"))
+    assert (row["status"], row["note"], row["ms"]) == ("silent", "not surely faster", {})
+    assert row["rejected"][0]["speedups"]["eager"]["mid"] == 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [(TASK, "norm"), ('"""No family."""\n', None), ("x = 1\n", None), ("def (", None)],
+)
+def test_the_family_stands_in_the_docstring(text: str, family: str | None) -> None:
+    assert suites.family(text) == family
