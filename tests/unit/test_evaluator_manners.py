@@ -563,3 +563,41 @@ def test_status_takes_nothing_and_tells_what_was_used(tmp_path: Path, compute_de
     status = manners.status(settings)
     assert status.used_minutes == 1.5 and status.holder is None
     assert (status.gpu is None) == (status.problem is not None)
+
+
+@pytest.mark.parametrize("uuids", [("GPU-aa", "GPU-bb"), (None, None)], ids=["NVML", "no NVML"])
+def test_shards_on_other_gpus_of_one_machine_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: tuple[str | None, ...]
+) -> None:
+    locks = []
+    for index, uuid in enumerate(uuids):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(index))
+        seen: Any = SimpleNamespace(uuid=uuid) if uuid else None
+        locks.append(Files(str(tmp_path), device_key("cuda", seen)).lock)
+    with locks[0].acquire(timeout=0), locks[1].acquire(timeout=0):
+        assert locks[0].lock_file != locks[1].lock_file
+
+
+def test_children_of_what_another_editor_has_started_are_no_neighbors_either() -> None:
+    """Another shard's workers, whose own environment may be closed to us."""
+    start = "import subprocess; print(subprocess.Popen(['sleep', '60'], env={}, stdout=-3).pid, flush=True)"
+    code = f"{start}; input()"
+    for mark in ({}, {nvml.MARK: "zygote"}):
+        environment = {"PATH": os.environ["PATH"], **mark}
+        with subprocess.Popen(
+            ["setsid", sys.executable, "-c", code], env=environment, stdin=-1, stdout=-1, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            try:
+                ours = _as_stranger(child)
+            finally:
+                os.kill(child, signal.SIGKILL)
+                parent.kill()
+        assert ours == bool(mark)
+
+
+def _as_stranger(pid: int) -> bool:
+    """What a process that started none of this says."""
+    code = f"from kernel_lsp.evaluator.sharing import nvml; print(nvml.is_ours({pid}))"
+    return subprocess.run([sys.executable, "-c", code], stdout=-1, text=True, check=True).stdout == "True\n"

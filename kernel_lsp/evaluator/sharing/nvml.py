@@ -216,15 +216,19 @@ def compute_processes() -> set[int]:
 
 
 def is_ours(pid: int) -> bool:
-    """This process, what it started, and what other kernel-lsp processes of this user started."""
-    with contextlib.suppress(OSError):
-        if f"{MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes():
-            return True
+    """This process, what it started, and what other kernel-lsp processes of this user started: also on
+    other GPUs of this machine, and also children whose own environment is closed to us."""
     ancestor: int | None = pid
     while ancestor:
-        if ancestor == os.getpid():
+        if ancestor == os.getpid() or _is_marked(ancestor):
             return True
         ancestor = _parent(ancestor)
+    return False
+
+
+def _is_marked(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return f"{MARK}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
 
