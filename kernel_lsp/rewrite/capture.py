@@ -85,7 +85,19 @@ def _export(
         except Exception as error:  # every tracer failure becomes one message with a remedy
             raise _explain(program.entry, error) from error
     defaults = _defaults(target if module is None else module.forward)
-    return _graph(program, module, exported, bound, device, (reads, called, defaults))
+    graph = _graph(program, module, exported, bound, device, (reads, called, defaults))
+    graph.gradients = _records_gradients(module, bound, workload)
+    return graph
+
+
+def _records_gradients(module: Any, bound: dict[str, Any], workload: Workload) -> bool:
+    """As the evaluator decides it: a workload in train mode with something to train, or inputs that
+    require gradients."""
+    leaves = pytree.tree_leaves(bound)
+    trained = workload.training is True and module is not None
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or (
+        trained and any(parameter.requires_grad for parameter in module.parameters())
+    )
 
 
 def _graph(
@@ -225,8 +237,10 @@ def _make(spec: ArgSpec) -> Any:
     if not isinstance(dtype, torch.dtype):
         raise CaptureError(f"{spec.dtype} is no torch dtype", "use a name such as float32 or int64")
     if spec.stride is None:
-        return torch.empty(spec.shape, dtype=dtype)
-    return torch.empty_strided(spec.shape, spec.stride, dtype=dtype)
+        made = torch.empty(spec.shape, dtype=dtype)
+    else:
+        made = torch.empty_strided(spec.shape, spec.stride, dtype=dtype)
+    return made.requires_grad_() if spec.requires_grad else made
 
 
 # --- arguments ---------------------------------------------------------------------------
@@ -255,7 +269,7 @@ def _with_batch(bound: dict[str, Any], batch: int | None) -> dict[str, Any]:
     if batch is None or size is None:
         return bound
     resized = [
-        t.new_empty((batch, *t.shape[1:]))
+        t.new_empty((batch, *t.shape[1:]), requires_grad=t.requires_grad)
         if isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == size
         else t
         for t in leaves

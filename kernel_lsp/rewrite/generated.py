@@ -52,6 +52,8 @@ class Match:
     """Estimated share of the target's time that is saved (0..1)."""
     plain: bool = True
     """True when the result is plain PyTorch, False when it is a Triton kernel."""
+    differentiable: bool = False
+    """A kernel that brings its backward; one without is not for a workload that records gradients."""
     wraps: bool = False
     """It goes around the whole target (`Graph.wrap`): no other rewrite can follow."""
     data: dict[str, Any] = field(default_factory=dict)

@@ -18,6 +18,7 @@ Nodes with effects (running statistics, random draws) are never dropped.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -110,6 +111,8 @@ class Graph:
         self.origin = origin
         self.output_spec = output_spec
         """pytree spec of the return value."""
+        self.gradients = False
+        """The workload records gradients: kernels need a backward (see `trained` and `carries`)."""
         self.requirements: dict[str, str] = {}
         self.caveats: list[str] = []
         self.notes: dict[str, list[str]] = {}
@@ -157,6 +160,24 @@ class Graph:
                 if earlier is node:
                     break
         return self._facts[node]
+
+    def trained(self, node: fx.Node) -> bool:
+        """A placeholder that requires a gradient in the workload: a parameter, or an input that says so."""
+        if (path := self.state.get(node)) is not None and self.origin.module is not None:
+            found = operator.attrgetter(path)(self.origin.module)
+            return isinstance(found, torch.Tensor) and found.requires_grad
+        return any(item.node is node and item.value.requires_grad for item in self.inputs)
+
+    def carries(self, node: fx.Node) -> bool:
+        """Something trained flows into the node's value."""
+        seen, todo = {node}, [node]
+        while todo:
+            at = todo.pop()
+            if at.op == "placeholder" and self.trained(at):
+                return True
+            todo += [arg for arg in at.all_input_nodes if arg not in seen]
+            seen.update(at.all_input_nodes)
+        return False
 
     def users(self, node: fx.Node) -> list[fx.Node]:
         """Every call that reads the node. The return statement is not one; ask `is_output`."""
@@ -274,6 +295,7 @@ class Graph:
             origin=self.origin,
             output_spec=self.output_spec,
         )
+        made.gradients = self.gradients
         made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
         made.wrapper = self.wrapper
         made.notes = {name: list(texts) for name, texts in self.notes.items()}

@@ -226,5 +226,20 @@ def no_gradients(graph: Graph) -> str | None:
     return f"not (torch.is_grad_enabled() and ({' or '.join(parts)}))" if parts else None
 
 
+def flags(graph: Graph, node: fx.Node) -> list[str]:
+    """``x.requires_grad`` of everything without a gradient in the workload that flows into the node."""
+    seen, todo, found = {node}, [node], list[str]()
+    sources = {item.node: item.source for item in graph.inputs}
+    while todo:
+        at = todo.pop()
+        value = at.meta.get("val")
+        if at.op == "placeholder" and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+            source = self_path(graph.state[at]) if at in graph.state else sources.get(at)
+            found += [f"{source}.requires_grad"] if source and not graph.trained(at) else []
+        todo += [arg for arg in at.all_input_nodes if arg not in seen]
+        seen.update(at.all_input_nodes)
+    return sorted(found)
+
+
 def mentions(source: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", source) is not None

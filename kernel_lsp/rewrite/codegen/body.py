@@ -115,7 +115,7 @@ class Body:
             widen = ".to(tl.float32)" if value.operand.dtype in LOW_PRECISION else ""
             return self.define(value.hint or value.operand.name, self.load(value.operand) + widen)
         if value.op == "count":
-            return "n_cols"
+            return value.hint or "n_cols"
         if value.op == "part":
             pair, index = value.args
             assert isinstance(pair, Value) and isinstance(index, int)

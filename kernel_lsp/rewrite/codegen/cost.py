@@ -5,12 +5,14 @@ Only ranks sites and keeps hopeless ones silent; the judge measures before anyth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import fx
 
 from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.codegen.ir import Output, Region
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES
@@ -51,6 +53,47 @@ def fused_seconds(graph: Graph, lowered: Lowered, launches: int, passes: float) 
 
 def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> float:
     return sum(_bytes(node) for node in nodes) / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+
+
+BACKWARD = {
+    **dict.fromkeys(("add", "sub", "rsub", "sum", "mean", "neg", "to", "_to_copy", "dropout"), 0.5),
+    **dict.fromkeys(("mul", "div", "layer_norm", "group_norm", "instance_norm", "rms_norm"), 2.0),
+}
+"""Time of an operation's backward over its forward's, by what it moves; 1.5 (gradient and saved tensor in,
+gradient out) for the others."""
+
+
+def trained_seconds(graph: Graph, node: fx.Node) -> float:
+    """One node's forward and backward in eager mode."""
+    return eager_seconds(graph, node) * (1.0 + BACKWARD.get(op_name(node), 1.5))
+
+
+def region_seconds(graph: Graph, region: Region, launches: int, passes: float) -> float:
+    """A kernel from its region alone: operands read ``passes`` times, outputs written once."""
+    moved = sum(_region_bytes(region, o.axes, o.dtype) for o in region.operands) * passes
+    moved += sum(_region_bytes(region, _axes(region, o), o.dtype) for o in region.outputs)
+    return moved / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+
+
+def summing_seconds(graph: Graph, region: Region, stored: str) -> float:
+    """``sum`` of PyTorch over one output of the region, or over a tensor of its size."""
+    rates = _rates(graph)
+    for output in region.outputs:
+        if output.name == stored:
+            moved = _region_bytes(region, _axes(region, output), output.dtype)
+            return moved / rates.bytes_per_s + rates.overhead_s
+    return _region_bytes(region, tuple(range(len(region.dims))), "float32") / rates.bytes_per_s
+
+
+def _axes(region: Region, output: Output) -> tuple[int, ...]:
+    """A few lines of sums count as nothing."""
+    if output.columns:
+        return ()
+    return region.row_axes if output.rowwise else tuple(range(len(region.dims)))
+
+
+def _region_bytes(region: Region, axes: tuple[int, ...], dtype: str) -> int:
+    return math.prod(region.dims[axis].size for axis in axes) * getattr(torch, dtype).itemsize
 
 
 def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float) -> float:

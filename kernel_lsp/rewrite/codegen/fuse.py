@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen import cost, flat, rows, split
+from kernel_lsp.rewrite.codegen import backward, cost, training
 from kernel_lsp.rewrite.codegen.grow import grow, pointwise_groups
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, lower
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
-from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.space import NORMS, Shape, space_of
+from kernel_lsp.rewrite.codegen.templates import Template, emit, template_for
 from kernel_lsp.rewrite.codegen.wording import worded
 from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph
 
 MIN_SAVING = 0.1
 """Share of the covered operations' own time that must be saved, by the estimate, to speak up."""
-ONE_BLOCK = 16384
-"""Longest row that stays in registers: 16 elements a thread at 32 warps."""
-FEW_ROWS = 132
-"""Fewer rows than an H200 has multiprocessors leave some idle: split the rows."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Template:
-    kind: str
-    """flat, rows or split."""
-    parameters: dict[str, list[Any]]
-    launches: int = 1
-    passes: float = 1.0
-    """How often operands are read."""
+GRADIENTS = {
+    False: "the dispatch guard takes the original path while gradients are recorded",
+    True: "each operation's derivative, in a backward kernel behind torch.autograd.Function",
+}
 
 
 def reduction_matches(graph: Graph, ops: Sequence[str], *, alone: bool = True) -> list[Match]:
@@ -93,14 +82,21 @@ def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: boo
         return None
     if not lowered.inputs or not lowered.outputs or _place(graph, nodes, lowered) is None:
         return None
-    template = template_for(lowered, space)
+    template = template_for(lowered.region, space)
     fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)
+    if graph.gradients and not training.is_trainable(graph, nodes, lowered, space):
+        return None
+    if graph.gradients:
+        saved = training.benefit(graph, nodes, lowered, space, fused_s, MIN_SAVING)
+    else:
+        saved = cost.benefit(graph, nodes, fused_s, MIN_SAVING)
     return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=f"fuse {_words(real)} into {'one kernel' if template.launches == 1 else 'two kernels'}",
-        benefit=cost.benefit(graph, nodes, fused_s, MIN_SAVING),
+        benefit=saved,
         plain=False,
+        differentiable=True,
         data={"nodes": [node.name for node in nodes], "space": space, "parameters": template.parameters},
     )
 
@@ -122,10 +118,12 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     before = _place(graph, nodes, lowered)
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
-    template = template_for(lowered, space)
+    template = template_for(lowered.region, space)
     defaults = {name: choices[0] for name, choices in template.parameters.items()}
     known = {name: value for name, value in choice.items() if name in defaults}
     kernel = _unique(graph, nodes, space, template, {**defaults, **known}, lowered)
+    if graph.gradients:
+        backward.require_constants(graph, lowered)
     _launch(graph, kernel, lowered, before)
     graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
 
@@ -139,85 +137,8 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
             because=f"shapes and schemas of {names}",
         ),
         Proof(claim="no path leaves the group and returns", holds=True, because="the graph's edges"),
-        Proof(
-            claim="no gradient is lost",
-            holds=True,
-            because="the dispatch guard takes the original path while gradients are recorded",
-        ),
+        Proof(claim="no gradient is lost", holds=True, because=GRADIENTS[graph.gradients]),
     ]
-
-
-def template_for(lowered: Lowered, space: Shape) -> Template:
-    """How the region is run, from the workload's sizes."""
-    region = lowered.region
-    if not space.reduced:
-        low = all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
-        blocks = [2048, 1024, 4096] if low else flat.PARAMETERS["BLOCK_SIZE"]
-        return Template(kind="flat", parameters={**flat.PARAMETERS, "BLOCK_SIZE": blocks})
-    columns, lines = (
-        _points(region.dims[axis].size for axis in axes) for axes in (region.reduced, region.row_axes)
-    )
-    # The batch may be larger in another call: a row that contains it is never one block.
-    free = 0 in space.reduced
-    if any(axis > max(region.reduced) for axis in region.row_axes):
-        return _strided(columns, free)
-    if lines < FEW_ROWS and columns * lines > 2**18 and columns > 4096 and split.splittable(region):
-        return _split(lowered, lines)
-    if columns > ONE_BLOCK or free:
-        return _looped(lowered, columns)
-    return _one_block(columns, lines)
-
-
-def _one_block(columns: int, lines: int) -> Template:
-    block = next_power_of_two(columns)
-    tile = max(1, min(1024 // block, next_power_of_two(max(1, lines // FEW_ROWS))))
-    warps = max(1, min(16, block * tile // 256))
-    choices = list(dict.fromkeys([warps, min(32, warps * 2), max(1, warps // 2)]))
-    rows_ = list(dict.fromkeys([tile, max(1, tile // 2)]))
-    return Template(kind="rows", parameters={"BLOCK_ROWS": rows_, "num_warps": choices, "BLOCK_SIZE": [0]})
-
-
-def _looped(lowered: Lowered, columns: int) -> Template:
-    full = any(not output.rowwise for output in lowered.region.outputs)
-    parameters: dict[str, list[Any]] = {
-        "BLOCK_SIZE": [4096, 8192, 2048],
-        "num_warps": [16, 8],
-        "BLOCK_ROWS": [1],
-    }
-    if columns <= 2048:
-        parameters |= {"BLOCK_SIZE": [next_power_of_two(columns)], "num_warps": [4, 8]}
-    return Template(kind="rows", parameters=parameters, passes=2.0 if full else 1.0)
-
-
-def _strided(columns: int, free: bool) -> Template:
-    """Neighbors in memory belong to different rows: a tile takes 32 of them at a time."""
-    block = min(next_power_of_two(columns), 128)
-    looped = columns > block or free
-    parameters: dict[str, list[Any]] = {
-        "BLOCK_SIZE": [block if looped else 0],
-        "BLOCK_ROWS": [32, 64],
-        "num_warps": [4, 8],
-    }
-    return Template(kind="rows", parameters=parameters, passes=2.0 if looped else 1.0)
-
-
-def _split(lowered: Lowered, lines: int) -> Template:
-    full = any(not output.rowwise for output in lowered.region.outputs)
-    most = next_power_of_two(max(8, (512 if full else 1024) // lines))
-    parameters: dict[str, list[Any]] = {
-        "BLOCK_SIZE": [4096, 2048, 8192],
-        "MAX_CHUNKS": [most, most // 2],
-        "num_warps": [8, 4],
-    }
-    return Template(kind="split", parameters=parameters, launches=2, passes=2.0 if full else 1.0)
-
-
-def _emit(lowered: Lowered, template: Template, choice: dict[str, Any], summary: str) -> Generated:
-    if template.kind == "flat":
-        return flat.emit(lowered.region, choice, summary)
-    if template.kind == "split":
-        return split.emit(lowered.region, choice, summary)
-    return rows.emit(lowered.region, {**choice, "looped": choice["BLOCK_SIZE"] > 0}, summary)
 
 
 def _unique(
@@ -233,7 +154,10 @@ def _unique(
     taken = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
     name, count = lowered.region.name, 1
     while True:
-        kernel = _emit(worded(graph, lowered), template, choice, summary)
+        spoken = worded(graph, lowered)
+        kernel = emit(spoken.region, template, choice, summary)
+        if graph.gradients:
+            kernel = training.with_backward(graph, nodes, spoken, space, kernel)
         clash = name in graph.origin.program or (name in taken and taken[name] != kernel)
         if not clash:
             return kernel
@@ -295,10 +219,3 @@ def _words(nodes: Sequence[fx.Node]) -> str:
     words = [_word(node) for node in nodes]
     shown = words if len(words) <= 5 else [*words[:2], "…", *words[-2:]]
     return ", ".join(shown[:-1]) + (" and " if len(shown) > 1 else "") + shown[-1]
-
-
-def _points(sizes: Iterable[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total

@@ -67,6 +67,8 @@ class Output:
     shape: str
     """Python expression of its shape in the launcher, e.g. ``x.shape``."""
     rowwise: bool = False
+    columns: bool = False
+    """The sum over all rows, one element for each point of a row: only persistent.py makes these."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -146,6 +146,7 @@ RENDER: dict[str, Render] = {
     "log1p": _call("_log1p"),
     "expm1": _call("_expm1"),
     "sqrt": _call("tl.sqrt"),
+    "root": _call("tl.sqrt"),  # of a norm or a deviation: another gradient at zero
     "rsqrt": lambda x: f"1.0 / tl.sqrt({x})",
     "sin": _call("tl.sin"),
     "cos": _call("tl.cos"),
@@ -159,6 +160,7 @@ RENDER: dict[str, Render] = {
     "maximum": lambda a, b: f"tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": lambda a, b: f"tl.minimum({a}, {b}, propagate_nan=tl.PropagateNan.ALL)",
     "clamp": _clamp,
+    "hardtanh": _clamp,  # another gradient at its bounds
     "relu": lambda x: f"tl.where({x} < 0.0, 0.0, {x})",
     "leaky_relu": lambda x, slope: f"tl.where({x} > 0.0, {x}, {x} * {slope})",
     "threshold": lambda x, limit, value: f"tl.where({x} <= {limit}, {value}, {x})",

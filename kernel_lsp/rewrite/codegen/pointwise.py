@@ -193,7 +193,7 @@ def _clamp_max(node: fx.Node, get: Get) -> Argument:
 
 
 def _hardtanh(node: fx.Node, get: Get) -> Argument:
-    return apply("clamp", as_float(get("self")), get("min_val"), get("max_val"))
+    return apply("hardtanh", as_float(get("self")), get("min_val"), get("max_val"), hint="clamp")
 
 
 def _gelu(node: fx.Node, get: Get) -> Argument:
@@ -298,7 +298,7 @@ TABLE: dict[str, Builder] = {
     "where": _where, "masked_fill": _masked_fill,
     "maximum": _binary_float("maximum"), "minimum": _binary_float("minimum"),
     "clamp": _clamp, "clamp_min": _clamp_min, "clamp_max": _clamp_max, "hardtanh": _hardtanh,
-    "relu6": lambda node, get: apply("clamp", as_float(get("self")), 0.0, 6.0, hint="relu6"),
+    "relu6": lambda node, get: apply("hardtanh", as_float(get("self")), 0.0, 6.0, hint="relu6"),
     "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
     "leaky_relu": _leaky_relu, "threshold": _threshold,
     "to": _cast, "_to_copy": _cast, "type_as": _cast,

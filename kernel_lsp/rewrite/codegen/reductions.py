@@ -105,14 +105,14 @@ def _variance(node: fx.Node, get: Get) -> Value:
     if correction and correction > 1:  # torch divides by zero at least, never by less
         degrees = apply("clamp", degrees, 0.0, None, hint="degrees")
     variance = apply("div", part(moments, 1, "m2"), degrees, hint="var")
-    return variance if op_name(node) == "var" else apply("sqrt", variance, hint="std")
+    return variance if op_name(node) == "var" else apply("root", variance, hint="std")
 
 
 def _norm(node: fx.Node, get: Get) -> Value:
     x, order = as_float(get("self")), argument(node, "p", argument(node, "ord", 2))
     if order == 1:
         return reduce("sum", apply("abs", x), hint="norm")
-    return apply("sqrt", reduce("sum", apply("square", x), hint="square_sum"), hint="norm")
+    return apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="norm")
 
 
 def _loss(node: fx.Node, get: Get) -> Value:

@@ -105,13 +105,13 @@ def _columns(layout: Layout, start: str) -> list[str]:
     return [f"cols = {columns}", f"mask = {mask}  # {reason}"]
 
 
-def _body(layout: Layout) -> Body:
+def body_of(layout: Layout) -> Body:
     names = Names([*(dim.name for dim in layout.region.dims), "start_row", "n_rows", "n_cols"])
     return Body(names, layout.load, lambda body, value: accumulate.whole(body, value, layout.axis))
 
 
 def _one_block(layout: Layout) -> list[str]:
-    body = _body(layout)
+    body = body_of(layout)
     for line in _columns(layout, ""):
         body.add(line)
     body.need(*(output.value for output in layout.region.outputs))
@@ -121,7 +121,7 @@ def _one_block(layout: Layout) -> list[str]:
 
 
 def _looped(layout: Layout) -> list[str]:
-    region, body = layout.region, _body(layout)
+    region, body = layout.region, body_of(layout)
     for level in levels(region.values):
         hoist(body, [value.values[0] for value in level])
         lanes = {value: accumulate.declare(body, value, layout.axis) for value in level}

@@ -57,8 +57,11 @@ def described(summary: str, region: Region) -> str:
     for item in tensors(region):
         every = range(len(region.dims)) if isinstance(item, Output) and not item.rowwise else region.row_axes
         axes = item.axes if isinstance(item, Operand) else tuple(every)
+        share = isinstance(item, Output) and item.columns  # of the sums over all rows
+        axes = region.reduced if share else axes
         sizes = ", ".join(region.dims[axis].name for axis in axes)
         shape = f"({sizes}{',' if len(axes) == 1 else ''})" if axes else ""
+        shape = f"(n_programs, {sizes})" if share else shape
         text = f"{item.dtype} {shape}" if shape else f"one {item.dtype} number"
         groups.setdefault(text, []).append(item.name)
     lines = [f"    {', '.join(names)}: {shape}" for shape, names in groups.items()]
