@@ -79,12 +79,11 @@ class Planner:
         start = Chain(lefts=(tuple(sites),))
         collapsed = await self._extend(start, plain=True)
         fused = await self._extend(collapsed, plain=False) if triton else collapsed
-        yield fused
-        if wrapped := await self._wrapped(fused):
-            yield wrapped
-        yield collapsed
-        if fused.steps != collapsed.steps and (wrapped := await self._wrapped(collapsed)):
-            yield wrapped
+        for chain in (fused, collapsed):
+            for site in ranked(chain.lefts[-1]):  # what goes around the whole pays only where it is offered
+                if site.wraps:
+                    yield await self._then(chain, site) or chain
+            yield chain
         for place, rival in rivals(fused)[:MAX_RIVALS]:
             if rival.plain or triton:
                 yield await self._instead(fused, place, rival, triton)
@@ -105,13 +104,6 @@ class Planner:
                 failed.add(_name(site))
             chain = longer or chain
         return chain
-
-    async def _wrapped(self, chain: Chain) -> Chain | None:
-        """The same with a wrapper around it; None where there is none."""
-        for site in ranked(chain.lefts[-1]):
-            if site.wraps and (made := await self._then(chain, site)):
-                return made
-        return None
 
     async def _instead(self, chain: Chain, place: int, rival: Site, triton: bool) -> Chain:
         """The chain up to a step, the rival of that step, and what can follow."""

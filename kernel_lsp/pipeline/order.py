@@ -12,16 +12,19 @@ from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, skillbook
 from kernel_lsp.agents import plan
+from kernel_lsp.agents.plan import Course
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.search import Search
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.process import Confinement, Limits
-from kernel_lsp.records import Candidate, Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
+from kernel_lsp.records import Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
 from kernel_lsp.rewrite.client import Capture, Engine
 from kernel_lsp.skillbook import Skillbook
 
@@ -132,19 +135,36 @@ class Pipeline:
             capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
             matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
             sites = _recalled(capture.sites, matches, executable)
-            proposed = plan.propose(sites, engine.propose, triton=bench.probe.triton is not None)
-            candidates = await _shortlist(proposed, bench.device, capture, budget=prepared.job.budget)
-        tournament = Tournament(
-            prepared=prepared,
-            probe=bench.probe,
-            device=bench.device,
-            settings=self.settings,
-            judge=gate.evaluate,
-            report=report,
+            known = Known(Path(self.settings.data_dir), bench.probe, bench.device)
+            planner = plan.Planner(engine.propose, known.best)
+            planned = planner.courses(sites, triton=bench.probe.triton is not None)
+            courses = _shortlist(planned, bench.device, capture, budget=prepared.job.budget)
+            tournament = Tournament(
+                prepared=prepared,
+                probe=bench.probe,
+                device=bench.device,
+                settings=self.settings,
+                judge=gate.evaluate,
+                report=report,
+            )
+            search = Search(
+                tournament=tournament,
+                engine=engine,
+                known=known,
+                tuner=lambda request: gate.tuner(request, report),
+                device=bench.device,
+                budget=prepared.job.budget,
+            )
+            ranked = await search.run(courses)
+        note = _note(capture, ranked, bench.device)
+        return Outcome(
+            qualname=qualname,
+            proposals=ranked,
+            matches=matches,
+            note=note,
+            read_bytes=capture.read_bytes,
+            written_bytes=capture.written_bytes,
         )
-        ranked = await tournament.run(candidates)
-        note = _note(capture, candidates, ranked, bench.device)
-        return Outcome(qualname=qualname, proposals=ranked, matches=matches, note=note)
 
     @asynccontextmanager
     async def _engine(self, bench: Bench) -> AsyncIterator[Engine]:
@@ -172,29 +192,32 @@ def _recalled(sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequ
 
 
 async def _shortlist(
-    candidates: AsyncIterator[Candidate], device: str, capture: Capture, *, budget: int
-) -> list[Candidate]:
+    courses: AsyncIterator[Course], device: str, capture: Capture, *, budget: int
+) -> AsyncIterator[Course]:
     """Within the budget. Without a GPU, plain PyTorch first and one Triton candidate at most:
     the interpreter can show that a kernel is right, but never that it is fast."""
-    proposed = [candidate async for candidate in candidates]
-    if device == "cuda":
-        return proposed[:budget]
-    plain = [candidate for candidate in proposed if not candidate.uses_triton]
-    triton = [] if _too_large(capture) else [c for c in proposed if c.uses_triton]
-    return [*plain[: budget - 1], *triton[:1]] if triton else plain[:budget]
+    plain, triton = 0, list[Course]()
+    async for course in courses:
+        if device == "cuda" or not course.candidate.uses_triton:
+            plain += 1
+            yield course
+        elif not triton and not _too_large(capture):
+            triton.append(course)
+        if plain + len(triton) >= budget:
+            break
+    for course in triton:
+        yield course
 
 
 def _too_large(capture: Capture) -> bool:
     return sum(math.prod(spec.shape) for spec in capture.inputs if spec.shape) > MAX_INTERPRETED
 
 
-def _note(
-    capture: Capture, candidates: Sequence[Candidate], ranked: Sequence[Proposal], device: str
-) -> str | None:
+def _note(capture: Capture, ranked: Sequence[Proposal], device: str) -> str | None:
     """Why nothing is offered; None when something is."""
     if not capture.sites:
         return "no skill applies to this program"
-    if not candidates:
+    if not ranked:
         return _nothing_to_judge(capture)
     best = ranked[0]
     if best.verdict is Verdict.FASTER:

@@ -53,25 +53,32 @@ class Tournament:
 
     async def run(self, candidates: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Every candidate judged, best first. What was found when the job's time is over is kept."""
-        deadline = time.monotonic() + self.settings.job_timeout_s
         if not candidates:
             return ()
-        self._count(1, candidates)
-        full = [await self._judge_in_full(candidates[0])]
+        deadline = self.deadline()
+        return await self.among([await self.in_full(candidates[0])], candidates[1:], deadline)
+
+    def deadline(self) -> float:
+        """When the time of a job that starts now is over, on the monotonic clock."""
+        return time.monotonic() + self.settings.job_timeout_s
+
+    async def among(
+        self, full: list[Proposal], candidates: Sequence[Candidate], deadline: float
+    ) -> tuple[Proposal, ...]:
+        """What was judged in full and these others, best first."""
         quick = await self._judge_quickly(candidates, deadline)
         for _ in range(MAX_CHALLENGES):
             challenger = _challenger(full, quick)
             if challenger is None or time.monotonic() > deadline:
                 break
-            self._say(f"judging in full: {challenger.candidate.summary}")
             quick.remove(challenger)
-            full.append(await self._judge_in_full(challenger.candidate))
-        return tuple(sorted([*full, *quick], key=_rank))
+            full.append(await self.in_full(challenger.candidate))
+        return tuple(sorted([*full, *quick], key=rank))
 
     async def _judge_quickly(self, candidates: Sequence[Candidate], deadline: float) -> list[Proposal]:
-        """All but the first, in their order. On a GPU several at a time: one is compiled and tried while
+        """All of them, in their order. On a GPU several at a time: one is compiled and tried while
         another is timed (the gate gives each its turn). On a CPU they would disturb each other."""
-        waiting = iter(range(1, len(candidates)))
+        waiting = iter(range(len(candidates)))
         found: dict[int, Proposal] = {}
 
         async def lane() -> None:
@@ -88,7 +95,9 @@ class Tournament:
             await asyncio.gather(*lanes, return_exceptions=True)
         return [found[place] for place in sorted(found)]
 
-    async def _judge_in_full(self, candidate: Candidate) -> Proposal:
+    async def in_full(self, candidate: Candidate) -> Proposal:
+        """All trials, all baselines; announced when it is faster."""
+        self._say(f"judging in full: {candidate.summary}")
         proposal = await self._judge(candidate, FULL)
         if proposal.verdict is Verdict.FASTER:
             message = f"verified: {candidate.summary}"
@@ -197,5 +206,5 @@ def _over_eager(proposal: Proposal) -> float:
     return eager.mid if eager else 0.0
 
 
-def _rank(proposal: Proposal) -> tuple[int, float]:
+def rank(proposal: Proposal) -> tuple[int, float]:
     return ORDER.index(proposal.verdict), -_over_eager(proposal)

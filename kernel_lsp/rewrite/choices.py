@@ -1,8 +1,8 @@
 """Which combinations of a site's parameters are worth a look, in which order. Standard library only.
 
 A space that fits into the limit is taken whole. Of a larger one a skill's own estimate chooses, where it
-has one; else the neighbors of what is best so far: one parameter changed, then two. Asked again around a new best,
-that is a coordinate descent. Not covered: measuring (evaluator/tuning.py).
+has one; else the neighbors of what is best so far: one parameter changed, then two. Asked again around a new
+best, that is a coordinate descent. Not covered: measuring (evaluator/tuning.py).
 """
 
 from __future__ import annotations

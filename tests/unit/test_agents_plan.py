@@ -48,7 +48,8 @@ class Applier:
 
 
 async def names(sites: Sequence[Site], *, triton: bool, broken: Sequence[str] = ()) -> list[str]:
-    return [c.id async for c in plan.propose(sites, Applier(sites, broken), triton=triton)]
+    planner = plan.Planner(Applier(sites, broken))
+    return [course.candidate.id async for course in planner.courses(sites, triton=triton)]
 
 
 async def test_collapses_come_before_fusions_and_the_larger_saving_first() -> None:
@@ -59,8 +60,13 @@ async def test_collapses_come_before_fusions_and_the_larger_saving_first() -> No
 async def test_what_goes_around_a_target_comes_last_and_is_a_candidate_of_its_own() -> None:
     sites = [site("a", 0.1), site("f", 0.2, plain=False), site("w", 0.9, wraps=True, mode=["x", "y"])]
     found = await names(sites, triton=True)
-    assert found == ["a+f+w:x", "a+f+w:y", "a+f", "a+w:x", "a+w:y", "a", "w:x", "f"]
-    assert await names([sites[2]], triton=True) == ["w:x", "w:y"]
+    assert found == ["a+f+w:x", "a+f", "a+w:x", "a", "w:x", "f"]
+    assert await names([sites[2]], triton=True) == ["w:x"]
+
+
+async def test_two_wrappers_are_two_courses() -> None:
+    sites = [site("a"), site("w", 0.9, wraps=True), site("v", 0.3, wraps=True)]
+    assert (await names(sites, triton=True))[:3] == ["a+w", "a+v", "a"]
 
 
 async def test_no_triton_candidate_where_triton_is_of_no_use() -> None:
@@ -75,9 +81,56 @@ async def test_a_failing_skill_does_not_stop_the_others() -> None:
     assert await names([site("a", 0.9), site("b", 0.2)], triton=True, broken=["a"]) == ["b"]
 
 
-async def test_parameters_of_the_best_fusion_are_varied_once_each() -> None:
-    sites = [site("f", plain=False, BLOCK=[1024, 2048])]
-    assert await names(sites, triton=True) == ["f:1024", "f:2048"]
+async def courses(applier: "Applier", prefer: plan.Prefer = lambda site: None) -> list[plan.Course]:
+    planner = plan.Planner(applier, prefer)
+    return [course async for course in planner.courses(applier.sites, triton=True)]
+
+
+async def test_parameters_start_from_the_default_or_from_what_won_before() -> None:
+    applier = Applier([site("f", plain=False, BLOCK=[1024, 2048])])
+    assert [c.candidate.id for c in await courses(applier)] == ["f:1024"]
+    known = await courses(applier, lambda site: {"BLOCK": 2048})
+    assert [c.candidate.id for c in known] == ["f:2048"]
+
+
+async def test_places_to_search_come_by_benefit_and_need_a_choice() -> None:
+    applier = Applier(
+        [
+            site("f", 0.2, plain=False, BLOCK=[1, 2]),
+            site("g", 0.5, plain=False, BLOCK=[1]),
+            site("h", 0.4, plain=False, BLOCK=[1, 2], warps=[4]),
+        ]
+    )
+    course = (await courses(applier))[0]
+    assert [s.skill for s in course.sites] == ["g", "h", "f"]
+    assert [course.sites[place].skill for place in course.places()] == ["h", "f"]
+
+
+class Contested(Applier):
+    """Every step also takes away the sites that compete with it."""
+
+    def __init__(self, sites: Sequence[Site], groups: Sequence[str]) -> None:
+        super().__init__(sites)
+        self.groups = groups
+
+    async def __call__(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
+        candidate, left = await super().__call__(steps)
+        taken = {name for step in steps for group in self.groups if step.skill in group for name in group}
+        return candidate, tuple(s for s in left if s.skill not in taken)
+
+
+async def test_competitors_for_the_same_operations_are_courses_of_their_own() -> None:
+    """m (matrix product with its tail) and t (the tail alone) exclude each other; e follows either."""
+    sites = [site("m", 0.6, plain=False), site("t", 0.2, plain=False), site("e", 0.1, plain=False)]
+    found = [c.candidate.id for c in await courses(Contested(sites, ["mt"]))]
+    assert found == ["m+e", "t+e", "m", "t", "e"]
+
+
+async def test_rivals_are_bounded() -> None:
+    sites = [site(name, 0.5, plain=False) for name in "abcdefgh"]
+    found = [c.candidate.id for c in await courses(Contested(sites, ["abcdefgh"]))]
+    assert found == list("abcdefgh")  # one winner, four rivals, the rest as single rewrites
+    assert len(plan.rivals(plan.Chain(lefts=(tuple(sites), ()), sites=(sites[0],)))) == 7
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.booleans()), unique_by=lambda t: t[0]))

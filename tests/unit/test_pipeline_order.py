@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kernel_lsp.agents.plan import Course
 from kernel_lsp.pipeline import order
 from kernel_lsp.records import ArgSpec, Candidate, Job, Outcome, Proof, Site
 from kernel_lsp.rewrite.client import Capture
@@ -18,16 +19,17 @@ def capture(num_elements: int, *, plain: bool = False, holds: bool = True) -> Ca
     return Capture(words=(), sites=(site,), inputs=(spec,))
 
 
-def candidate(name: str, *, triton: bool) -> Candidate:
-    return Candidate(id=name, edit=None, program="", entry="M", uses_triton=triton)
+def course(name: str, *, triton: bool) -> Course:
+    made = Candidate(id=name, edit=None, program="", entry="M", uses_triton=triton)
+    return Course(candidate=made, sites=(), steps=())
 
 
-async def proposed(*candidates: Candidate) -> AsyncIterator[Candidate]:
-    for one in candidates:
+async def planned(*courses: Course) -> AsyncIterator[Course]:
+    for one in courses:
         yield one
 
 
-KERNEL, OTHER, PLAIN = candidate("k", triton=True), candidate("o", triton=True), candidate("p", triton=False)
+KERNEL, OTHER, PLAIN = course("k", triton=True), course("o", triton=True), course("p", triton=False)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +45,15 @@ KERNEL, OTHER, PLAIN = candidate("k", triton=True), candidate("o", triton=True),
 async def test_a_cpu_judges_plain_rewrites_first_and_small_kernels_only(
     device: str, num_elements: int, budget: int, expected: list[str]
 ) -> None:
-    found = await order._shortlist(
-        proposed(KERNEL, OTHER, PLAIN), device, capture(num_elements), budget=budget
-    )
-    assert [one.id for one in found] == expected
+    short = order._shortlist(planned(KERNEL, OTHER, PLAIN), device, capture(num_elements), budget=budget)
+    assert [one.candidate.id async for one in short] == expected
 
 
 def test_silence_has_a_reason() -> None:
     nothing = Capture(words=(), sites=(), inputs=())
-    assert order._note(nothing, (), (), "cpu") == "no skill applies to this program"
-    assert "too large" in (order._note(capture(2**21), (), (), "cpu") or "")
-    unproved = order._note(capture(8, plain=True, holds=False), (), (), "cpu")
+    assert order._note(nothing, (), "cpu") == "no skill applies to this program"
+    assert "too large" in (order._note(capture(2**21), (), "cpu") or "")
+    unproved = order._note(capture(8, plain=True, holds=False), (), "cpu")
     assert unproved == "nothing could be proved safe to rewrite: x is positive (x may be anything)"
 
 

@@ -23,7 +23,7 @@ import gc
 import math
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -184,10 +184,10 @@ class Rounds:
 
     # --- calls ---------------------------------------------------------------------------
 
-    def warm_up(self, name: str) -> list[float]:
-        """Run until two successive medians agree; returns the times (ms)."""
+    def warm_up(self, name: str, most: int = MAX_WARMUPS) -> list[float]:
+        """Run until two successive medians agree, ``most`` times at most; returns the times (ms)."""
         times: list[float] = []
-        while not stats.settled(times) and len(times) < MAX_WARMUPS and sum(times) < 2000:
+        while not stats.settled(times) and len(times) < most and sum(times) < 2000:
             times.append(self._sample(name, *self._draw())[0].ms)
         launches = [self._launch(name, *self._draw()) for _ in range(3)]
         known = sorted(launch for launch in launches if launch is not None)
@@ -205,6 +205,28 @@ class Rounds:
         while len(times) < ALONE and (len(times) < MIN_ROUNDS or _clock() < end):
             times.append(self._sample(name, *self._draw())[0].ms)
         return times
+
+    def race(self, names: Sequence[str], rounds: int, seconds: float) -> dict[str, list[float]]:
+        """Milliseconds of one call in every round, for choosing between many: nothing else is kept.
+
+        Every provider is called in every round, in random order on the same values. At least one round;
+        no more when ``seconds`` have passed.
+        """
+        times: dict[str, list[float]] = {name: [] for name in names}
+        end = _clock() + seconds
+        for _ in range(rounds):
+            drawn = self._draw()
+            for name in self._random.sample(list(names), len(names)):
+                took = self._sample(name, *drawn)[0].ms
+                launch = self._launch(name, *drawn) if name in self._launch_bound else None
+                times[name].append(max(took, launch or 0.0))
+            if _clock() > end:
+                break
+        return times
+
+    def called(self, target: Callable[..., Any]) -> Any:
+        """What a call returns on fresh inputs of the first set, unscaled."""
+        return self._call(target, self.arena.fill(0, 1.0, 0))
 
     def run(self, seconds: float, checks: int) -> Measured:
         """At least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""

@@ -1,0 +1,212 @@
+"""The tuning process: several variants of one rewrite, compiled beside each other and timed in turn.
+
+Requests: prepare (reference and inputs), compile (variants, in parallel), try (one variant's first call,
+Requests: prepare (reference, inputs), compile (variants, in parallel), try (one variant's first call,
+It only says what is worth judging: nothing is claimed from its times, nothing is offered because its values
+were near. Whatever it finds goes through the whole gate, in other processes.
+
+Launches are collected in a first, silent call of every variant (its kernels do nothing, its PyTorch calls
+run), then compiled in threads: Triton's compiler leaves the interpreter's lock for most of its work, and what
+it compiled lies in the cache folder when the variant is loaded again and called in earnest.
+Not covered: variants whose silent call fails because a kernel's result is used as an index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from kernel_lsp import wire
+from kernel_lsp.evaluator import devices, programs
+from kernel_lsp.evaluator.running import timing
+from kernel_lsp.evaluator.running.worker import failure
+from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
+from kernel_lsp.records import Program, Workload
+
+FAR = 0.05
+"""Difference of an output, relative to its norm, that no rounding makes."""
+WARMUPS = 8
+Launch = Callable[[], Any]
+
+
+class Tuner:
+    """The variants of one program on one device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = devices.of(device)
+        self.state: dict[str, torch.Tensor] = {}
+        self.init: programs.Arguments = ([], {})
+        self.workload: Workload | None = None
+        self.expected: list[torch.Tensor] = []
+        self.seed = 0
+        self.clock: timing.Rounds | None = None
+
+    # --- the reference -------------------------------------------------------------------
+
+    def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Load the reference, draw one set of inputs, call it once."""
+        program = wire.from_json(Program, message["program"])
+        self.workload, self.seed = wire.from_json(Workload, message["workload"]), message["seed"]
+        torch.manual_seed(self.seed)
+        workload, module = self.workload, programs.load(program.source)
+        self.init = programs.init_arguments(module, workload)
+        given = self._on_device(lambda: programs.call_arguments(module, workload))
+        inputs = list(map_tensors(self._placed, given))
+        reference = self._constructed(programs.find(module, program.entry))
+        grad = any(tensor.requires_grad for tensor in tensor_leaves(inputs))
+        if isinstance(reference, torch.nn.Module):
+            self.state = dict(reference.state_dict())
+            trained = workload.training is True
+            grad = grad or (trained and any(p.requires_grad for p in reference.parameters()))
+        self.clock = timing.Rounds(self.device, [inputs], [self.seed], grad)
+        self.clock.add(message["name"], reference)
+        self.expected = self._outputs(reference)
+        self.clock.warm_up(message["name"], WARMUPS)
+        return {"ok": True}
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(self.device.place).requires_grad_(tensor.requires_grad)
+
+    def _constructed(self, target: Any) -> Any:
+        workload = self.workload
+        assert workload is not None
+        return self._on_device(
+            lambda: programs.construct(target, self.init, self.device.place, workload.training)
+        )
+
+    def _on_device(self, make: Callable[[], Any]) -> Any:
+        """Made on the device where that works: drawing large tensors on a CPU takes seconds."""
+        torch.manual_seed(self.seed)
+        try:
+            with torch.device(self.device.place):
+                return make()
+        except Exception:  # user code that mixes devices then; if something else is wrong, it is said now
+            torch.manual_seed(self.seed)
+            return make()
+
+    def _outputs(self, target: Any) -> list[torch.Tensor]:
+        assert self.clock is not None
+        torch.manual_seed(self.seed)
+        result = self.clock.called(target)
+        self.device.synchronize()
+        return [tensor.detach().clone() for tensor in tensor_leaves(result)]
+
+    # --- variants ------------------------------------------------------------------------
+
+    def compile(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Compile the kernels of all variants: name -> what is wrong, "" when nothing is."""
+        problems: dict[str, str] = {}
+        launches: list[tuple[str, Launch]] = []
+        for variant in message["variants"]:
+            try:
+                with _silent() as collected:
+                    self._outputs(self._loaded(variant))
+            except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+                problems[variant["name"]] = failure(error, "the first call")["error"]
+            else:
+                problems[variant["name"]] = ""
+                launches += [(variant["name"], launch) for launch in collected]
+        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
+            for (name, _), wrong in zip(
+                launches, threads.map(_compiled, (c for _, c in launches)), strict=True
+            ):
+                problems[name] = problems[name] or wrong
+        return {"problems": problems}
+
+    def attempt(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The first real call of one variant; it takes part when its values are near the reference's."""
+        assert self.clock is not None
+        variant = message["variant"]
+        try:
+            target = self._loaded(variant)
+            found = self._outputs(target)
+            self.clock.add(variant["name"], target)
+            self.clock.warm_up(variant["name"], WARMUPS)
+        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+            return failure(error, "calling the variant")
+        if len(found) != len(self.expected) or not all(map(_near, found, self.expected)):
+            del self.clock.providers[variant["name"]]
+            return {"error": "its values are far from the original's", "kind": "wrong_result"}
+        return {"ok": True}
+
+    def _loaded(self, variant: dict[str, Any]) -> Any:
+        module = programs.load(variant["source"])
+        target = self._constructed(programs.find(module, variant["entry"]))
+        if isinstance(target, torch.nn.Module):
+            target.load_state_dict(self.state, assign=True)  # one copy of the weights for all
+        return target
+
+    def race(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Some interleaved rounds: name -> milliseconds of each; fewer rounds when the time is over."""
+        assert self.clock is not None
+        try:
+            return {"times_ms": self.clock.race(message["names"], message["rounds"], message["seconds"])}
+        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+            return failure(error, "racing")
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[list[Launch]]:
+    """Inside the block Triton's kernels do nothing; the list receives what compiles each of them."""
+    collected: list[Launch] = []
+    try:
+        from triton.runtime.jit import JITFunction
+    except ImportError:  # plain programs are tuned without Triton
+        yield collected
+        return
+    launch = JITFunction.run
+
+    def note(function: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+        collected.append(lambda: launch(function, *args, grid=grid, warmup=True, **kwargs))
+
+    JITFunction.run = note
+    try:
+        yield collected
+    finally:
+        JITFunction.run = launch
+
+
+def _compiled(launch: Launch) -> str:
+    """What is wrong with one kernel; "" when it compiles and fits the device."""
+    try:
+        kernel = launch()
+        getattr(kernel, "_init_handles", lambda: None)()  # raises OutOfResources: shared memory, registers
+    except BaseException as error:  # Triton raises many kinds; each means: not this variant
+        return failure(error, "compiling")["error"]
+    return ""
+
+
+def _near(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    if not expected.dtype.is_floating_point:
+        return True  # the gate compares whole numbers; one that is off by one would be slow to find here
+    a, b = found.float().nan_to_num(), expected.float().nan_to_num()
+    return float((a - b).norm()) <= FAR * float(b.norm())
+
+
+def answer(tuner: Tuner, message: dict[str, Any]) -> dict[str, Any]:
+    if message["do"] == "ready":  # constructing the device has made its context
+        return {"ok": True}
+    asked = {"prepare": tuner.prepare, "compile": tuner.compile, "try": tuner.attempt, "race": tuner.race}
+    return asked[message["do"]](message)
+
+
+def main() -> None:
+    requests, replies = wire.claim_stdio()
+    warnings.simplefilter("ignore")
+    tuner = Tuner(sys.argv[1])
+    while (request := wire.read_frame(requests)) is not None:
+        with contextlib.suppress(BrokenPipeError):
+            wire.write_frame(replies, answer(tuner, request[0]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Which of many variants of a rewrite is worth judging: compiled in parallel, timed by successive halving.
+
+    async with gate.tuner(request, report) as tuner:
+        race = await tuner.race(variants)       # may be asked again with others
+        race.order                              # fastest first
+
+One confined process for all variants of one program (running/tuner.py). It decides nothing: a variant is
+right when the gate says so, and its times here are never shown as claims. Everything that goes wrong with a
+variant drops that variant; when the process itself is lost, TunerLost is raised and the caller judges without
+it. Ending the block, or cancelling, ends the process at once. Standard library only: the parent's half.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from kernel_lsp.errors import EvaluationError, WorkerLost
+from kernel_lsp.evaluator import halving
+from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
+from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.records import Program, Progress, Workload
+
+Report = Callable[[Progress], None]
+Alone = Callable[[Party], AbstractAsyncContextManager[None]]
+"""The right to be the only one who is timed, for as long as the block takes."""
+ORIGINAL = "the original"
+"""The program itself takes part in every stage: it says how much there is to win."""
+PREPARE_S, COMPILE_S, CALL_S = 60.0, 120.0, 30.0
+STAGE_S = 1.5
+"""Longest that one stage of a race may take; slow programs then meet less often."""
+
+
+class TunerLost(EvaluationError):
+    """The process that compares variants is gone: nothing is known about them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneRequest:
+    """One program whose variants shall be compared."""
+
+    reference: Program
+    workload: Workload
+    device: str
+    """cuda or cpu."""
+    python: str = sys.executable
+    uses_triton: bool = False
+    """Any of the variants."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    name: str
+    source: str
+    entry: str
+
+
+@dataclass
+class Race:
+    """What is known so far; times are those of the last stage that a variant took part in."""
+
+    median_ms: dict[str, float] = field(default_factory=dict)
+    """Of every variant that ran, and of ORIGINAL."""
+    order: list[str] = field(default_factory=list)
+    """The variants that ran, the best first: later stages count for more than earlier ones."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Variant -> why it takes no part."""
+
+    def speedup(self, name: str) -> float:
+        """Estimated, against the original; never a claim."""
+        return self.median_ms[ORIGINAL] / self.median_ms[name] if name in self.median_ms else 0.0
+
+
+class Tuner:
+    """One process with a reference, asked to compare. Made by :func:`opened`."""
+
+    def __init__(self, party: Party, alone: Alone, report: Report) -> None:
+        self._party, self._alone, self._report = party, alone, report
+        self.known = Race()
+
+    async def race(self, variants: Sequence[Variant], what: str = "rewrites") -> Race:
+        """Compare these, and those of earlier races that are named again. Raises TunerLost."""
+        new = [v for v in variants if v.name not in self.known.order and v.name not in self.known.dropped]
+        if new:
+            self._say(f"compiling {len(new)} variants of {what}")
+            reply = await self._ask("compile", COMPILE_S, variants=new)
+            for name, problem in reply["problems"].items():
+                if problem:
+                    self.known.dropped[name] = str(problem)[:300]
+        for variant in new:
+            if variant.name not in self.known.dropped:
+                reply = await self._ask("try", CALL_S, variant=variant)
+                if "error" in reply:
+                    self.known.dropped[variant.name] = str(reply["error"])[:300]
+        field_ = [v.name for v in variants if v.name not in self.known.dropped]
+        await self._halve(field_, what)
+        return self.known
+
+    async def _halve(self, names: list[str], what: str) -> None:
+        order: list[str] = []
+        async with self._alone(self._party):
+            for most, rounds in halving.stages(len(names)):
+                if len(names) < 2:
+                    break
+                self._say(f"tuning {what}: {len(names)} left")
+                times = await self._times([ORIGINAL, *names], rounds)
+                times.pop(ORIGINAL)
+                stay = halving.survivors(times, most)
+                order = [*sorted(set(names) - set(stay), key=self.known.median_ms.__getitem__), *order]
+                names = stay
+            if not order and names:
+                await self._times([ORIGINAL, *names], halving.FIRST_ROUNDS)
+        placed = [*names, *order]
+        self.known.order = [*placed, *(name for name in self.known.order if name not in placed)]
+
+    async def _times(self, names: Sequence[str], rounds: int) -> dict[str, list[float]]:
+        reply = await self._ask("race", CALL_S + 4 * STAGE_S, names=names, rounds=rounds, seconds=STAGE_S)
+        if "error" in reply:
+            raise TunerLost(f"could not tune: {reply['error']}")
+        times = {name: [float(t) for t in reply["times_ms"][name]] for name in names}
+        self.known.median_ms.update({name: median(values) for name, values in times.items()})
+        return times
+
+    async def _ask(self, do: str, timeout_s: float, **fields: Any) -> dict[str, Any]:
+        try:
+            reply, _ = await self._party.ask(do, timeout_s, **fields)
+        except WorkerLost as error:
+            raise TunerLost(f"could not tune: {error.cause}", error.remedy) from error
+        return reply
+
+    def _say(self, message: str) -> None:
+        self._report(Progress(phase="tune", message=message))
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    request: TuneRequest, pool: Pool, store: Store | None, alone: Alone, report: Report
+) -> AsyncIterator[Tuner]:
+    """A tuner with its reference loaded. Raises TunerLost when the reference does not run."""
+    asked = EvaluationRequest(
+        reference=request.reference,
+        candidate_source="",
+        candidate_entry="",
+        workload=request.workload,
+        device=request.device,
+        python=request.python,
+        uses_triton=request.uses_triton,
+    )
+    async with Sandbox(asked, pool, store=store) as sandbox:
+        tuner = Tuner(await sandbox.tuner(), alone, report)
+        program, workload, seed = request.reference, request.workload, secrets.randbits(32)
+        await tuner._ask("prepare", PREPARE_S, program=program, workload=workload, seed=seed, name=ORIGINAL)
+        yield tuner

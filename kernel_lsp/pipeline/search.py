@@ -1,0 +1,226 @@
+"""The best of many candidates for one target: compared cheaply, judged in full where it matters.
+
+The planner's first course is judged in full at once (on a GPU), so that something verified is there soon.
+Beside that one process compares all courses and then, step by step, the parameters of the best one, the most
+valuable step first (coordinate descent). What won there is judged in full like anything else, and only that
+number counts. A winner that is rejected is followed by the next; one whose values were wrong takes everything
+of the same or a coarser precision class with it. The search ends when nothing that is left looks better than
+what passed. Without a comparison (the process was lost) the tournament's quick judgements take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+
+from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.errors import EvaluationError, RewriteError
+from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
+from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline.tournament import LOOKS_BETTER, Tournament, rank
+from kernel_lsp.records import Candidate, EvalStatus, Proposal, Site, Step, Verdict
+from kernel_lsp.rewrite.client import Engine
+
+OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[Tuner]]
+MOST_VARIANTS = {"cuda": 16, "cpu": 6}
+"""In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
+MOST_RACES = 4
+TUNE_S = {"cuda": 8.0, "cpu": 8.0}
+"""Seconds after which no further step's parameters are searched."""
+MOST_IN_FULL = 4
+PRECISION = "precision"
+"""The parameter whose choices are classes of accuracy, the safest first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contestant:
+    """One point of the search: a course with parameters."""
+
+    candidate: Candidate
+    course: Course
+    steps: tuple[Step, ...]
+    complete: bool
+    """False: it was made for a comparison and has to be made again before it is judged."""
+
+
+@dataclass(kw_only=True)
+class Search:
+    """All candidates of one job."""
+
+    tournament: Tournament
+    engine: Engine
+    known: Known
+    tuner: OpenTuner
+    """`Gate.tuner`, with the report bound."""
+    device: str
+    budget: int
+    _contestants: dict[str, Contestant] = field(default_factory=dict)
+    """By the candidate's id."""
+    _searched: set[tuple[str, int]] = field(default_factory=set)
+    """(candidate of a course, step) whose parameters were compared."""
+
+    async def run(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
+        """Every candidate that was judged, best first; none when there is no course."""
+        deadline = self.tournament.deadline()
+        first = await anext(courses, None)
+        if first is None:
+            return ()
+        at_once = self.device == "cuda" and self.budget > 1
+        judging = asyncio.create_task(self.tournament.in_full(first.candidate)) if at_once else None
+        try:
+            field_ = [first, *[course async for course in courses]]
+            race = await self._compared(field_)
+            judged = [await judging] if judging else []
+        finally:
+            if judging:
+                judging.cancel()
+                await asyncio.gather(judging, return_exceptions=True)
+        if race is not None:
+            return await self._judged(race, judged, deadline)
+        candidates = [course.candidate for course in field_]
+        if not judged:
+            judged = [await self.tournament.in_full(first.candidate)]
+        return await self.tournament.among(judged, candidates[1:], deadline)
+
+    # --- comparing -----------------------------------------------------------------------
+
+    async def _compared(self, courses: Sequence[Course]) -> Race | None:
+        """None when there is nothing to compare, or nobody who can."""
+        for course in courses:
+            self._add(
+                Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
+            )
+        racing = [c for c in self._contestants.values() if self._can_run(c.candidate)]
+        if len(racing) < 2 and not any(contestant.course.places() for contestant in racing):
+            return None
+        job = self.tournament.prepared
+        triton = any(contestant.candidate.uses_triton for contestant in racing)
+        request = TuneRequest(
+            reference=job.program,
+            workload=job.workload,
+            device=self.device,
+            python=self.tournament.probe.python,
+            uses_triton=triton,
+        )
+        with contextlib.suppress(EvaluationError):  # it only saves time: without it everything is judged
+            async with self.tuner(request) as tuner:
+                return await self._raced(tuner, racing)
+        return None
+
+    def _can_run(self, candidate: Candidate) -> bool:
+        return self.device == "cuda" or not candidate.uses_triton
+
+    async def _raced(self, tuner: Tuner, racing: list[Contestant]) -> Race:
+        end = time.monotonic() + TUNE_S[self.device]
+        race = await self._race(tuner, racing, racing[0])
+        with contextlib.suppress(TunerLost):  # what was found before counts
+            for _ in range(MOST_RACES - 1):
+                if not race.order or time.monotonic() > end:
+                    break
+                best = self._contestants[race.order[0]]
+                before = len(self._searched)
+                race = await self._race(tuner, [best], best)
+                if len(self._searched) == before:
+                    break
+        return race
+
+    async def _race(self, tuner: Tuner, known: list[Contestant], center: Contestant) -> Race:
+        """These, and other parameters for one step of ``center``."""
+        what, variants = await self._variants(center)
+        if not variants and len(known) < 2:
+            return tuner.known
+        return await tuner.race([_variant(c) for c in (*known, *variants)], what)
+
+    async def _variants(self, center: Contestant) -> tuple[str, list[Contestant]]:
+        """(name of the skill, variants) of the most valuable step whose parameters nobody knows yet."""
+        for place in center.course.places():
+            site, mark = center.course.sites[place], (center.course.candidate.id, place)
+            if mark in self._searched or self.known.best(site) is not None:
+                continue
+            self._searched.add(mark)
+            with contextlib.suppress(RewriteError):
+                made = await self.engine.variants(center.steps, place, MOST_VARIANTS[self.device])
+                others = [replace(center, candidate=c, steps=c.steps, complete=False) for c in made[1:]]
+                return site.skill, [self._add(other) for other in others]
+        return "rewrites", []
+
+    def _add(self, contestant: Contestant) -> Contestant:
+        return self._contestants.setdefault(contestant.candidate.id, contestant)
+
+    # --- judging -------------------------------------------------------------------------
+
+    async def _judged(self, race: Race, judged: list[Proposal], deadline: float) -> tuple[Proposal, ...]:
+        """The race's order, judged in full until nothing that is left looks better."""
+        done = {proposal.candidate.id: proposal for proposal in judged}
+        unmeasured = [n for n in self._contestants if n not in race.order and n not in race.dropped]
+        for name in (*race.order, *unmeasured):
+            contestant = self._contestants[name]
+            if len(done) >= min(MOST_IN_FULL, self.budget) or time.monotonic() > deadline:
+                break
+            if name in done or (done and not self._promising(race, name, done)):
+                continue
+            made = await self._made(contestant)
+            if made is not None and made.id not in {p.candidate.id for p in done.values()}:
+                done[name] = await self.tournament.in_full(made)
+        self._remember(done)
+        return tuple(sorted(done.values(), key=rank))
+
+    def _promising(self, race: Race, name: str, done: dict[str, Proposal]) -> bool:
+        """Whether it may still be offered instead of what was judged already."""
+        contestant = self._contestants[name]
+        if any(_coarser(contestant, self._contestants[n]) for n, p in done.items() if _wrong(p)):
+            return False
+        if name not in race.median_ms:
+            return all(proposal.verdict is not Verdict.FASTER for proposal in done.values())
+        passed = (n for n, p in done.items() if p.evaluation.status is EvalStatus.PASSED)
+        bar = max((race.speedup(n) for n in passed), default=1.0)
+        return race.speedup(name) > max(1.0, bar * LOOKS_BETTER)
+
+    async def _made(self, contestant: Contestant) -> Candidate | None:
+        """As it would be offered; None when the engine takes it back."""
+        if contestant.complete:
+            return contestant.candidate
+        with contextlib.suppress(RewriteError):
+            candidate, _ = await self.engine.propose(contestant.steps)
+            return replace(candidate, proposer=NAME)
+        return None
+
+    def _remember(self, done: dict[str, Proposal]) -> None:
+        """What won, for every step whose parameters were searched here."""
+        passed = [n for n, p in done.items() if p.evaluation.status is EvalStatus.PASSED]
+        if not passed:
+            return
+        best = self._contestants[min(passed, key=lambda n: rank(done[n]))]
+        for place in best.course.places():
+            if (best.course.candidate.id, place) in self._searched:
+                self.known.keep(best.course.sites[place], best.steps[place].parameters)
+
+
+def _variant(contestant: Contestant) -> Variant:
+    made = contestant.candidate
+    return Variant(name=made.id, source=made.program, entry=made.entry)
+
+
+def _wrong(proposal: Proposal) -> bool:
+    return proposal.evaluation.status is EvalStatus.WRONG_RESULT
+
+
+def _coarser(contestant: Contestant, refused: Contestant) -> bool:
+    """Whether it is the refused one's course with no step in a safer class of precision."""
+    if contestant.course is not refused.course:
+        return False
+    classes = [
+        (_rank_of(site, mine), _rank_of(site, theirs))
+        for site, mine, theirs in zip(contestant.course.sites, contestant.steps, refused.steps, strict=True)
+        if PRECISION in site.parameters
+    ]
+    return bool(classes) and all(mine >= theirs for mine, theirs in classes)
+
+
+def _rank_of(site: Site, step: Step) -> int:
+    choices = site.parameters[PRECISION]
+    return choices.index(step.parameters.get(PRECISION, choices[0]))
