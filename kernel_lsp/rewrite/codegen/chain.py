@@ -1,0 +1,185 @@
+"""Pointwise neighbors of an operation that has a kernel of its own: a scan, a pool, attention scores.
+
+`after` and `before` find them, `Chain` turns them into values of the expression IR. The kernel's own
+generator says where an operand lies (`locate`) and renders its loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.grow import convex
+from kernel_lsp.rewrite.codegen.ir import Operand, Value, load
+from kernel_lsp.rewrite.codegen.lower import is_identity
+from kernel_lsp.rewrite.codegen.pointwise import (
+    TABLE,
+    Unsupported,
+    argument_nodes,
+    argument_of,
+    dtype_name,
+    is_pointwise,
+    op_name,
+)
+from kernel_lsp.rewrite.graph import Graph
+
+MAX_NODES = 16
+"""On each side; a longer kernel is no longer read by anybody."""
+
+Locate: TypeAlias = Callable[[fx.Node], "tuple[int, ...] | None"]
+"""Axes of the kernel along which an operand varies; None when the kernel cannot address it."""
+
+
+def fuses(node: fx.Node, shape: Sequence[int]) -> bool:
+    """A pointwise node of exactly this shape."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and tuple(value.shape) == tuple(shape) and is_pointwise(node)
+
+
+def after(graph: Graph, seed: fx.Node, locate: Locate) -> list[fx.Node]:
+    """Pointwise readers of the seed, as far as just one result leaves the group; graph order."""
+    shape = seed.meta["val"].shape
+    inside = {seed}
+    changed = True
+    while changed and len(inside) <= MAX_NODES:
+        changed = False
+        for node in graph.nodes:
+            near = node not in inside and any(arg in inside for arg in node.all_input_nodes)
+            if near and _joins(graph, node, inside, shape, locate):
+                inside.add(node)
+                changed = True
+                break
+    return _single_result(graph, inside, seed)
+
+
+def _joins(graph: Graph, node: fx.Node, inside: set[fx.Node], shape: Sequence[int], locate: Locate) -> bool:
+    if not fuses(node, shape) or not node.meta["val"].dtype.is_floating_point:
+        return False
+    others = [arg for _, arg in argument_nodes(node) if arg not in inside]
+    return all(locate(arg) is not None for arg in others) and convex(graph, {*inside, node})
+
+
+def _single_result(graph: Graph, inside: set[fx.Node], seed: fx.Node) -> list[fx.Node]:
+    order = [node for node in graph.nodes if node in inside]
+    while len(order) > 1:
+        results = [n for n in order if graph.is_output(n) or any(u not in order for u in n.users)]
+        if results == [order[-1]] and not is_identity(order[-1]):
+            break
+        order.pop()
+    return order[1:]
+
+
+def before(graph: Graph, root: fx.Node, readers: Iterable[fx.Node], locate: Locate) -> list[fx.Node]:
+    """Pointwise producers of ``root``, itself included, that only ``readers`` and they themselves read."""
+    shape = root.meta["val"].shape
+    banned: set[fx.Node] = set()
+    while True:
+        group = _producers(graph, root, set(readers), shape, banned)
+        odd = {n for n in group for _, a in argument_nodes(n) if a not in group and locate(a) is None}
+        if not odd:
+            return [node for node in graph.nodes if node in group]
+        banned |= odd
+
+
+def _producers(
+    graph: Graph, root: fx.Node, readers: set[fx.Node], shape: Sequence[int], banned: set[fx.Node]
+) -> set[fx.Node]:
+    group: set[fx.Node] = set()
+    todo = [root]
+    while todo and len(group) < MAX_NODES:
+        node = todo.pop()
+        private = not graph.is_output(node) and all(u in group or u in readers for u in node.users)
+        if node in group or node in banned or not private or not fuses(node, shape):
+            continue
+        group.add(node)
+        todo += node.all_input_nodes
+    return group
+
+
+def real(nodes: Iterable[fx.Node]) -> list[fx.Node]:
+    """Nodes that do work."""
+    return [node for node in nodes if not is_identity(node)]
+
+
+@dataclass(kw_only=True)
+class Chain:
+    """The values of some nodes; operands are collected in the order of their first use."""
+
+    graph: Graph
+    inside: set[fx.Node]
+    names: Names
+    locate: Locate
+    known: dict[fx.Node, Any] = field(default_factory=dict)
+    operands: dict[fx.Node, Operand] = field(default_factory=dict)
+
+    def seed(self, node: fx.Node, hint: str, dtype: str = "float32") -> Value:
+        """A value that the kernel computes itself; preset its variable in ``Body.known``."""
+        self.known[node] = Value(op="seed", dtype=dtype, hint=hint)
+        return self.known[node]
+
+    def value(self, node: fx.Node) -> Any:
+        if node not in self.known:
+            self.known[node] = self._build(node) if node in self.inside else load(self.operand(node))
+        return self.known[node]
+
+    def _build(self, node: fx.Node) -> Any:
+        def get(name: str) -> Any:
+            arg = argument_of(node, name)
+            return self.value(arg) if isinstance(arg, fx.Node) else arg
+
+        return TABLE[op_name(node)](node, get)
+
+    def operand(self, node: fx.Node) -> Operand:
+        if node not in self.operands:
+            axes = self.locate(node)
+            if axes is None:
+                raise Unsupported(f"{node.name} cannot be addressed")
+            dtype = dtype_name(node.meta["val"].dtype)
+            self.operands[node] = Operand(name=self.names.fresh(self._name(node)), dtype=dtype, axes=axes)
+        return self.operands[node]
+
+    def _name(self, node: fx.Node) -> str:
+        base = node
+        while op_name(base) in ("unsqueeze", "view", "reshape", "expand"):
+            base = base.args[0]
+        path = self.graph.state.get(base)
+        return path.split(".")[-1] if path else node.name
+
+
+def unique_name(graph: Graph, wish: str) -> str:
+    """A launcher's name that neither the program nor another kernel has."""
+    taken = {node.meta["generated"].name for node in graph.nodes if "generated" in node.meta}
+    name, count = wish, 1
+    while name in taken or name in graph.origin.program:
+        count += 1
+        name = f"{wish}_{count}"
+    return name
+
+
+def grouped_axes(
+    sizes: Sequence[int], groups: Sequence[Sequence[int]], node: fx.Node
+) -> tuple[int, ...] | None:
+    """Which runs of dimensions a contiguous operand varies along: wholly or not at all, else None.
+
+    ``groups`` are runs of the dimensions of ``sizes``; sizes of 1 belong to either.
+    """
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dim() > len(sizes):
+        return None
+    own = (1,) * (len(sizes) - value.dim()) + tuple(value.shape)
+    found = []
+    for index, group in enumerate(groups):
+        wide = [axis for axis in group if sizes[axis] != 1]
+        if all(own[axis] == 1 for axis in wide):
+            continue
+        if any(own[axis] != sizes[axis] for axis in wide):
+            return None
+        found.append(index)
+    if any(own[axis] != 1 for axis in range(len(sizes)) if sizes[axis] == 1):
+        return None
+    return tuple(found) if value.is_contiguous() else None

@@ -1,0 +1,289 @@
+"""Cumulative sums and products: which nodes one kernel takes, and when that pays.
+
+Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor shifted by
+leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both sides; float32, bfloat16
+and float16 accumulate in float32, whole numbers and truth values in int64. Not covered: cummax, cummin,
+logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only. The source is `scan_source.py`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.records import Proof
+from kernel_lsp.rewrite import cost as base_cost
+from kernel_lsp.rewrite.codegen import chain, cost, scan_source
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.source import next_power_of_two
+from kernel_lsp.rewrite.generated import Match
+from kernel_lsp.rewrite.graph import Graph, argument
+
+SCANS = {"cumsum": "sum", "cumprod": "prod"}
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+FEW_LINES = 132
+"""Fewer lines than an H200 has multiprocessors: one program for each would leave some idle."""
+EAGER_SHARE = 0.45
+"""Share of copy speed that torch's scan along the last dimension reaches."""
+MIN_SAVING = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scan:
+    """One scan in the graph and what is fused with it."""
+
+    seed: fx.Node
+    """The cumsum or cumprod node."""
+    result: fx.Node
+    """The scan's value at unflipped places: the seed, or the flip behind it."""
+    root: fx.Node
+    """What is scanned: pointwise of operands, at unflipped places."""
+    shift: int
+    """Zeros in front of ``root`` along the dimension."""
+    sizes: tuple[int, ...]
+    dim: int
+    reverse: bool
+    inner: tuple[fx.Node, ...]
+    """flips, cats and pads that the kernel's indices replace."""
+    prologue: tuple[fx.Node, ...]
+    epilogue: tuple[fx.Node, ...]
+
+    @property
+    def nodes(self) -> tuple[fx.Node, ...]:
+        tail = () if self.result is self.seed else (self.result,)
+        return tuple(dict.fromkeys([*self.prologue, *self.inner, self.seed, *tail, *self.epilogue]))
+
+    @property
+    def last(self) -> fx.Node:
+        return self.epilogue[-1] if self.epilogue else self.result
+
+    @property
+    def lines(self) -> int:
+        return math.prod(self.sizes) // self.sizes[self.dim]
+
+    @property
+    def n_inner(self) -> int:
+        return math.prod(self.sizes[self.dim + 1 :])
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """Dimensions before, of and after the scan."""
+        rank = len(self.sizes)
+        return [list(range(self.dim)), [self.dim], list(range(self.dim + 1, rank))]
+
+
+def matches(graph: Graph) -> list[Match]:
+    found = [find(graph, node) for node in graph.nodes if op_name(node) in SCANS]
+    return [_match(graph, scan) for scan in found if scan is not None]
+
+
+def find(graph: Graph, seed: fx.Node) -> Scan | None:
+    """None when the scan is of a kind that is not generated."""
+    value = seed.args[0].meta.get("val")
+    out = seed.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(out, torch.Tensor) or value.dim() == 0:
+        return None
+    natural = torch.int64 if value.dtype in WHOLE else value.dtype
+    if value.dtype not in (*FLOATS, *WHOLE) or out.dtype != natural or value.numel() == 0:
+        return None
+    if argument(seed, "dtype") not in (None, natural):
+        return None
+    dim = int(argument(seed, "dim")) % value.dim()
+    if value.shape[dim] == 1 or math.prod(value.shape[1:]) >= 2**31:
+        return None
+    result, root, inner = _flipped(graph, seed, dim)
+    shift, root, inner = _shifted(graph, seed, root, dim, inner)
+    return _with_neighbors(graph, seed, result, root, shift, dim, inner)
+
+
+def _flipped(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
+    """flip, scan, flip along one dimension is a scan from the end."""
+    first, last = seed.args[0], graph.only_user(seed)
+    if last is None or not (_flips(first, dim) and _flips(last, dim)) or graph.only_user(first) is not seed:
+        return seed, first, []
+    return last, first.args[0], [first]
+
+
+def _flips(node: Any, dim: int) -> bool:
+    if op_name(node) != "flip":
+        return False
+    rank = node.meta["val"].dim()
+    return [int(d) % rank for d in argument(node, "dims")] == [dim]
+
+
+def _shifted(
+    graph: Graph, seed: fx.Node, root: fx.Node, dim: int, inner: list[fx.Node]
+) -> tuple[int, fx.Node, list[fx.Node]]:
+    """cat of zeros and a tensor along the dimension; only in sums from the front."""
+    if inner or op_name(seed) != "cumsum" or graph.only_user(root) is not seed or op_name(root) != "cat":
+        return 0, root, inner
+    parts, rank = root.args[0], root.meta["val"].dim()
+    if int(argument(root, "dim", 0)) % rank != dim or len(parts) != 2:
+        return 0, root, inner
+    zeros, rest = parts
+    if graph.fact(zeros).const != 0.0 or rest.meta["val"].dtype != root.meta["val"].dtype:
+        return 0, root, inner
+    return int(zeros.meta["val"].shape[dim]), rest, [root]
+
+
+def _with_neighbors(
+    graph: Graph, seed: fx.Node, result: fx.Node, root: fx.Node, shift: int, dim: int, inner: list[fx.Node]
+) -> Scan | None:
+    sizes = tuple(seed.meta["val"].shape)
+    bare = Scan(
+        seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
+        reverse=result is not seed, inner=tuple(inner), prologue=(), epilogue=(),
+    )  # fmt: skip
+    tail = chain.after(graph, result, locator(bare, shifted=False))
+    inside = {seed, *inner, *(() if shift else tail)}
+    head = chain.before(graph, root, inside, locator(bare, shifted=True))
+    if root not in head and locator(bare, shifted=True)(root) is None:
+        return None
+    return Scan(
+        seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
+        reverse=bare.reverse, inner=tuple(inner), prologue=tuple(head), epilogue=tuple(tail),
+    )  # fmt: skip
+
+
+def locator(scan: Scan, *, shifted: bool) -> Callable[[fx.Node], tuple[int, ...] | None]:
+    """Where operands lie; before the scan they are shorter by the shift."""
+    sizes = list(scan.sizes)
+    if shifted:
+        sizes[scan.dim] -= scan.shift
+
+    def locate(node: fx.Node) -> tuple[int, ...] | None:
+        axes = chain.grouped_axes(sizes, scan.groups, node)
+        return axes if node.meta["val"].dtype in (*FLOATS, *WHOLE) else None
+
+    return locate
+
+
+# --- what it is worth --------------------------------------------------------------------
+
+
+def _match(graph: Graph, scan: Scan) -> Match:
+    real = chain.real([*scan.prologue, *scan.epilogue])
+    return Match(
+        nodes=scan.nodes,
+        label=graph.label(*scan.nodes),
+        summary=_summary(scan, real),
+        benefit=_benefit(graph, scan),
+        plain=False,
+        data={"seed": scan.seed.name, "parameters": parameters(scan)},
+    )
+
+
+def _summary(scan: Scan, real: list[fx.Node]) -> str:
+    words = [op_name(node).strip("_") for node in real]
+    way = " from the end" if scan.reverse else ""
+    beside = f" with {', '.join(words)}" if words else ""
+    return f"compute the {op_name(scan.seed)}{way}{beside} in one pass"
+
+
+def _benefit(graph: Graph, scan: Scan) -> float:
+    rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
+    eager_s = sum(cost.eager_seconds(graph, node) for node in scan.nodes)
+    moved = cost.eager_seconds(graph, scan.seed) - rates.overhead_s
+    if scan.n_inner == 1:
+        eager_s += moved * (1.0 / EAGER_SHARE - 1.0)
+    operands = _operands(graph, scan)
+    passes = 2.0 if split(scan) else 1.0
+    fused = sum(_bytes(node) for node in operands) * passes + _bytes(scan.last)
+    fused_s = fused / (0.85 * rates.bytes_per_s) + (2 if split(scan) else 1) * cost.TRITON_OVERHEAD_S
+    if fused_s > eager_s * (1.0 - MIN_SAVING):
+        return 0.0
+    total = max(base_cost.total(graph), sum(cost.eager_seconds(graph, node) for node in graph.nodes), eager_s)
+    return round((eager_s - fused_s) / total, 4)
+
+
+def _operands(graph: Graph, scan: Scan) -> list[fx.Node]:
+    inside = set(scan.nodes)
+    reads = [arg for node in scan.nodes for arg in node.all_input_nodes if arg not in inside]
+    return list(dict.fromkeys(reads))
+
+
+def _bytes(node: fx.Node) -> int:
+    value = node.meta["val"]
+    return int(value.numel() * value.element_size())
+
+
+def split(scan: Scan) -> bool:
+    """Few long lines: each is shared by several programs."""
+    length = scan.sizes[scan.dim]
+    return scan.n_inner == 1 and scan.lines < FEW_LINES and length >= 2**15 and not scan.shift
+
+
+def parameters(scan: Scan) -> dict[str, list[Any]]:
+    length, wide = scan.sizes[scan.dim], next_power_of_two(scan.sizes[scan.dim])
+    if scan.n_inner > 1:
+        block = min(wide, 32)
+        return {
+            "BLOCK_SIZE": list(dict.fromkeys([block, min(wide, 64)])),
+            "BLOCK_LINES": [32, 64],
+            "num_warps": [4, 8],
+        }
+    if split(scan):
+        return {"BLOCK_SIZE": [4096, 2048], "BLOCK_LINES": [1], "num_warps": [8, 4]}
+    if length <= 1024:
+        tile = max(1, min(1024 // wide, next_power_of_two(max(1, scan.lines // FEW_LINES))))
+        return {
+            "BLOCK_SIZE": [wide],
+            "BLOCK_LINES": list(dict.fromkeys([tile, max(1, tile // 2)])),
+            "num_warps": [4, 2],
+        }
+    blocks = list(dict.fromkeys([min(wide, size) for size in (4096, 2048, 8192)]))
+    return {"BLOCK_SIZE": blocks, "BLOCK_LINES": [1], "num_warps": [8, 4, 16]}
+
+
+# --- applying it -------------------------------------------------------------------------
+
+
+def proofs(graph: Graph, match: Match) -> list[Proof]:
+    scan = find(graph, _named(graph, match.data["seed"]))
+    assert scan is not None
+    value = scan.seed.args[0].meta["val"]
+    found = [
+        Proof(claim="the scan keeps torch's own dtype", holds=True, because=f"{value.dtype} in, {scan.seed.meta['val'].dtype} out"),
+        Proof(claim="nobody else reads what is no longer written", holds=True, because="the graph's edges"),
+        Proof(
+            claim="no gradient is lost", holds=True,
+            because="the dispatch guard takes the original path while gradients are recorded",
+        ),
+    ]  # fmt: skip
+    if scan.shift:
+        found.append(Proof(claim="what is put in front is zero", holds=True, because="its values are known"))
+    return found
+
+
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    scan = find(graph, _named(graph, match.data["seed"]))
+    if scan is None:
+        raise RewriteError(f"{match.label} is no longer a scan that can be generated", "apply it first")
+    defaults = {name: choices[0] for name, choices in parameters(scan).items()}
+    known = {name: value for name, value in choice.items() if name in defaults}
+    name = chain.unique_name(graph, _name(scan))
+    kernel, inputs = scan_source.emit(graph, scan, {**defaults, **known}, name, split(scan))
+    like = scan.last.meta["val"]
+    with like.fake_mode:
+        like = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    call = graph.call_generated(kernel, inputs, like=like, before=scan.last, name=f"{scan.last.name}_fused")
+    graph.replace(scan.last, call)
+    if scan.seed.meta["val"].dtype in FLOATS:
+        graph.caveat("running sums are added in another order, in float32")
+
+
+def _name(scan: Scan) -> str:
+    words = [op_name(n).strip("_") for n in chain.real(scan.prologue)]
+    words += ["reverse"] * scan.reverse + ["exclusive"] * bool(scan.shift) + [op_name(scan.seed)]
+    words += [op_name(n).strip("_") for n in chain.real(scan.epilogue)]
+    return "fused_" + "_".join(dict.fromkeys(words)) if len(words) > 1 else f"blocked_{words[0]}"
+
+
+def _named(graph: Graph, name: str) -> fx.Node:
+    return next(node for node in graph.nodes if node.name == name)
