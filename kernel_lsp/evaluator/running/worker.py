@@ -12,6 +12,7 @@ import contextlib
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ class Worker:
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.recorder = recorder.Recorder()
         self.sample: tuple[Any, Any, dict[str, Any]] | None = None
+        self.construct: Callable[[], Any] | None = None
+        """Load and construct the candidate once more."""
 
     # --- load ----------------------------------------------------------------------------
 
@@ -47,12 +50,14 @@ class Worker:
             if self.device.can_run_triton and "triton" in message["source"]:
                 self.recorder.start(interpreted=not self.device.can_time)
         self.watch.start()
+
+        def construct() -> Any:
+            target = programs.find(programs.load(message["source"]), message["entry"])
+            return programs.construct(target, (init[0], init[1]), self.device.place, message["training"])
+
+        self.construct = construct
         try:
-            module = programs.load(message["source"])
-            target = programs.find(module, message["entry"])
-            self.target = programs.construct(
-                target, (init[0], init[1]), self.device.place, message["training"]
-            )
+            self.target = construct()
         except SyntaxError as error:
             return {"error": f"line {error.lineno}: {error.msg}", "kind": "compile_error"}
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
@@ -161,15 +166,19 @@ class Worker:
         return {key: value.detach() for key, value in state.items() if isinstance(value, torch.Tensor)}
 
     def knock_out(self) -> dict[str, Any]:
-        """The share of the first trial's output that changes when no kernel runs; None when it fails."""
-        if self.sample is None:
+        """The share of the first trial's output that changes when no kernel runs; None when it fails.
+
+        It is loaded anew for that: a graph that was recorded while kernels ran would go on running them.
+        """
+        if self.sample is None or self.construct is None:
             return {"changed": None}
         state, arguments, message = self.sample
         try:
             self._update(state, message)
             usual = self._call(self.target, arguments, message)
-            self._update(state, message)
             with self.recorder.knocked_out():
+                self.target = self.construct()
+                self.load_state(state)
                 silent = self._call(self.target, arguments, message)
             return {"changed": recorder.changed_share(usual, silent)}
         except BaseException:  # a candidate that cannot go on without its kernels needs them
@@ -217,6 +226,8 @@ def _first_lines(error: BaseException) -> str:
 
 def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
     what = message["do"]
+    if what == "ready":  # constructing the device has made its context
+        return {"ok": True}
     if what == "load":
         return worker.load(message, blobs)
     if what == "run":
