@@ -1,0 +1,124 @@
+"""What the engine finds in every task: no GPU, no timing, nothing of the programs' size is allocated.
+
+    python -m benchmarks.coverage [ROOT] [--filter RE] [--silent] [--time-s 2]
+
+Per family how many programs have a place where a skill applies with all preconditions proved and a saving
+by the cost model, how many have none, and which could not be captured and why. It says what may be offered,
+never that it is right or faster: that is `kernel-lsp bench`'s to say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel_lsp import analysis, skillbook, workloads
+from kernel_lsp.commands.suites import family
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.records import Snapshot
+from kernel_lsp.rewrite.engine import Session
+
+TASKS = Path(__file__).resolve().parent / "tasks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One task as the engine sees it."""
+
+    name: str
+    group: str
+    skills: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it could not be captured; empty when it was."""
+    notes: tuple[str, ...] = ()
+    """Skills that failed on it."""
+    seconds: float = 0.0
+
+
+@dataclass
+class Line:
+    """One family."""
+
+    found: list[Found] = field(default_factory=list)
+
+    @property
+    def matched(self) -> list[Found]:
+        return [task for task in self.found if task.skills]
+
+    @property
+    def refused(self) -> list[Found]:
+        return [task for task in self.found if task.reason]
+
+    @property
+    def silent(self) -> list[Found]:
+        return [task for task in self.found if not task.skills and not task.reason]
+
+
+def look(path: Path, root: Path, skills: list) -> Found:
+    text, start = path.read_text(), time.monotonic()
+    name = path.relative_to(root).as_posix()
+    group = f"{name.split('/')[0]}/{family(text) or '-'}"
+    snapshot = Snapshot(uri=path.as_uri(), text=text)
+    target = analysis.find_target(analysis.analyze(snapshot), "Model")
+    try:
+        if target is None:
+            raise KernelLspError("no Model in the file")
+        program = analysis.slice_program(snapshot, target)
+        known, _ = workloads.workloads_for(snapshot, target, None)
+        session = Session(program, known[0], "cuda", skills)
+        sites = session.capture().sites
+    except KernelLspError as error:
+        return Found(name=name, group=group, reason=str(error))
+    names = tuple(dict.fromkeys(site.skill for site in sites))
+    seconds = time.monotonic() - start
+    return Found(name=name, group=group, skills=names, notes=tuple(session.notes), seconds=seconds)
+
+
+def table(lines: dict[str, Line]) -> Iterator[str]:
+    yield f"{'family':28}{'tasks':>6}{'matched':>8}{'silent':>7}{'refused':>8}  skills"
+    for group in sorted(lines):
+        line = lines[group]
+        counts = Counter(skill for task in line.found for skill in task.skills)
+        skills = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+        numbers = f"{len(line.found):6}{len(line.matched):8}{len(line.silent):7}{len(line.refused):8}"
+        yield f"{group:28}{numbers}  {skills}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("root", nargs="?", type=Path, default=TASKS)
+    parser.add_argument("--filter", default="", help="only tasks whose path matches")
+    parser.add_argument("--silent", action="store_true", help="name every task where nothing applies")
+    parser.add_argument("--time-s", type=float, default=5.0, help="name tasks that took longer to read")
+    options = parser.parse_args()
+    skills = [s for s in skillbook.load([skillbook.built_in_folder()]).skills if s.executable]
+    paths = [p for p in sorted(options.root.rglob("*.py")) if re.search(options.filter, str(p))]
+    lines: dict[str, Line] = {}
+    for path in paths:
+        found = look(path, options.root, skills)
+        lines.setdefault(found.group, Line()).found.append(found)
+        print(".", end="", file=sys.stderr, flush=True)
+    print("", file=sys.stderr)
+    print("\n".join(table(lines)))
+    every = [task for line in lines.values() for task in line.found]
+    matched, refused = sum(bool(t.skills) for t in every), [t for t in every if t.reason]
+    print(f"\n{len(every)} tasks: {matched} matched, {len(every) - matched - len(refused)} silent")
+    for task in refused:
+        print(f"refused  {task.name}: {task.reason}")
+    for task in every:
+        for note in dict.fromkeys(task.notes):
+            print(f"broken   {task.name}: {note}")
+        if task.seconds > options.time_s:
+            print(f"slow     {task.name}: {task.seconds:.1f} s")
+        if options.silent and not task.skills and not task.reason:
+            print(f"silent   {task.name}")
+
+
+if __name__ == "__main__":
+    main()
