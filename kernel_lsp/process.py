@@ -33,6 +33,7 @@ LOG_TAIL_BYTES = 64 * 1024
 MARK = "KERNEL_LSP_CHILD"
 LAST_WORDS_S = 0.5
 """How long what a dead child has printed is waited for."""
+SHORT_S = 0.01
 STRAYS_S = 5.0
 """How long strays are hunted: a fork bomb may be faster than we are."""
 
@@ -97,6 +98,8 @@ class Child:
         self._log = bytearray()
         self._logging = asyncio.create_task(self._collect_log(log))
         self._turn = asyncio.Lock()
+        self._paused_since: float | None = None
+        self._paused_s = 0.0
 
     @property
     def alive(self) -> bool:
@@ -118,11 +121,12 @@ class Child:
         """Send one frame and return the reply.
 
         Raises WorkerLost when the child dies or stays silent; it is dead afterwards. A cancelled
-        ask kills it too, since its next reply would belong to nobody.
+        ask kills it too, since its next reply would belong to nobody. Time in which the child was
+        paused does not count.
         """
         async with self._turn:
             try:
-                return await asyncio.wait_for(self._exchange(message, blobs), timeout_s)
+                return await self._exchange_within(timeout_s, message, blobs)
             except TimeoutError:
                 await self.kill()
                 raise WorkerLost(
@@ -158,6 +162,28 @@ class Child:
         wire.check(await stream.readexactly(wire.SEAL_BYTES), closing)
         return header["message"], blobs
 
+    def pause(self) -> None:
+        """Stop the child and its process group where they are, until :meth:`resume`."""
+        if self._paused_since is None:
+            self._paused_since = time.monotonic()
+            self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._paused_since is not None:
+            self._paused_s, self._paused_since = self.paused_s, None
+            self._signal(signal.SIGCONT)
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds that it was stopped, in all."""
+        since = self._paused_since
+        return self._paused_s + (time.monotonic() - since if since is not None else 0.0)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.alive and self.process.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
     async def kill(self) -> None:
         """End the child and everything it started. Safe to call twice."""
         await self.process.end()
@@ -177,6 +203,21 @@ class Child:
         with contextlib.suppress(OSError, TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), LAST_WORDS_S)
         await asyncio.sleep(0)  # transports say goodbye in the loop's next turn
+
+    async def _exchange_within(
+        self, seconds: float, message: dict[str, Any], blobs: Sequence[bytes | memoryview]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Raises TimeoutError after ``seconds`` in which the child was not paused."""
+        exchange = asyncio.create_task(self._exchange(message, blobs))
+        begin = time.monotonic() - self.paused_s
+        try:
+            while (left := begin + seconds - (time.monotonic() - self.paused_s)) > 0:
+                if (await asyncio.wait([exchange], timeout=max(left, SHORT_S)))[0]:
+                    return exchange.result()
+            raise TimeoutError
+        finally:
+            exchange.cancel()
+            await asyncio.gather(exchange, return_exceptions=True)
 
     async def _exchange(
         self, message: dict[str, Any], blobs: Sequence[bytes | memoryview]

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kernel_lsp import wire
@@ -23,14 +24,25 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import Bench
-from kernel_lsp.evaluator.processes.sandbox import Sandbox, ask_judge
+from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
+from kernel_lsp.evaluator.undisturbed import Alone
 from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
 
 T = TypeVar("T")
 Report = Callable[[Progress], None]
-Turn = Callable[[bool], AbstractAsyncContextManager[None]]
-"""The right to use the device: alone (True) or beside others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turns:
+    """The rights that one evaluation takes, as the gate gives them."""
+
+    present: Callable[[], AbstractAsyncContextManager[None]]
+    """To use the device beside our own others."""
+    timing: Callable[[], AbstractAsyncContextManager[None]]
+    """Around everything that is timed, on a device where nobody may be present then (a CPU)."""
+    alone: Alone
+    """To be the only child of ours that runs, for as long as one answer takes (a GPU)."""
 
 
 def refuse(request: EvaluationRequest) -> None:
@@ -75,46 +87,70 @@ def scan(request: EvaluationRequest, found: Findings) -> None:
 
 
 async def judge_candidate(
-    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, turn: Turn, found: Findings, report: Report
+    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, turns: Turns, found: Findings, report: Report
 ) -> None:
     """Everything that runs the candidate. Raises Rejected, EvaluationError."""
-    async with turn(False):
-        report(Progress(phase="evaluate", message="starting judge and worker"))
-        async with _background(sandbox.worker()) as starting:  # ended when the reference is refused
-            judge, opened, init = await bench.begin(request)
-            assert starting is not None
-            worker = await starting
-        found.environment.update(opened["environment"])
-        found.environment["sandbox"] = worker.child.confined
-        timed = request.require_speed and request.device != "interpreter"
-        preparing = measure.prepare(request, sandbox, judge, opened, init) if timed else None
-        async with _background(preparing) as timer:
-            loading = {
-                "source": request.candidate_source,
-                "entry": request.candidate_entry,
-                "init": opened["init"],
-                "training": request.workload.training,
-            }
-            await candidate(worker, "load", request.budget.load_s, init, **loading)
-            await trials.run_trials(request, judge, worker, opened, found, report)
-            finished, _ = await candidate(worker, "finish", request.budget.call_s)
-            guard_notes(finished["notes"], found)
-            await decoys.check_kernels(request, worker, finished["launched"], found)
-            await sandbox.end_worker(worker)
-            if request.device == "cuda":
-                found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
-            if request.device == "interpreter":
-                await _compile_kernels(request, sandbox, finished["kernels"], found, report)
-            closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
-            trials.note_closing(closed, found)
-            if timer is None or closed["degenerate"]:
-                return
-            report(Progress(phase="evaluate", message="preparing baselines"))
-            party = await timer
-            sandbox.hand_kernels_on()
-    async with turn(True):
-        report(Progress(phase="evaluate", message="timing"))
-        await measure.measure(request, party, judge, init, loading, found)
+    async with turns.present():
+        timed = await _tried(request, bench, sandbox, found, report)
+        if timed is None:
+            return
+        async with turns.timing():
+            report(Progress(phase="evaluate", message="timing"))
+            await measure.measure(request, timed, turns.alone, found)
+
+
+async def _tried(
+    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, found: Findings, report: Report
+) -> measure.Prepared | None:
+    """Load, trials and guards; what timing needs is made beside them. None: it is not to be timed."""
+    report(Progress(phase="evaluate", message="starting judge and worker"))
+    async with _background(sandbox.worker()) as starting:  # ended when the reference is refused
+        judge, opened, init = await bench.begin(request)
+        assert starting is not None
+        worker = await starting
+    found.environment.update(opened["environment"])
+    found.environment["sandbox"] = worker.child.confined
+    timed = request.require_speed and request.device != "interpreter"
+    begun = asyncio.Event()
+
+    async def prepare() -> Party:
+        """From the second trial on: most of what is wrong fails the first, and a context costs the driver
+        0.2 s that others wait for."""
+        await begun.wait()
+        return await measure.prepare(request, sandbox, judge, opened, init)
+
+    async with _background(prepare() if timed else None) as timer:
+        loading = {
+            "source": request.candidate_source,
+            "entry": request.candidate_entry,
+            "init": opened["init"],
+            "training": request.workload.training,
+        }
+        await candidate(worker, "load", request.budget.load_s, init, **loading)
+        await trials.run_trials(request, judge, worker, opened, found, report, begun)
+        await _finish(request, worker, sandbox, found, report)
+        closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
+        trials.note_closing(closed, found)
+        if timer is None or closed["degenerate"]:
+            return None
+        report(Progress(phase="evaluate", message="preparing baselines"))
+        party = await timer
+        sandbox.hand_kernels_on()
+        return measure.Prepared(timer=party, judge=judge, init=init, loading=loading)
+
+
+async def _finish(
+    request: EvaluationRequest, worker: Party, sandbox: Sandbox, found: Findings, report: Report
+) -> None:
+    """What the worker has noticed and compiled; it is ended then."""
+    finished, _ = await candidate(worker, "finish", request.budget.call_s)
+    guard_notes(finished["notes"], found)
+    await decoys.check_kernels(request, worker, finished["launched"], found)
+    await sandbox.end_worker(worker)
+    if request.device == "cuda":
+        found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
+    if request.device == "interpreter":
+        await _compile_kernels(request, sandbox, finished["kernels"], found, report)
 
 
 @contextlib.asynccontextmanager

@@ -5,8 +5,8 @@
 
 It keeps zygotes (pool.py) and judges with opened references (judges.py) until nothing has been asked for
 `idle_s`; then no process and no GPU memory of it is left. How one candidate is judged is cascade.py's.
-On a GPU several candidates are tried at the same time while timing has the device for itself
-(`device_turn`); on a CPU one after another, because trials would disturb the times.
+On a GPU several candidates are tried at the same time, and all stand still while one is timed (`alone`);
+on a CPU they come one after another, because trials would disturb the times.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from pathlib import Path
 from types import TracebackType
 
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import cascade, evidence, judges
+from kernel_lsp.evaluator import cascade, evidence, judges, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.processes.compiled import Store
 from kernel_lsp.evaluator.processes.pool import Pool
-from kernel_lsp.evaluator.processes.sandbox import Sandbox
+from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Manners, Turn, default
+from kernel_lsp.process import Child
 from kernel_lsp.records import EvalStatus, Evaluation, Numerics, Progress
 
 Report = Callable[[Progress], None]
@@ -50,6 +51,7 @@ class Gate:
         beside = max(1, (os.cpu_count() or 1) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
         self._running = 0
+        self._limits: set[asyncio.Timeout] = set()
         self._warming: set[asyncio.Task[None]] = set()
         self._resting: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -114,6 +116,62 @@ class Gate:
             yield turn
 
     @contextlib.asynccontextmanager
+    async def alone(self, child: Child, limit: asyncio.Timeout | None = None) -> AsyncIterator[None]:
+        """Hold every other child of this gate that uses the GPU; no other evaluation's time passes.
+
+        ``limit``: the time limit of whoever asks, which goes on.
+        """
+        async with self._pool.quiet.alone(child):
+            start = time.monotonic()
+            try:
+                yield
+            finally:
+                for other in self._limits - {limit}:
+                    if (when := other.when()) is not None and not other.expired():
+                        other.reschedule(when + time.monotonic() - start)
+
+    def _turns(self, device: str, found: Findings, limit: asyncio.Timeout, report: Report) -> cascade.Turns:
+        """On a GPU the device is held from the first trial to the last timing, and what is timed runs alone;
+        on a CPU trials may run beside other editors' and timing has it for itself."""
+
+        @contextlib.asynccontextmanager
+        async def turn(exclusive: bool) -> AsyncIterator[None]:
+            async with self.device_turn(device, exclusive=exclusive, limit=limit, report=report) as held:
+                found.environment["device_state"] = held.states
+                yield
+                await held.sample("end")
+                for note in held.notes:
+                    found.check("device-to-itself", None, note)
+
+        here, nothing = lambda: turn(False), contextlib.nullcontext
+        if device == "cuda":
+            return cascade.Turns(
+                present=here, timing=nothing, alone=lambda party: self.alone(party.child, limit)
+            )
+        return cascade.Turns(present=nothing, timing=lambda: turn(True), alone=lambda party: nothing())
+
+    @contextlib.asynccontextmanager
+    async def tuner(
+        self, request: tuning.TuneRequest, report: Report | None = None
+    ) -> AsyncIterator[tuning.Tuner]:
+        """A process that says which of many variants are worth judging. On a CPU nothing else is judged
+        meanwhile. Raises TunerLost, also out of the block."""
+        say = report or (lambda progress: None)
+        async with self._at_work(request.device), asyncio.timeout(None) as limit:
+            turns = self._turns(request.device, Findings(), limit, say)
+
+            @contextlib.asynccontextmanager
+            async def alone(party: Party) -> AsyncIterator[None]:
+                async with turns.timing(), turns.alone(party):
+                    yield
+
+            async with (
+                turns.present(),
+                tuning.opened(request, self._pool, self._store, alone, say) as tuner,
+            ):
+                yield tuner
+
+    @contextlib.asynccontextmanager
     async def _at_work(self, device: str) -> AsyncIterator[None]:
         """One of the places."""
         async with self._in_use(), self._places["cuda" if device == "cuda" else "cpu"]:
@@ -147,7 +205,11 @@ class Gate:
             cascade.refuse(request)
             cascade.scan(request, found)
             async with asyncio.timeout(request.timeout_s) as limit:
-                await self._run(request, found, limit, report)
+                self._limits.add(limit)
+                try:
+                    await self._run(request, found, limit, report)
+                finally:
+                    self._limits.discard(limit)
         except Rejected as rejection:
             status, detail = rejection.status, rejection.detail
         except TimeoutError:
@@ -158,24 +220,14 @@ class Gate:
     async def _run(
         self, request: EvaluationRequest, found: Findings, limit: asyncio.Timeout, report: Report
     ) -> None:
-        @contextlib.asynccontextmanager
-        async def turn(exclusive: bool) -> AsyncIterator[None]:
-            async with self.device_turn(
-                request.device, exclusive=exclusive, limit=limit, report=report
-            ) as held:
-                found.environment["device_state"] = held.states  # of the last turn, which is the timing
-                yield
-                await held.sample("end")
-                for note in held.notes:
-                    found.check("device-to-itself", None, note)
-
+        turns = self._turns(request.device, found, limit, report)
         for again in (True, False):
             try:
                 async with (
                     self._judges.bench(request) as bench,
                     Sandbox(request, self._pool, bench.sandbox.outbox, self._store) as sandbox,
                 ):
-                    await cascade.judge_candidate(request, bench, sandbox, turn, found, report)
+                    await cascade.judge_candidate(request, bench, sandbox, turns, found, report)
                 return
             except EvaluationError as error:
                 if not (again and judges.lost(bench, error)):

@@ -24,6 +24,7 @@ from kernel_lsp.evaluator import stats, vetoes
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.undisturbed import Alone, Undisturbed
 from kernel_lsp.records import EvalStatus, Interval, Timing
 
 OTHER_PRECISION = "eager_tf32"
@@ -35,6 +36,18 @@ SERIES = 3
 DEVICE_SHARE = 0.3
 """Of the time for rounds, for the replay of graphs."""
 CONTRADICTION = 1 / 1.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """What timing starts from, once a candidate has passed its trials."""
+
+    timer: Party
+    """Reference and baselines are ready there; no candidate has been."""
+    judge: Party
+    init: list[bytes]
+    loading: dict[str, Any]
+    """The request that loads the candidate."""
 
 
 @dataclass
@@ -67,22 +80,20 @@ class Rounds:
         return {name: [values[i] for i in keep] for name, values in self.times.items()}, dropped
 
 
-async def measure(
-    request: EvaluationRequest,
-    timer: Party,
-    judge: Party,
-    init: list[bytes],
-    loading: dict[str, Any],
-    found: Findings,
-) -> None:
-    """Measure in a fresh process, check timed outputs, veto with clocks that the candidate cannot reach."""
+async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, found: Findings) -> None:
+    """Measure in a fresh process, check timed outputs, veto with clocks that the candidate cannot reach.
+
+    The candidate is loaded (its kernels compiled) beside others; only what a clock sees runs ``alone``.
+    """
     budget = request.budget
+    timer, judge = Undisturbed(prepared.timer, alone), Undisturbed(prepared.judge, alone)
     clean = await _ask_timer(timer, "baseline", budget.call_s)
     for note in timer.notes:
         found.check("compile-baseline", None, note)
     for note in clean["notes"]:
         found.check("timing", None, note)
-    await candidate(timer, "load", budget.load_s, init, **loading, timing=True)
+    loading = {**prepared.loading, "timing": True}
+    await candidate(timer, "load", budget.load_s, prepared.init, **loading)
     rounds = await _settled(request, timer, judge, found)
     floor = vetoes.Floor(request, judge, int(clean["given_bytes"]), found)
     if await floor.beaten(rounds.times["candidate"]):
@@ -107,6 +118,9 @@ async def prepare(
     timer = await sandbox.timer()
     compiling = request.budget.compile_s > 0
     await _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
+    if sandbox.needs_driver:
+        await _ask_timer(timer, "open_driver", request.budget.load_s)
+        sandbox.keep_driver()
     sealed, blobs = await ask_judge(judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     arguments = {key: sealed[key] for key in ("sets", "state")}
@@ -154,7 +168,7 @@ def _shift(value: Any, by: int) -> Any:
 # --- rounds ---------------------------------------------------------------------------------
 
 
-async def _settled(request: EvaluationRequest, timer: Party, judge: Party, found: Findings) -> Rounds:
+async def _settled(request: EvaluationRequest, timer: Undisturbed, judge: Party, found: Findings) -> Rounds:
     """Rounds until every interval is narrow enough, or long enough."""
     rounds = Rounds()
     await _more(request, timer, judge, rounds, found)

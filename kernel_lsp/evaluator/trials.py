@@ -5,6 +5,7 @@ The parent passes raw bytes between judge and worker and decides nothing about v
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -119,14 +120,19 @@ async def run_trials(
     opened: Json,
     found: Findings,
     report: Report,
+    begun: asyncio.Event,
 ) -> None:
-    """All trials of the plan. Raises Rejected, or EvaluationError when the reference is at fault."""
+    """All trials of the plan; ``begun`` is set when the first has passed.
+
+    Raises Rejected, or EvaluationError when the reference is at fault.
+    """
     plan = opened["trials"]
     trials = Trials(request, judge, worker, opened, found)
     for trial in plan:
         text = f"checking values: {trial['family']}"
         report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
         await trials.run(trial)
+        begun.set()
     if trials.informative < min(MIN_INFORMATIVE, len(plan)):
         raise EvaluationError(
             "could not judge: the reference fails or is never finite on nearly all inputs",

@@ -70,7 +70,7 @@ class Race:
     median_ms: dict[str, float] = field(default_factory=dict)
     """Of every variant that ran, and of ORIGINAL."""
     order: list[str] = field(default_factory=list)
-    """The variants that ran, the best first: later stages count for more than earlier ones."""
+    """The variants that ran: the winner of the last race, then the others by their medians."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Variant -> why it takes no part."""
 
@@ -105,21 +105,17 @@ class Tuner:
         return self.known
 
     async def _halve(self, names: list[str], what: str) -> None:
-        order: list[str] = []
         async with self._alone(self._party):
+            if len(names) == 1:
+                await self._times([ORIGINAL, *names], halving.FIRST_ROUNDS)
             for most, rounds in halving.stages(len(names)):
                 if len(names) < 2:
                     break
                 self._say(f"tuning {what}: {len(names)} left")
                 times = await self._times([ORIGINAL, *names], rounds)
-                times.pop(ORIGINAL)
-                stay = halving.survivors(times, most)
-                order = [*sorted(set(names) - set(stay), key=self.known.median_ms.__getitem__), *order]
-                names = stay
-            if not order and names:
-                await self._times([ORIGINAL, *names], halving.FIRST_ROUNDS)
-        placed = [*names, *order]
-        self.known.order = [*placed, *(name for name in self.known.order if name not in placed)]
+                names = halving.survivors({name: times[name] for name in names}, most)
+        others = sorted(set(self.known.median_ms) - {ORIGINAL, *names}, key=self.known.median_ms.__getitem__)
+        self.known.order = [*names, *others]
 
     async def _times(self, names: Sequence[str], rounds: int) -> dict[str, list[float]]:
         reply = await self._ask("race", CALL_S + 4 * STAGE_S, names=names, rounds=rounds, seconds=STAGE_S)

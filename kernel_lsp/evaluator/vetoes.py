@@ -18,6 +18,7 @@ from kernel_lsp.evaluator import roofline, stats
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate
 from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.evaluator.undisturbed import Undisturbed
 from kernel_lsp.records import EvalStatus
 
 ATTEMPTS = 3
@@ -140,7 +141,9 @@ class Disturbance:
         return max(stats.quantile(series, 0.5) for series in self._clean)
 
 
-async def outside_clock(timer: Party, claimed: dict[str, float], timeout_s: float, found: Findings) -> None:
+async def outside_clock(
+    timer: Undisturbed, claimed: dict[str, float], timeout_s: float, found: Findings
+) -> None:
     """The parent's clock over many calls in a row. Raises Rejected; may lower the claims.
 
     A call in a row finds its inputs in cache, so it takes no longer than the claimed cold one; what
@@ -163,12 +166,13 @@ async def outside_clock(timer: Party, claimed: dict[str, float], timeout_s: floa
     scale_claims(found, 1 / excess)
 
 
-async def _burst(timer: Party, provider: str, expected_ms: float, timeout_s: float) -> float:
+async def _burst(timer: Undisturbed, provider: str, expected_ms: float, timeout_s: float) -> float:
     """Milliseconds a call by the parent's clock."""
     count = max(5, min(MOST_CALLS, int(BURST_MS / max(expected_ms, 1e-4))))
-    start = time.perf_counter()
-    await candidate(timer, "burst", timeout_s, provider=provider, count=count)
-    elapsed = (time.perf_counter() - start) * 1e3
+    async with timer.alone():  # waiting for it is not the candidate's time
+        start = time.perf_counter()
+        await candidate(timer.party, "burst", timeout_s, provider=provider, count=count)
+        elapsed = (time.perf_counter() - start) * 1e3
     return max(elapsed - ASKING_MS, 0.0) / count
 
 

@@ -1,6 +1,7 @@
 """What a claim must survive, with processes that answer by script."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ class Scripted:
 
     def __init__(self, **answers: Callable[..., dict[str, Any]]) -> None:
         self.answers, self.asked = answers, []
+        self.party, self.alone = self, contextlib.nullcontext
 
     async def ask(self, do: str, timeout_s: float, blobs: Any = None, **fields: Any) -> Any:
         self.asked.append(do)

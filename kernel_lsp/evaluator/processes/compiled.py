@@ -39,10 +39,13 @@ class Store:
         """A name for what was compiled: kind, source, interpreter, device."""
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
+    def holds(self, key: str) -> bool:
+        return (self.folder / key).is_dir()
+
     def lay_out(self, key: str, scratch: Path) -> bool:
         """Copy an entry into a scratch folder; whether there was one. Never raises: it is a shortcut."""
         entry = self.folder / key
-        if not entry.is_dir():
+        if not self.holds(key):
             return False
         with contextlib.suppress(OSError):
             _copy(entry, scratch, ANYWHERE, str(scratch))
@@ -91,6 +94,8 @@ def _copy(source: Path, target: Path, old: str, new: str) -> None:
     """All files of an entry; paths that begin with ``old`` begin with ``new`` afterwards."""
     for file in _files(source):
         place = target / file.relative_to(source)
+        if place.exists():  # named by its content, and a process may have it mapped
+            continue
         place.parent.mkdir(parents=True, exist_ok=True)
         data = file.read_bytes()
         if file.name.startswith(PATHS_INSIDE):

@@ -17,6 +17,7 @@ from kernel_lsp import process
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.processes.warm import QUIET, Unfit, Zygote, warm_up
 from kernel_lsp.evaluator.sharing.manners import Manners
+from kernel_lsp.evaluator.sharing.quiet import Quiet
 from kernel_lsp.process import Child, Confinement, Limits
 
 INTERPRETED = {"TRITON_INTERPRET": "1"}
@@ -27,7 +28,7 @@ class Pool:
     """The zygotes of one gate, by interpreter and variant; replaced when they die."""
 
     def __init__(self, manners: Manners | None = None) -> None:
-        self.manners = manners
+        self.manners, self.quiet = manners, Quiet()
         self._zygotes: dict[tuple[Any, ...], asyncio.Task[Zygote]] = {}
         self._unfit: set[str] = set()
 
@@ -39,12 +40,15 @@ class Pool:
         limits: Limits,
         confinement: Confinement,
         environment: dict[str, str],
-        compiles: bool = False,
+        imports: str = "",
     ) -> Child:
-        """A confined child, forked where that is possible and else started. Raises OSError, WorkerLost."""
+        """A confined child, forked where that is possible and else started. Raises OSError, WorkerLost.
+
+        ``imports``: what the process it is forked from has imported besides torch (zygote.IMPORTED).
+        """
         interpreted = environment.get("TRITON_INTERPRET") == "1"
         for _ in range(2):  # a zygote that something has killed is replaced once
-            zygote = await self._zygote(python, interpreted=interpreted, compiles=compiles)
+            zygote = await self._zygote(python, interpreted=interpreted, imports=imports)
             if zygote is None:
                 break
             with contextlib.suppress(WorkerLost):
@@ -57,7 +61,7 @@ class Pool:
 
     async def warm(self, python: str) -> None:
         """Import torch, where nobody waits for it yet."""
-        await self._zygote(python, interpreted=False, compiles=False)
+        await self._zygote(python, interpreted=False, imports="")
 
     @staticmethod
     async def start_afresh(
@@ -67,7 +71,7 @@ class Pool:
         limits: Limits,
         confinement: Confinement,
         environment: dict[str, str],
-        compiles: bool = False,
+        imports: str = "",
     ) -> Child:
         """Like :meth:`start` without a zygote: importing torch takes the child 2 to 9 s."""
         return await process.start(
@@ -79,17 +83,15 @@ class Pool:
             environment={**QUIET, **environment},
         )
 
-    async def _zygote(self, python: str, *, interpreted: bool, compiles: bool) -> Zygote | None:
+    async def _zygote(self, python: str, *, interpreted: bool, imports: str) -> Zygote | None:
         if python in self._unfit or not hasattr(signal, "pidfd_send_signal") or sys.platform != "linux":
             return None
         try:
             zygote = await self._warm(
                 (python, interpreted), lambda: warm_up(python, INTERPRETED if interpreted else {})
             )
-            if compiles:
-                zygote = await self._warm(
-                    (python, interpreted, "compiler"), lambda: zygote.branch("compiler")
-                )
+            if imports:
+                zygote = await self._warm((python, interpreted, imports), lambda: zygote.branch(imports))
             return zygote
         except (Unfit, TimeoutError, WorkerLost):
             self._unfit.add(python)

@@ -34,7 +34,8 @@ from kernel_lsp.evaluator.processes import confine, linux, namespaces
 CONTROL_BYTES = 128 * 1024
 STRAYS_S = 5.0
 IMPORTS = ("torch", "kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
-COMPILER_IMPORTS = ("torch._inductor.compile_fx", "triton")
+IMPORTED = {"triton": ("triton",), "compiler": ("torch._inductor.compile_fx", "triton")}
+"""What a variant imports besides: for candidates that launch kernels, and for what torch.compile needs."""
 RENAMED_SIGNAL = 128
 """A death by signal is told as a shell tells it."""
 
@@ -227,14 +228,14 @@ def _has_cuda() -> bool:
 
 
 def main() -> None:
-    """``zygote [compiler]``: with the argument, what torch.compile needs is imported too."""
+    """``zygote [variant]``: with the argument, what IMPORTED says is imported too."""
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
     warnings.simplefilter("ignore")
-    for name in (*IMPORTS, *(COMPILER_IMPORTS if "compiler" in sys.argv[1:] else ())):
+    for name in (*IMPORTS, *(more for variant in sys.argv[1:] for more in IMPORTED[variant])):
         with contextlib.suppress(ModuleNotFoundError):  # triton is optional; the others are told by the child
             importlib.import_module(name)
     gc.collect()

@@ -1,9 +1,9 @@
 """The timing process: reference and compiled reference first, then one candidate beside them.
 
-Requests: import (what torch.compile needs), prepare (reference and baselines, before any candidate
-exists here), baseline (eager by itself), load, time (interleaved rounds; may be asked again), burst (the
-parent holds the clock), replay (CUDA graphs). Fresh for every candidate: what was loaded here is not
-trusted afterwards. Its clock is checked by the parent's, its outputs by the judge.
+Requests: import (what torch.compile needs), open_driver (Triton's), prepare (reference and baselines,
+before any candidate exists here), baseline (eager by itself), load, time (interleaved rounds; may be
+asked again), burst (the parent holds the clock), replay (CUDA graphs). Fresh for every candidate: what was
+loaded here is not trusted afterwards. Its clock is checked by the parent's, its outputs by the judge.
 """
 
 from __future__ import annotations
@@ -59,12 +59,22 @@ class Timer(Worker):
             "given_bytes": sum(t.numel() * t.dtype.itemsize for t in given if 0 not in t.stride()),
         }
 
+    def load_and_warm(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+        """The candidate beside the baselines, all of them called until their times settle: what a first
+        call compiles or allocates belongs here and not where everybody else stands still."""
+        reply = self.load(message, blobs)
+        if "error" in reply:
+            return reply
+        try:
+            self._add_candidate()
+        except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
+            return failure(error, "timing the candidate")
+        return reply
+
     def time(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
         """Interleaved rounds; a few outputs go back to be checked."""
         assert self.clock is not None
         try:
-            if "candidate" not in self.clock.providers:
-                self._add_candidate()
             measured = self.clock.run(message["timing_s"], message["checks"])
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "timing the candidate")
@@ -117,16 +127,28 @@ def import_compiler(wanted: bool) -> dict[str, Any]:
     return {"ok": True}
 
 
+def open_driver() -> dict[str, Any]:
+    """Have Triton build what it talks to the CUDA driver with (0.5 s of a C compiler), so that it is kept
+    for other processes: nothing of a candidate is here yet."""
+    with contextlib.suppress(Exception):  # a broken Triton is told when a candidate uses it
+        importlib.import_module("triton.runtime").driver.active.utils  # noqa: B018
+    return {"ok": True}
+
+
 def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
     what = message["do"]
+    if what == "ready":  # constructing the device has made its context
+        return {"ok": True}
     if what == "import":
         return import_compiler(message["compiler"])
+    if what == "open_driver":
+        return open_driver()
     if what == "prepare":
         return timer.prepare(message, blobs)
     if what == "baseline":
         return timer.baseline()
     if what == "load":
-        return timer.load(message, blobs)
+        return timer.load_and_warm(message, blobs)
     if what == "time":
         return timer.time(message, out)
     return timer.burst(message) if what == "burst" else timer.replay(message)
