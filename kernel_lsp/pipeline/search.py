@@ -108,7 +108,8 @@ class Search:
         )
         with contextlib.suppress(EvaluationError):  # it only saves time: without it everything is judged
             async with self.tuner(request) as tuner:
-                return await self._raced(tuner, racing)
+                race = await self._raced(tuner, racing)
+                return race if race.order else None
         return None
 
     def _can_run(self, candidate: Candidate) -> bool:
