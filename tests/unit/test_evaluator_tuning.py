@@ -1,0 +1,128 @@
+"""The tuner on a CPU, in its real process: who takes part, who is dropped and why, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.evaluator import Gate  # noqa: E402
+from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, TunerLost, Variant  # noqa: E402
+from kernel_lsp.records import Program, Progress, TargetKind, Workload, WorkloadOrigin  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SOURCE = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(64))
+
+    def forward(self, x):
+        {body}
+
+
+def get_inputs():
+    return [torch.rand(256, 64)]
+"""
+REQUEST = TuneRequest(
+    reference=Program(
+        source=SOURCE.format(body="return x * self.weight"), entry="Model", kind=TargetKind("module")
+    ),
+    workload=Workload(name="test", origin=WorkloadOrigin.GET_INPUTS),
+    device="cpu",
+)
+
+
+def variant(name: str, body: str) -> Variant:
+    return Variant(name=name, source=SOURCE.format(body=body), entry="Model")
+
+
+SLOW = variant("slow", "import time; time.sleep(0.02); return x * self.weight")
+FAST = variant("fast", "return x * self.weight")
+
+
+async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped() -> None:
+    variants = [
+        SLOW,
+        variant("far", "return x * self.weight * 1.2"),
+        variant("broken", "return (x"),
+        variant("raises", "raise ValueError('no')"),
+        variant("leaves", "raise SystemExit(3)"),
+        variant("shape", "return (x * self.weight)[:1]"),
+        variant("other", "return x"),
+        FAST,
+    ]
+    said: list[Progress] = []
+    async with Gate() as gate, gate.tuner(REQUEST, said.append) as tuner:
+        race = await tuner.race(variants, "fused-thing")
+    assert race.order == ["fast", "slow"]
+    assert race.dropped.keys() == {"far", "broken", "raises", "leaves", "shape", "other"}
+    assert "far from the original" in race.dropped["far"] and "ValueError" in race.dropped["raises"]
+    assert race.median_ms["slow"] >= 20 and race.speedup("slow") < 1 and race.speedup("far") == 0
+    assert race.median_ms.keys() == {ORIGINAL, "fast", "slow"}
+    assert [p.message for p in said if p.phase == "tune"] == [
+        "compiling 8 variants of fused-thing",
+        "tuning fused-thing: 2 left",
+    ]
+
+
+async def test_a_second_race_meets_the_winner_of_the_first() -> None:
+    async with Gate() as gate, gate.tuner(REQUEST) as tuner:
+        first = await tuner.race(
+            [SLOW, variant("slower", "import time; time.sleep(0.08); return x * self.weight")]
+        )
+        assert first.order == ["slow", "slower"]
+        second = await tuner.race([SLOW, FAST])
+        assert second.order == ["fast", "slow", "slower"]
+
+
+async def test_parameters_are_the_references_and_one_copy_serves_all() -> None:
+    """A variant that draws other weights in its constructor is given the original's."""
+    source = SOURCE.replace("torch.rand(64)", "torch.zeros(64)").format(body="return x * self.weight")
+    async with Gate() as gate, gate.tuner(REQUEST) as tuner:
+        race = await tuner.race([Variant(name="zeros", source=source, entry="Model")])
+    assert race.order == ["zeros"]
+
+
+async def test_a_variant_that_ends_the_process_loses_the_tuner_and_not_the_gate() -> None:
+    deadly = variant("deadly", "import os; os._exit(1)")
+    async with Gate() as gate:
+        with pytest.raises(TunerLost, match="could not tune"):
+            async with gate.tuner(REQUEST) as tuner:
+                await tuner.race([FAST, deadly])
+        async with gate.tuner(REQUEST) as tuner:
+            assert (await tuner.race([FAST])).order == ["fast"]
+
+
+async def test_a_reference_that_fails_is_told() -> None:
+    broken = replace(REQUEST, reference=replace(REQUEST.reference, source="import torch\nclass Model(:\n"))
+    async with Gate() as gate:
+        with pytest.raises(TunerLost, match="could not tune"):
+            async with gate.tuner(broken):
+                raise AssertionError("unreachable")
+
+
+async def test_cancelling_ends_the_process_at_once() -> None:
+    endless = variant("endless", "import time; time.sleep(600)")
+    inside = asyncio.Event()
+    async with Gate() as gate:
+
+        async def work() -> None:
+            async with gate.tuner(REQUEST) as tuner:
+                inside.set()
+                await tuner.race([endless])
+
+        task = asyncio.create_task(work())
+        await inside.wait()
+        await asyncio.sleep(0.2)
+        task.cancel()
+        await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+        assert task.cancelled()

@@ -1,0 +1,305 @@
+"""The search among candidates: hand-made times and verdicts, no processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_pipeline_tournament import evaluation, prepared
+
+from kernel_lsp.agents.plan import Course
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunerLost, Variant
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline.search import Search
+from kernel_lsp.pipeline.tournament import EvaluationRequest, Tournament
+from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Proposal, Site, SourceEdit, Step
+
+PROBE = Probe(python="python", triton="3.6", capability="sm_90")
+WRONG = Evaluation(status=EvalStatus.WRONG_RESULT, device="cuda", detail="error 3 times eager's")
+
+
+def candidate(name: str, *, triton: bool = False) -> Candidate:
+    body = f'class Model(nn.Module):\n    def forward(self, x):\n        "{name}"\n        return x.sum(-1)\n'
+    edit = SourceEdit(qualname="Model", target=body)
+    return Candidate(id=name, edit=edit, program=name, entry="Model", summary=name, uses_triton=triton)
+
+
+def course(name: str, *, triton: bool = False, **parameters: list[Any]) -> Course:
+    site = Site(skill=name, site="n", summary="", proofs=(), parameters=parameters, kind=name)
+    step = Step(skill=name, site="n", parameters={k: v[0] for k, v in parameters.items()})
+    return Course(candidate=candidate(_name([step]), triton=triton), sites=(site,), steps=(step,))
+
+
+def _name(steps: Sequence[Step]) -> str:
+    return "+".join(s.skill + "".join(f":{v}" for v in s.parameters.values()) for s in steps)
+
+
+class FakeEngine:
+    """Names candidates by their steps; ``spaces`` has the choices of a skill's parameters."""
+
+    def __init__(self, courses: Sequence[Course]) -> None:
+        self.sites = {site.skill: site for c in courses for site in c.sites}
+        self.proposed: list[str] = []
+
+    async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
+        (parameters,) = [self.sites[steps[at].skill].parameters]
+        ((name, choices),) = parameters.items()
+        others = [steps[at].parameters, *({name: c} for c in choices if {name: c} != steps[at].parameters)]
+        made = []
+        for choice in others[:limit]:
+            changed = [*steps]
+            changed[at] = Step(skill=steps[at].skill, site="n", parameters=choice)
+            one = candidate(_name(changed))
+            made.append(Candidate(id=one.id, edit=one.edit, program="", entry="M", steps=tuple(changed)))
+        return tuple(made)
+
+    async def propose(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
+        self.proposed.append(_name(steps))
+        if "gone" in _name(steps):
+            raise RewriteError("gone")
+        return candidate(_name(steps)), ()
+
+
+@dataclass
+class FakeTuner:
+    times: dict[str, float]
+    asked: list[list[str]] = field(default_factory=list)
+    lost_in: int | None = None
+
+    def __post_init__(self) -> None:
+        self.known = Race()
+
+    async def race(self, variants: Sequence[Variant], what: str = "") -> Race:
+        self.asked.append([v.name for v in variants])
+        if self.lost_in == len(self.asked):
+            raise TunerLost("gone")
+        self.known.median_ms[ORIGINAL] = self.times[ORIGINAL]
+        for variant in variants:
+            if variant.name in self.times:
+                self.known.median_ms[variant.name] = self.times[variant.name]
+            else:
+                self.known.dropped[variant.name] = "does not compile"
+        names = [name for name in self.known.median_ms if name != ORIGINAL]
+        self.known.order = sorted(names, key=self.known.median_ms.__getitem__)
+        return self.known
+
+
+@dataclass
+class Played:
+    judged: list[str]
+    found: tuple[Proposal, ...]
+    tuner: FakeTuner
+    engine: FakeEngine
+    known: Known
+
+    @property
+    def ranking(self) -> list[str]:
+        return [f"{p.candidate.id} {p.verdict.value}" for p in self.found]
+
+
+async def play(
+    courses: list[Course],
+    times: dict[str, float],
+    verdicts: dict[str, Evaluation],
+    folder: Path,
+    *,
+    device: str = "cuda",
+    budget: int = 8,
+    lost_in: int | None = None,
+) -> Played:
+    judged: list[str] = []
+    engine, tuner = FakeEngine(courses), FakeTuner({ORIGINAL: 10.0, **times}, lost_in=lost_in)
+
+    async def judge(request: EvaluationRequest, *_: object) -> Evaluation:
+        judged.append(request.candidate_source.split('"')[1])
+        return verdicts[judged[-1]]
+
+    @contextlib.asynccontextmanager
+    async def opened(request: object) -> AsyncIterator[FakeTuner]:
+        yield tuner
+
+    async def given() -> AsyncIterator[Course]:
+        for one in courses:
+            yield one
+
+    tournament = Tournament(
+        prepared=prepared(),
+        probe=PROBE,
+        device=device,
+        settings=Settings(),
+        judge=judge,
+        report=lambda progress: None,
+    )
+    known = Known(folder, PROBE, device)
+    search = Search(
+        tournament=tournament,
+        engine=engine,  # type: ignore[arg-type]
+        known=known,
+        tuner=opened,  # type: ignore[arg-type]
+        device=device,
+        budget=budget,
+    )
+    return Played(judged, await search.run(given()), tuner, engine, known)
+
+
+def faster(times: float) -> Evaluation:
+    return evaluation(eager=times, compiled=times)
+
+
+async def test_the_default_is_judged_at_once_and_what_won_the_race_afterwards(tmp_path: Path) -> None:
+    one = course("f", block=[1, 2, 4])
+    times = {"f:1": 5.0, "f:2": 4.0, "f:4": 6.0}
+    played = await play([one], times, {"f:1": faster(2.0), "f:2": faster(2.5)}, tmp_path)
+    assert played.judged == ["f:1", "f:2"]
+    assert played.ranking == ["f:2 faster", "f:1 faster"]
+    assert played.engine.proposed == ["f:2"]  # made again as it is offered
+    assert played.known.best(one.sites[0]) == {"block": 2}
+
+
+async def test_nothing_more_is_judged_when_the_first_is_the_best(tmp_path: Path) -> None:
+    one = course("f", block=[1, 2])
+    played = await play([one], {"f:1": 4.0, "f:2": 3.9}, {"f:1": faster(2.5)}, tmp_path)
+    assert played.judged == ["f:1"]  # 2.5 % is no reason for another full judgement
+    assert played.known.best(one.sites[0]) == {"block": 1}
+
+
+async def test_what_is_known_is_not_searched_again(tmp_path: Path) -> None:
+    one = course("f", block=[1, 2])
+    times, verdicts = {"f:1": 5.0, "f:2": 4.0}, {"f:1": faster(2.0), "f:2": faster(2.5)}
+    await play([one], times, verdicts, tmp_path)
+    again = await play([one], times, verdicts, tmp_path)
+    assert again.tuner.asked == [] and again.judged == ["f:1"]  # the planner would start from f:2
+
+
+async def test_competing_courses_race_and_then_the_best_one_is_tuned(tmp_path: Path) -> None:
+    courses = [course("f"), course("g", block=[1, 2]), course("h")]
+    times = {"f": 6.0, "g:1": 5.0, "h": 9.0, "g:2": 4.0}
+    played = await play(courses, times, {"f": faster(1.6), "g:2": faster(2.5)}, tmp_path)
+    assert played.tuner.asked == [["f", "g:1", "h"], ["g:1", "g:2"]]
+    assert played.judged == ["f", "g:2"] and played.ranking[0] == "g:2 faster"
+
+
+async def test_a_coarser_class_that_is_wrong_is_followed_by_a_safer_one(tmp_path: Path) -> None:
+    one = course("m", precision=["tf32x3", "bf16x6", "bf16x3", "bf16"])
+    times = {"m:tf32x3": 9.5, "m:bf16x6": 7.0, "m:bf16x3": 4.0, "m:bf16": 2.0}
+    verdicts = {"m:tf32x3": faster(1.2), "m:bf16": WRONG, "m:bf16x3": WRONG, "m:bf16x6": faster(1.4)}
+    played = await play([one], times, verdicts, tmp_path)
+    assert played.judged == ["m:tf32x3", "m:bf16", "m:bf16x3", "m:bf16x6"]
+    assert played.ranking[0] == "m:bf16x6 faster"
+    assert played.known.best(one.sites[0]) == {"precision": "bf16x6"}
+
+
+async def test_what_is_as_coarse_as_a_wrong_one_is_not_judged(tmp_path: Path) -> None:
+    """The class that failed is the second of three: the third is not tried, though it looks faster."""
+    one = course("m", precision=["safe", "middle", "coarse"])
+    times = {"m:safe": 9.0, "m:middle": 4.0, "m:coarse": 5.0}
+    played = await play([one], times, {"m:safe": faster(1.3), "m:middle": WRONG}, tmp_path)
+    assert played.judged == ["m:safe", "m:middle"] and played.ranking[0] == "m:safe faster"
+
+
+async def test_another_course_is_not_taken_down_by_a_wrong_one(tmp_path: Path) -> None:
+    courses = [course("m", precision=["coarse"]), course("p")]
+    played = await play(courses, {"m:coarse": 3.0, "p": 5.0}, {"m:coarse": WRONG, "p": faster(2.0)}, tmp_path)
+    assert played.judged == ["m:coarse", "p"] and played.ranking[0] == "p faster"
+
+
+async def test_nothing_that_looks_slower_than_the_original_is_judged(tmp_path: Path) -> None:
+    courses = [course("f"), course("g")]
+    played = await play(courses, {"f": 12.0, "g": 11.0}, {"f": evaluation(eager=0.8)}, tmp_path)
+    assert played.judged == ["f"] and played.ranking == ["f correct"]
+
+
+async def test_full_judgements_are_bounded_by_the_budget(tmp_path: Path) -> None:
+    courses = [course(name) for name in "fghij"]
+    times = {name: 5.0 - number for number, name in enumerate("fghij")}
+    for budget, expected in ((1, ["j"]), (2, ["f", "j"]), (8, ["f", "j", "i", "h"])):
+        played = await play(
+            courses[: max(budget, 5)], times, dict.fromkeys("fghij", WRONG), tmp_path, budget=budget
+        )
+        assert played.judged == expected
+
+
+async def test_a_lost_tuner_leaves_the_quick_judgements(tmp_path: Path) -> None:
+    courses = [course("f"), course("g")]
+    verdicts = {"f": faster(2.0), "g": evaluation(eager=1.5)}
+    played = await play(courses, {}, verdicts, tmp_path, lost_in=1)
+    assert played.judged == ["f", "g"] and played.ranking == ["f faster", "g correct"]
+
+
+async def test_a_tuner_lost_later_leaves_what_it_had_found(tmp_path: Path) -> None:
+    courses = [course("f"), course("g", block=[1, 2])]
+    times = {"f": 6.0, "g:1": 5.0}
+    played = await play(courses, times, {"f": faster(1.6), "g:1": faster(2.0)}, tmp_path, lost_in=2)
+    assert played.judged == ["f", "g:1"] and played.ranking[0] == "g:1 faster"
+
+
+async def test_a_winner_that_the_engine_takes_back_is_passed_over(tmp_path: Path) -> None:
+    one = course("f", block=["old", "gone", "new"])
+    times = {"f:old": 6.0, "f:gone": 2.0, "f:new": 4.0}
+    played = await play([one], times, {"f:old": faster(1.6), "f:new": faster(2.5)}, tmp_path)
+    assert played.judged == ["f:old", "f:new"]
+
+
+async def test_on_a_cpu_the_race_comes_first_and_kernels_are_only_checked(tmp_path: Path) -> None:
+    courses = [course("p"), course("q"), course("k", triton=True)]
+    slow = evaluation(eager=0.9)
+    right = Evaluation(status=EvalStatus.PASSED, device="interpreter")
+    times = {"p": 6.0, "q": 5.0}
+    played = await play(courses, times, {"q": faster(2.0)}, tmp_path, device="cpu")
+    assert played.tuner.asked == [["p", "q"]] and played.judged == ["q"]
+    played = await play(courses, times, {"q": slow, "p": slow, "k": right}, tmp_path, device="cpu")
+    assert played.judged == ["q", "k"]
+
+
+async def test_no_course_is_no_proposal(tmp_path: Path) -> None:
+    played = await play([], {}, {}, tmp_path)
+    assert played.found == () and played.judged == []
+
+
+async def test_one_course_without_parameters_needs_no_race(tmp_path: Path) -> None:
+    played = await play([course("f")], {}, {"f": faster(2.0)}, tmp_path)
+    assert played.tuner.asked == [] and played.ranking == ["f faster"]
+
+
+async def test_a_failure_of_the_comparison_ends_the_judgement_beside_it(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def judge(*_: object) -> Evaluation:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        raise AssertionError("unreachable")
+
+    async def given() -> AsyncIterator[Course]:
+        yield course("f")
+        await asyncio.sleep(0)
+        raise RuntimeError("the engine broke")
+
+    tournament = Tournament(
+        prepared=prepared(),
+        probe=PROBE,
+        device="cuda",
+        settings=Settings(),
+        judge=judge,
+        report=lambda progress: None,
+    )
+    search = Search(
+        tournament=tournament,
+        engine=FakeEngine([]),  # type: ignore[arg-type]
+        known=Known(tmp_path, PROBE, "cuda"),
+        tuner=lambda request: contextlib.nullcontext(),  # type: ignore[arg-type, return-value]
+        device="cuda",
+        budget=8,
+    )
+    with pytest.raises(RuntimeError, match="broke"):
+        await search.run(given())
+    assert ended.is_set()
