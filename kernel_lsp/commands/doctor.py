@@ -13,6 +13,7 @@ from kernel_lsp import __version__, interpreter, process, skillbook
 from kernel_lsp.commands import console, journaling
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator.sharing import manners
+from kernel_lsp.pipeline import known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +119,11 @@ def _compiler() -> Finding:
 def _library(settings: Settings) -> list[Finding]:
     library = skillbook.load(skillbook.folders(settings.skill_folders))
     executable = sum(skill.executable for skill in library.skills)
-    summary = Finding(
-        part="skills", ok=executable > 0, found=f"{len(library.skills)}, {executable} executable"
+    tuned = known.count(Path(settings.data_dir))
+    counts = (
+        f"{len(library.skills)}, {executable} executable, best parameters known for {tuned} kinds of places"
     )
+    summary = Finding(part="skills", ok=executable > 0, found=counts)
     broken = [
         Finding(part="skill", ok=False, found=problem.cause, remedy=problem.remedy)
         for problem in library.problems
