@@ -33,7 +33,9 @@ TUNE_S = {"cuda": 8.0, "cpu": 8.0}
 """Seconds after which no further step's parameters are searched."""
 MOST_IN_FULL = 4
 PRECISION = "precision"
-"""The parameter whose choices are classes of accuracy, the safest first."""
+"""The parameter whose choices are classes of accuracy."""
+CLASSES = ("ieee", "native", "tf32x3", "bf16x6", "bf16x3", "tf32", "fp16", "bf16")
+"""The safest first. A skill's own name for a class counts by its place among the choices."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,4 +226,5 @@ def _coarser(contestant: Contestant, refused: Contestant) -> bool:
 
 def _rank_of(site: Site, step: Step) -> int:
     choices = site.parameters[PRECISION]
-    return choices.index(step.parameters.get(PRECISION, choices[0]))
+    order = CLASSES if set(choices) <= set(CLASSES) else choices
+    return order.index(step.parameters.get(PRECISION, choices[0]))

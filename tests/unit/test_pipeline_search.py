@@ -205,6 +205,14 @@ async def test_what_is_as_coarse_as_a_wrong_one_is_not_judged(tmp_path: Path) ->
     assert played.judged == ["m:safe", "m:middle"] and played.ranking[0] == "m:safe faster"
 
 
+async def test_how_safe_a_class_is_does_not_depend_on_the_order_of_the_choices(tmp_path: Path) -> None:
+    one = course("m", precision=["bf16x3", "tf32", "tf32x3"])
+    times = {"m:bf16x3": 4.0, "m:tf32": 2.0, "m:tf32x3": 6.0}
+    verdicts = {"m:bf16x3": WRONG, "m:tf32x3": faster(1.6)}
+    played = await play([one], times, verdicts, tmp_path)
+    assert played.judged == ["m:bf16x3", "m:tf32x3"]
+
+
 async def test_another_course_is_not_taken_down_by_a_wrong_one(tmp_path: Path) -> None:
     courses = [course("m", precision=["coarse"]), course("p")]
     played = await play(courses, {"m:coarse": 3.0, "p": 5.0}, {"m:coarse": WRONG, "p": faster(2.0)}, tmp_path)
