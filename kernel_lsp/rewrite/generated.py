@@ -24,6 +24,8 @@ class Generated:
     """Numbers of the program that the source contains: one of them may be a size of this workload."""
     supports_autograd: bool = False
     """False: the fast path is guarded so that it is never taken while gradients are recorded."""
+    has_effect: bool = False
+    """The launcher changes more than its result (running statistics): kept when nobody reads that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -350,7 +350,7 @@ def has_effect(node: fx.Node) -> bool:
     """True when dropping the call changes more than its own result."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        return False
+        return "generated" in node.meta and bool(node.meta["generated"].has_effect)
     if schema.is_mutable or is_op(node, aten._assert_tensor_metadata):
         return bool(schema.is_mutable)
     if is_op(node, aten.batch_norm, aten.instance_norm):

@@ -282,16 +282,21 @@ def reference_source(nodes: Sequence[fx.Node], lowered: Lowered, name: str) -> s
     """The group as plain PyTorch: a function of the launcher's arguments."""
     pairs = zip(lowered.inputs, lowered.region.operands, strict=True)
     names = {node: operand.name for node, operand in pairs}
-    taken = Names(names.values())
-    printer = Printer("torch.nn.functional", None)
     lines = [f"def {name}({source.signature(lowered.region)}):"]
     lines.append('    """The same in PyTorch, for gradients of gradients."""')
-    for node in nodes:
-        text, _ = printer.call(node, lambda item, level: names[item])
-        names[node] = taken.fresh(node.name)
-        lines.append(f"    {names[node]} = {text}")
+    lines += statements(nodes, names)[0]
     results = ", ".join(names[node] for node in lowered.outputs)
     return "\n".join([*lines, f"    return {results}"])
+
+
+def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[list[str], str]:
+    """One line for each node, and the name of the last; ``names`` has the inputs and gets the results."""
+    taken, printer, lines, last = Names(names.values()), Printer("torch.nn.functional", None), list[str](), ""
+    for node in nodes:
+        text, _ = printer.call(node, lambda item, level: names[item])
+        names[node] = last = taken.fresh(node.name)
+        lines.append(f"    {last} = {text}")
+    return lines, last
 
 
 def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
@@ -333,16 +338,17 @@ def _returned(planned: Plan, lowered: Lowered) -> list[str]:
     by_operand = {g.operand: g.finish for g in planned.gradients}
     results = [by_operand.get(operand, "None") for operand in lowered.region.operands]
     if not region.outputs:
-        return _many(results)
+        return returned(results)
     if len(region.outputs) == 1 and results == [region.outputs[0].name]:
         return [f"        return {region.name}({called})"]
     return [
         f"        {stored} = {region.name}({called})",
-        *_many(results),
+        *returned(results),
     ]
 
 
-def _many(results: list[str]) -> list[str]:
+def returned(results: list[str]) -> list[str]:
+    """The return statement of a backward."""
     flat = f"        return {', '.join(results)}"
     if len(flat) <= source.MAX_LINE:
         return [flat]

@@ -38,21 +38,21 @@ def eager_seconds(graph: Graph, node: fx.Node) -> float:
         return 0.0
     base = cost.seconds(graph, node)
     passes, launches = COMPOSITE.get(op_name(node), (1.0, 1))
-    rates = _rates(graph)
-    moved = sum(_bytes(arg) for arg in node.all_input_nodes)
-    return base + (passes - 1.0) * moved / rates.bytes_per_s + (launches - 1) * rates.overhead_s
+    speed = rates(graph)
+    moved = sum(bytes_of(arg) for arg in node.all_input_nodes)
+    return base + (passes - 1.0) * moved / speed.bytes_per_s + (launches - 1) * speed.overhead_s
 
 
 def fused_seconds(graph: Graph, lowered: Lowered, launches: int, passes: float) -> float:
     """The generated kernel: operands read ``passes`` times, outputs written once."""
-    moved = sum(_bytes(node) for node in lowered.inputs) * passes + sum(
-        _bytes(node) for node in lowered.outputs
+    moved = sum(bytes_of(node) for node in lowered.inputs) * passes + sum(
+        bytes_of(node) for node in lowered.outputs
     )
-    return moved / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+    return moved / rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
 
 
 def read_once_seconds(graph: Graph, nodes: Sequence[fx.Node], launches: int) -> float:
-    return sum(_bytes(node) for node in nodes) / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+    return sum(bytes_of(node) for node in nodes) / rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
 
 
 BACKWARD = {
@@ -72,17 +72,17 @@ def region_seconds(graph: Graph, region: Region, launches: int, passes: float) -
     """A kernel from its region alone: operands read ``passes`` times, outputs written once."""
     moved = sum(_region_bytes(region, o.axes, o.dtype) for o in region.operands) * passes
     moved += sum(_region_bytes(region, _axes(region, o), o.dtype) for o in region.outputs)
-    return moved / _rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
+    return moved / rates(graph).bytes_per_s + launches * TRITON_OVERHEAD_S
 
 
 def summing_seconds(graph: Graph, region: Region, stored: str) -> float:
     """``sum`` of PyTorch over one output of the region, or over a tensor of its size."""
-    rates = _rates(graph)
+    speed = rates(graph)
     for output in region.outputs:
         if output.name == stored:
             moved = _region_bytes(region, _axes(region, output), output.dtype)
-            return moved / rates.bytes_per_s + rates.overhead_s
-    return _region_bytes(region, tuple(range(len(region.dims))), "float32") / rates.bytes_per_s
+            return moved / speed.bytes_per_s + speed.overhead_s
+    return _region_bytes(region, tuple(range(len(region.dims))), "float32") / speed.bytes_per_s
 
 
 def _axes(region: Region, output: Output) -> tuple[int, ...]:
@@ -105,11 +105,11 @@ def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float
     return round((eager_s - fused_s) / total, 4)
 
 
-def _rates(graph: Graph) -> cost.Rates:
+def rates(graph: Graph) -> cost.Rates:
     return cost.RATES.get(graph.device, cost.RATES["cpu"])
 
 
-def _bytes(node: fx.Node) -> int:
+def bytes_of(node: fx.Node) -> int:
     value = node.meta.get("val")
     items = value if isinstance(value, (tuple, list)) else [value]
     return sum(t.numel() * t.element_size() for t in items if isinstance(t, torch.Tensor))

@@ -30,14 +30,18 @@ def gradients(
     outputs: Iterable[Value], seeds: Mapping[Value, Value], wanted: Iterable[Operand]
 ) -> dict[Operand, Value]:
     """``seeds``: each output's incoming gradient. Raises Underivable, also when an operand gets nothing."""
-    tape = _Tape(seeds)
-    for value in reversed(list(topological(outputs))):
-        tape.back(value)
-    found = {value.operand: grad for value, grad in tape.loads.items() if value.operand is not None}
-    wanted = list(wanted)
+    found, wanted = tape(outputs, seeds), list(wanted)
     if missing := [operand.name for operand in wanted if operand not in found]:
         raise Underivable(f"no gradient reaches {missing[0]}")
     return {operand: found[operand] for operand in wanted}
+
+
+def tape(outputs: Iterable[Value], seeds: Mapping[Value, Value]) -> dict[Operand, Value]:
+    """The gradient of every operand that one reaches."""
+    made = _Tape(seeds)
+    for value in reversed(list(topological(outputs))):
+        made.back(value)
+    return {value.operand: grad for value, grad in made.loads.items() if value.operand is not None}
 
 
 class _Tape:

@@ -1,0 +1,40 @@
+"""Batch norm in train mode and the pointwise work behind it, in two passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_lsp.rewrite.codegen import batch_norm
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, proof
+
+parameters: dict[str, list[Any]] = batch_norm.PARAMETERS
+
+
+def match(graph: Graph) -> list[Match]:
+    return batch_norm.matches(graph)
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    norm = next(node for node in graph.nodes if node.name == match.data["norm"])
+    fact, running = graph.fact(norm.args[0]), argument(norm, "running_mean")
+    readers = "no running statistics" if running is None else f"{graph.state[running]} has one reader"
+    gradients = (
+        "derivatives of each operation, in a backward of two passes"
+        if graph.gradients
+        else "the dispatch guard takes the original path while gradients are recorded"
+    )
+    return [
+        proof(
+            "statistics are those of the batch", argument(norm, "training") is True, "captured in train mode"
+        ),
+        proof("channels are dimension 1 of a contiguous tensor", fact.contiguous, f"strides {fact.stride}"),
+        proof("nobody else sees the running statistics between", True, readers),
+        proof(
+            "momentum is a number", isinstance(argument(norm, "momentum"), float), "None would count calls"
+        ),
+        proof("no gradient is lost", True, gradients),
+    ]
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+    batch_norm.rewrite(graph, match, parameters)
