@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,7 +80,15 @@ def recurrence_of(graph: Graph, loop: Loop, name: str) -> Recurrence | None:
     tensors = [*found.sequences, *found.states]
     fits = all(operand.axes == full for operand in tensors) and len(found.states) == len(loop.carried)
     dense = all(graph.val(base).is_contiguous() for base in found.sequences.values())
-    return found if fits and dense and found.sequences else None
+    handed_on = {index for _, index in loop.carried}
+    kept = set(loop.final) <= handed_on and all(_starts_alike(graph, loop, *pair) for pair in loop.carried)
+    return found if fits and dense and kept and found.sequences else None
+
+
+def _starts_alike(graph: Graph, loop: Loop, initial: fx.Node, index: int) -> bool:
+    """The state before the loop has the shape and dtype that every step gives it."""
+    first, later = graph.val(initial), graph.val(loop.steps[0][index])
+    return bool(first.shape == later.shape and first.dtype == later.dtype)
 
 
 def emit(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> Generated:
@@ -103,9 +111,7 @@ class _Writer:
         self.outputs = [(index, True) for index in self.loop.listed] + [(i, False) for i in self.loop.final]
         several = len(self.outputs) > 1
         self.results = [
-            names.fresh(f"{graph.variable(self.loop.steps[1][i])}_{'all' if every else 'last'}")
-            if several
-            else "out"
+            names.fresh(f"{self._variable(i)}_{'all' if every else 'last'}") if several else "out"
             for i, every in self.outputs
         ]
 
@@ -147,22 +153,31 @@ class _Writer:
 
     def _body(self) -> list[str]:
         region, found = self.region, self.found
-        outer = Body(self.names, self._load)
+        names = Names(["here", "n_steps", "n_elements", *(dim.name for dim in region.dims)])
+        outer = Body(names, self._load)
         values = {v.operand: v for v in topological(o.value for o in region.outputs) if v.operand is not None}
         held: dict[Operand, str] = {}
         for operand, (_, index) in found.states.items():
-            held[operand] = self.names.fresh(self.graph.variable(self.loop.steps[1][index]))
+            held[operand] = names.fresh(self._variable(index))
             outer.add(f"{held[operand]} = {self._load(operand)}{_widened(operand)}")
             outer.known[values[operand]] = held[operand]
         for operand, value in values.items():
             if operand not in found.states and operand not in found.sequences:
-                outer.need(value)
+                name = names.fresh(self.arguments[operand])
+                outer.add(f"{name} = {self._load(operand)}{_widened(operand)}")
+                outer.known[value] = name
         outer.add("here = offs  # in the slices of the current step; grows in int64")
         outer.add("# What a step reads does not depend on the state, so it is fetched several steps ahead.")
         outer.add("for _ in tl.range(0, n_steps, num_stages=STEPS_AHEAD):")
         inner = outer.inner()
         made = {index: found.lowered.values[self.loop.steps[1][index]] for index in self._wanted()}
-        texts = {index: inner.text(value) for index, value in made.items()}
+        for operand in found.sequences:
+            inner.known[values[operand]] = names.fresh(f"{self.arguments[operand]}_t")
+            inner.add(f"{inner.known[values[operand]]} = {self._load(operand)}{_widened(operand)}")
+        texts = {}
+        for index, value in made.items():
+            named = replace(value, hint=f"{self._variable(index)}_next", inline=False)
+            texts[index] = inner.known[value] = str(inner.text(named))
         for (index, every), name in zip(self.outputs, self.results, strict=True):
             if every:
                 inner.add(f"tl.store({name}_ptr + here, {texts[index]}, mask=mask)")
@@ -174,15 +189,19 @@ class _Writer:
                 inner.lines.append(f"    tl.store({name}_ptr + offs, {carried[index]}, mask=mask)")
         return [*outer.lines, *inner.lines]
 
+    def _variable(self, index: int) -> str:
+        """What the person calls the result of an operation of the loop."""
+        return self.graph.variable(self.loop.steps[-1][index])
+
     def _wanted(self) -> list[int]:
         """Operations whose values a step has to have: what is stored or handed on."""
         return list(dict.fromkeys([*(i for i, _ in self.outputs), *(i for _, i in self.loop.carried)]))
 
-    def _carry(self, inner: Body, held: dict[Operand, str], texts: dict[int, str | None]) -> None:
+    def _carry(self, inner: Body, held: dict[Operand, str], texts: dict[int, str]) -> None:
         left, right = [], []
         for operand, (_, index) in self.found.states.items():
             left.append(held[operand])
-            right.append(str(texts[index]))
+            right.append(texts[index])
         inner.add(f"{', '.join(left)} = {', '.join(right)}")
 
     def _load(self, operand: Operand) -> str:
