@@ -1,0 +1,538 @@
+"""Convolution as a matrix product on tensor cores that gathers its own patches, with the tail in registers.
+
+One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image and never
+writes the convolution's own result. Two ways to walk the sum over (input channel, tap):
+
+``gather``  both at once, in blocks of the flattened filter: for few input channels, reads the weight as it is
+``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the channels of
+            a tap are neighbors, which is one small kernel before
+
+Not covered: transposed convolutions, depthwise ones (conv_depthwise.py), gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
+from kernel_lsp.rewrite.codegen.conv_facts import Conv
+from kernel_lsp.rewrite.codegen.conv_tail import Tail, reduced_dims
+from kernel_lsp.rewrite.codegen.ops import helpers_for
+from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
+from kernel_lsp.rewrite.generated import Generated
+
+AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
+SIZES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+
+ROUND = '''\
+@triton.jit
+def _round_to_tf32(x):
+    """To the 10 bits of mantissa that tensor cores read: they would cut the rest off and err twice as far."""
+    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+    return tl.where(tl.abs(x) < float("inf"), bits.to(tl.float32, bitcast=True), x)  # NaN, infinity stay
+'''
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One kernel to write."""
+
+    name: str
+    conv: Conv
+    tail: Tail
+    names: Mapping[fx.Node, str]
+    """Tensor -> its name in the launcher: input, weight, bias and the tail's operands."""
+    summary: str
+
+    @property
+    def result(self) -> fx.Node:
+        return self.tail.nodes[-1] if self.tail.nodes else self.conv.node
+
+
+def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
+    """Kernel and launcher; ``choice`` has way, precision, BLOCK_PIXELS, BLOCK_CHANNELS, BLOCK_K, num_warps,
+    num_stages."""
+    kernel = _Kernel(job, choice)
+    texts = [kernel.text(), _launcher(job, choice, kernel)]
+    if kernel.packed:
+        texts.insert(0, _pack(job, kernel.rounds))
+    text = "\n\n".join(texts)
+    helpers = [*helpers_for(text), *([ROUND] if "_round_to_tf32(" in text else [])]
+    return Generated(
+        name=job.name,
+        imports=source.IMPORTS,
+        definitions="\n\n".join([*helpers, text]),
+        summary=job.summary,
+        numbers=_numbers(job),
+    )
+
+
+def _numbers(job: Job) -> tuple[float, ...]:
+    conv, window = job.conv, job.tail.pool.window if job.tail.pool else ()
+    sizes = [*conv.stride, *conv.before, *conv.dilation, conv.groups, *conv.kernel, *window]
+    numbers = [arg for node in job.tail.nodes for arg in node.args if isinstance(arg, (int, float))]
+    return tuple(float(n) for n in [*sizes, *numbers])
+
+
+class _Kernel:
+    """The text of the main kernel."""
+
+    def __init__(self, job: Job, choice: Mapping[str, Any]) -> None:
+        self.job, self.conv, self.tail, self.choice = job, job.conv, job.tail, choice
+        self.axes, self.sizes = AXES[self.conv.rank], SIZES[self.conv.rank]
+        self.x, self.weight = job.names[self.conv.x], job.names[self.conv.weight]
+        self.packed = choice["way"] == "taps" and self.conv.taps > 1
+        self.depthwise = choice["way"] == "depthwise"
+        self.rounds = choice["precision"] == "tf32" and not self.depthwise
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        self._head()
+        if self.tail.pool is None:
+            self._pixel_axes("pixels", "out", "    ")
+            name = self._tile_value("    ")
+        else:
+            name = self._pooled_value()
+        self._store(name)
+        header = [*self.pointers(), *(f"{name}: tl.constexpr" for name in self.constants()),
+                  *(f"{name}: tl.constexpr" for name in self.blocks)]  # fmt: skip
+        doc = "One tile of BLOCK_PIXELS pixels of an image x BLOCK_CHANNELS output channels."
+        return source.kernel_text(f"_{self.job.name}_kernel", header, doc, self.lines)
+
+    @property
+    def blocks(self) -> list[str]:
+        return [name for name in BLOCKS if name != "BLOCK_K" or not self.depthwise]
+
+    def pointers(self) -> list[str]:
+        names = ["packed" if self.packed and n == self.weight else n for n in self.job.names.values()]
+        return [f"{name}_ptr" for name in (*dict.fromkeys(names), "out")]
+
+    def constants(self) -> list[str]:
+        """Sizes that the text uses, in the launcher's names."""
+        words = set("".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(self.lines)).split())
+        known = ["in_channels", "out_channels", *self.sizes, *(f"out_{s}" for s in self.sizes),
+                 *(f"kernel_{s}" for s in self.sizes), "n_pixels"]  # fmt: skip
+        return [name for name in known if name in words]
+
+    # --- where the tile lies -------------------------------------------------------------
+
+    def _add(self, *lines: str, indent: str = "    ") -> None:
+        self.lines += [indent + line for line in lines]
+
+    def _head(self) -> None:
+        groups = 1 if self.depthwise else self.conv.groups
+        per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
+        self._add(
+            f"channel_tiles = tl.cdiv({per_group}, BLOCK_CHANNELS)" + (f" * {groups}" if groups > 1 else ""),
+            "pixel_tiles = tl.cdiv(n_pixels, BLOCK_PIXELS)",
+            "tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input",
+            "image = (tile // pixel_tiles).to(tl.int64)  # int64: offsets can pass 2**31",
+            "pixels = tile % pixel_tiles * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)",
+            "pixel_mask = pixels < n_pixels  # the last tile of an image reaches past its end",
+        )
+        if groups > 1:
+            self._add(
+                f"group = tl.program_id(0) % channel_tiles // (channel_tiles // {groups})",
+                f"local = tl.program_id(0) % (channel_tiles // {groups}) * BLOCK_CHANNELS"
+                " + tl.arange(0, BLOCK_CHANNELS)",
+                f"channel_mask = local < {per_group}",
+                f"channels = group * ({per_group}) + local",
+            )
+        else:
+            self._add(
+                "channels = tl.program_id(0) % channel_tiles * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)",
+                "channel_mask = channels < out_channels",
+            )
+        plane = " * ".join(self.sizes)
+        first = f" + group * {self.conv.group_in} * {_group(plane)}" if groups > 1 else ""
+        all_channels = (
+            f"in_channels * {self.conv.groups}"
+            if self.conv.in_channels != self.conv.group_in
+            else "in_channels"
+        )
+        self._add(f"base = {self.x}_ptr + image * ({all_channels} * {plane}){first}")
+
+    def _pixel_axes(self, index: str, prefix: str, indent: str) -> None:
+        """Coordinates of the tile's pixels."""
+        left = ""
+        for position, (axis, _size) in enumerate(zip(self.axes, self.sizes, strict=True)):
+            inner = " * ".join(f"{prefix}_{s}" for s in self.sizes[position + 1 :])
+            text = f"{index} // {_group(inner)}" if inner else index
+            if position:
+                text = f"{text} % {prefix}_{self.sizes[position]}"
+            self._add(f"{prefix}_{axis} = {text}", indent=indent)
+            left = axis
+        assert left == "x"
+
+    def _pooled_value(self) -> str:
+        """The tail's value for each pooled pixel: its windows one after the other."""
+        pool = self.tail.pool
+        assert pool is not None
+        for position, (axis, _) in enumerate(zip(self.axes, self.sizes, strict=True)):
+            inner = " * ".join(self._pooled_size(i) for i in range(position + 1, len(self.axes)))
+            text = f"pixels // {_group(inner)}" if inner else "pixels"
+            text = f"{text} % {self._pooled_size(position)}" if position else text
+            self._add(f"pooled_{axis} = {_group(text)} * {pool.window[position]}")
+        start = '-float("inf")' if pool.kind == "max" else "0.0"
+        one = self._after_channel_reduction()
+        shape = "(BLOCK_PIXELS, 1)" if one else "(BLOCK_PIXELS, BLOCK_CHANNELS)"
+        self._add(
+            f"pooled = tl.full({shape}, {start}, tl.float32)",
+            f"for window in range({pool.count}):",
+        )
+        indent = "        "
+        for position, axis in enumerate(self.axes):
+            later = 1
+            for n in pool.window[position + 1 :]:
+                later *= n
+            text = "window" if later == 1 else f"window // {later}"
+            text = f"{_group(text)} % {pool.window[position]}" if position else text
+            self._add(f"out_{axis} = pooled_{axis} + {text}", indent=indent)
+        name = self._tile_value(indent)
+        if pool.kind == "max":
+            self._add(
+                f"pooled = tl.maximum(pooled, {name}, propagate_nan=tl.PropagateNan.ALL)", indent=indent
+            )
+            value = "pooled"
+        else:
+            self._add(f"pooled += {name}", indent=indent)
+            self._add(f"average = pooled / {float(pool.count)}")
+            value = "average"
+        lines, result = self.writer.after_pool(value, "    ")
+        self.lines += lines
+        return result
+
+    def _pooled_size(self, position: int) -> str:
+        assert self.tail.pool is not None
+        return f"(out_{self.sizes[position]} // {self.tail.pool.window[position]})"
+
+    def _after_channel_reduction(self) -> bool:
+        pool = next(node for node in self.tail.nodes if self.tail.roles[node] == "pool")
+        return pool.args[0].meta["val"].shape[1] == 1 and self.conv.out_channels != 1
+
+    # --- the sum -------------------------------------------------------------------------
+
+    def _tile_value(self, indent: str) -> str:
+        if self.depthwise:
+            self._depthwise(indent)
+        elif self.choice["way"] == "gather":
+            self._gather(indent)
+        else:
+            self._taps(indent)
+        self.writer = TailWriter(self.conv.node, self.conv.bias, self.tail, self._tile(), self.job.names)
+        lines, name = self.writer.before_pool("acc", indent)
+        self.lines += lines
+        return name
+
+    def _gather(self, indent: str) -> None:
+        taps, deeper = self.conv.taps, indent + "    "
+        blocks = -(-self.conv.depth // self.choice["BLOCK_K"])
+        self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
+        if blocks > 1:
+            self._add("for start in range(0, in_channels * " + str(taps) + ", BLOCK_K):", indent=indent)
+        else:
+            deeper = indent
+        first = "start + " if blocks > 1 else ""
+        self._add(
+            f"terms = {first}tl.arange(0, BLOCK_K)  # (input channel, tap), as in the filter", indent=deeper
+        )
+        self._add(f"term_mask = terms < in_channels * {taps}", indent=deeper)
+        offset = [f"(terms // {taps})[:, None] * ({' * '.join(self.sizes)})" if taps > 1 else
+                  f"terms[:, None] * ({' * '.join(self.sizes)})"]  # fmt: skip
+        self._positions("terms", deeper, per_term=True)
+        offset += self._inner_offset()
+        valid = " & ".join(["term_mask[:, None]", *self._valid()])
+        self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
+        self._add(f"                mask={valid}, other=0.0)", indent=deeper)
+        self._add(
+            f"row = channels[None, :] * (in_channels * {taps})",
+            f"filters = tl.load({self.weight}_ptr + row + terms[:, None],",
+            "                  mask=term_mask[:, None] & channel_mask[None, :], other=0.0)",
+            indent=deeper,
+        )
+        self._dot(deeper, round_filters=True)
+
+    def _taps(self, indent: str) -> None:
+        taps, deeper = self.conv.taps, indent + "    "
+        count = f" * {taps}" if taps > 1 else ""
+        self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
+        self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
+        if taps > 1:
+            self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
+            self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
+        else:
+            self._add("terms = step * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
+        even = self.conv.group_in % self.choice["BLOCK_K"] == 0
+        if not even:
+            self._add("term_mask = terms < in_channels", indent=deeper)
+        self._positions("tap", deeper, per_term=False)
+        offset = [f"terms[:, None] * ({' * '.join(self.sizes)})", *self._inner_offset()]
+        masks = [*([] if even else ["term_mask[:, None]"]), *self._valid()]
+        self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
+        self._add(f"                mask={' & '.join(masks)}, other=0.0)", indent=deeper)
+        row = f"channels[None, :] * (in_channels{count})" + (" + tap * in_channels" if taps > 1 else "")
+        mask = "channel_mask[None, :]" + ("" if even else " & term_mask[:, None]")
+        self._add(
+            f"filters = tl.load({'packed' if self.packed else self.weight}_ptr + {row} + terms[:, None],",
+            f"                  mask={mask}, other=0.0)",
+            indent=deeper,
+        )
+        self._dot(deeper, round_filters=not self.packed)
+
+    def _depthwise(self, indent: str) -> None:
+        """No matrix product: each channel has its own filter, and memory is what it waits for."""
+        conv, deeper = self.conv, indent + "    "
+        multiplier = conv.out_channels // conv.groups
+        plane = " * ".join(self.sizes)
+        source_channel = f"(channels // {multiplier})" if multiplier > 1 else "channels"
+        self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
+        self._add(f"for tap in tl.static_range({conv.taps}):", indent=indent)
+        self._positions("tap", deeper, per_term=False, column="[:, None]")
+        offset = [f"{source_channel}[None, :] * {_group(plane)}", *self._inner_offset()]
+        valid = ["pixel_mask[:, None]", "channel_mask[None, :]", *self._valid()[1:]]
+        wide = "" if dtype_name(conv.dtype) == "float32" else ".to(tl.float32)"
+        self._add(
+            f"patch = tl.load(base + {' + '.join(offset)},",
+            f"                mask={' & '.join(valid)}, other=0.0){wide}",
+            f"filters = tl.load({self.weight}_ptr + channels * {conv.taps} + tap, mask=channel_mask){wide}",
+            "acc += patch * filters[None, :]",
+            indent=deeper,
+        )
+
+    def _positions(self, index: str, indent: str, *, per_term: bool, column: str = "[None, :]") -> None:
+        """Input coordinates of each pixel (row) under each tap (column)."""
+        conv = self.conv
+        for position, axis in enumerate(self.axes):
+            later = 1
+            for n in conv.kernel[position + 1 :]:
+                later *= n
+            tap = index if later == 1 else f"{index} // {later}"
+            tap = f"{tap} % {conv.kernel[position]}" if position or per_term else tap
+            pixel = f"out_{axis}" + _times(conv.stride[position])
+            shift = f" - {conv.before[position]}" if conv.before[position] else ""
+            if conv.kernel[position] == 1:
+                text = f"{pixel}{shift}"
+                self._add(f"{axis} = {_group(text)}{column}", indent=indent)
+                continue
+            step = f"{_group(tap)}{_times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
+            if per_term:
+                self._add(f"{axis} = {_group(pixel + shift)}[None, :] + ({step})[:, None]", indent=indent)
+            else:
+                self._add(f"{axis} = ({pixel}{shift} + {step}){column}", indent=indent)
+
+    def _inner_offset(self) -> list[str]:
+        parts = []
+        for position, axis in enumerate(self.axes):
+            inner = " * ".join(self.sizes[position + 1 :])
+            parts.append(f"{axis} * {_group(inner)}" if inner else axis)
+        return parts
+
+    def _valid(self) -> list[str]:
+        """Padding reads as zero; a pixel past the image's end must not read at all."""
+        found = ["pixel_mask[None, :]"]
+        if self.conv.padded:
+            for axis, size in zip(self.axes, self.sizes, strict=True):
+                found.append(f"({axis} >= 0) & ({axis} < {size})")
+        return found
+
+    def _dot(self, indent: str, *, round_filters: bool) -> None:
+        patch, filters = "tl.trans(patch)", "filters"
+        precision = self.choice["precision"]
+        if self.rounds:
+            patch = "_round_to_tf32(tl.trans(patch))"
+            filters = "_round_to_tf32(filters)" if round_filters else filters
+        how = "" if precision == "native" else f', input_precision="{precision}"'
+        self._add(f"acc = tl.dot({patch}, {filters}, acc{how})", indent=indent)
+
+    # --- the end -------------------------------------------------------------------------
+
+    def _tile(self) -> Tile:
+        pixel = self._flat_pixel()
+        both = "pixel_mask[:, None] & channel_mask[None, :]"
+        image = "image * out_channels + channels[None, :]"
+        full = " * ".join(f"out_{s}" for s in self.sizes)
+        return Tile(
+            channel="channels[None, :], mask=channel_mask[None, :]",
+            element=f"({image}) * {_group(full) if self.tail.pool else 'n_pixels'} + {pixel}, mask={both}",
+            pooled=f"({image}) * n_pixels + pixels[:, None], mask={both}",
+            mask="channel_mask[None, :]",
+            pixels="pixel_mask[:, None]",
+        )
+
+    def _flat_pixel(self) -> str:
+        if self.tail.pool is None:
+            return "pixels[:, None]"
+        parts = []
+        for position, axis in enumerate(self.axes):
+            inner = " * ".join(f"out_{s}" for s in self.sizes[position + 1 :])
+            parts.append(f"out_{axis} * {_group(inner)}" if inner else f"out_{axis}")
+        return f"({' + '.join(parts)})[:, None]"
+
+    def _store(self, name: str) -> None:
+        spatial = self.tail.spatial
+        if spatial is not None:
+            self._store_partial(name, op_name(spatial))
+            return
+        one = self.job.result.meta["val"].shape[1] == 1 and self.conv.out_channels != 1
+        if one:
+            self._add(
+                f"tl.store(out_ptr + image * n_pixels + pixels[:, None], {name}, mask=pixel_mask[:, None])"
+            )
+            return
+        self._add(
+            "where = (image * out_channels + channels[None, :]) * n_pixels + pixels[:, None]",
+            f"tl.store(out_ptr + where, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
+        )
+
+    def _store_partial(self, name: str, kind: str) -> None:
+        """One number for each channel and tile; the launcher combines the tiles in a fixed order."""
+        if kind in ("amax", "amin"):
+            fill, how = ('-float("inf")', "_nan_max") if kind == "amax" else ('float("inf")', "_nan_min")
+            text = f"tl.reduce(tl.where(pixel_mask[:, None], {name}, {fill}), 0, {how})"
+        else:
+            text = f"tl.sum(tl.where(pixel_mask[:, None], {name}, 0.0), axis=0)"
+        self._add(
+            f"partial = {text}",
+            "tl.store(out_ptr + tile.to(tl.int64) * out_channels + channels, partial, mask=channel_mask)",
+        )
+
+
+BLOCKS = ("BLOCK_PIXELS", "BLOCK_CHANNELS", "BLOCK_K")
+
+
+def _launcher(job: Job, choice: Mapping[str, Any], kernel: _Kernel) -> str:
+    conv, tail, sizes = job.conv, job.tail, SIZES[job.conv.rank]
+    x, weight = kernel.x, kernel.weight
+    signature = list(dict.fromkeys(job.names.values()))
+    wide = [name for node, name in job.names.items() if tail.operands.get(node) != "scalar"]
+    wide = list(dict.fromkeys(wide))
+    lines = [f"def {job.name}({', '.join(signature)}):", f'    """{job.summary}"""']
+    lines += [f"    {name} = {name}.contiguous()" for name in wide] if len(", ".join(wide)) > 40 else [
+        f"    {', '.join(wide)} = {', '.join(f'{n}.contiguous()' for n in wide)}"
+    ]  # fmt: skip
+    lines += [
+        f"    batch, _, {', '.join(sizes)} = {x}.shape",
+        f"    out_channels, in_channels, {', '.join(f'kernel_{s}' for s in sizes)} = {weight}.shape",
+    ]
+    for position, size in enumerate(sizes):
+        lines.append(f"    out_{size} = {_out_size(conv, position, size)}")
+    pooled = [f"(out_{s} // {w})" for s, w in zip(sizes, tail.pool.window, strict=True)] if tail.pool else [
+        f"out_{s}" for s in sizes
+    ]  # fmt: skip
+    lines.append(f"    n_pixels = {' * '.join(pooled)}")
+    pixels, channels = choice["BLOCK_PIXELS"], choice["BLOCK_CHANNELS"]
+    lines.append(f"    tiles = batch * triton.cdiv(n_pixels, {pixels})")
+    lines += _allocate(job, x, [text.strip("()") if tail.pool else text for text in pooled])
+    if kernel.packed:
+        lines += _pack_lines(job, weight)
+    groups = 1 if kernel.depthwise else conv.groups
+    per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
+    times = f" * {groups}" if groups > 1 else ""
+    constants = [name for name in kernel.constants() if name not in BLOCKS]
+    used = ["packed" if n == weight and kernel.packed else n for n in signature]
+    arguments = [*used, "out", *constants, *(f"{name}={choice[name]}" for name in kernel.blocks),
+                 f"num_warps={choice['num_warps']}"]  # fmt: skip
+    if not kernel.depthwise:
+        arguments.append(f"num_stages={choice['num_stages']}")
+    lines += [
+        "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
+        f"        grid = (tiles * triton.cdiv({per_group}, {channels}){times},)",
+        source.wrapped(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
+        *_result(job, choice),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _out_size(conv: Conv, position: int, size: str) -> str:
+    """The output's size from the input's: one pixel more than the strides that fit behind the filter."""
+    n, stride = conv.size[position], conv.stride[position]
+    span = conv.dilation[position] * (conv.kernel[position] - 1)
+    behind = max(0, (conv.out[position] - 1) * stride + span + 1 - n - conv.before[position])
+    padding = 2 * conv.before[position] if stride > 1 else conv.before[position] + behind
+    shift = padding - span
+    if stride == 1:
+        shift = conv.out[position] - n
+        return size if shift == 0 else f"{size} {'+' if shift > 0 else '-'} {abs(shift)}"
+    inner = shift - 1
+    text = size if inner == 0 else f"({size} {'+' if inner > 0 else '-'} {abs(inner)})"
+    return f"{text} // {stride} + 1"
+
+
+def _allocate(job: Job, x: str, pooled: list[str]) -> list[str]:
+    tail = job.tail
+    dtype = dtype_name(job.result.meta["val"].dtype)
+    if tail.spatial is not None:
+        return [
+            f"    out = torch.empty((tiles, out_channels), dtype=torch.float32, device={x}.device)"
+            "  # one row a tile"
+        ]
+    one = job.result.meta["val"].shape[1] == 1
+    shape = ", ".join(["batch", "1" if one else "out_channels", *pooled])
+    return [f"    out = torch.empty(({shape}), dtype=torch.{dtype}, device={x}.device)"]
+
+
+def _result(job: Job, choice: Mapping[str, Any]) -> list[str]:
+    """What the launcher returns; the tiles' partial results are combined here, in a fixed order."""
+    spatial, rank = job.tail.spatial, job.conv.rank
+    if spatial is None:
+        return ["    return out"]
+    value, kind = spatial.meta["val"], op_name(spatial)
+    channels_too = len(reduced_dims(spatial, rank + 2)) == rank + 1
+    dims, kept = ("(1, 2)", "1") if channels_too else ("1", "out_channels")
+    how = kind if kind in ("amax", "amin") else "sum"
+    lines = [
+        f"    by_image = out.view(batch, triton.cdiv(n_pixels, {choice['BLOCK_PIXELS']}), out_channels)",
+        f"    result = by_image.{how}({dims})",
+    ]
+    if kind not in ("sum", "amax", "amin"):
+        lines[-1] += " / (n_pixels * out_channels)" if channels_too else " / n_pixels"
+    cast = "" if dtype_name(value.dtype) == "float32" else f".to(torch.{dtype_name(value.dtype)})"
+    view = f".view({', '.join(['batch', kept, *['1'] * rank])})" if value.dim() == rank + 2 else ""
+    return [*lines, f"    return result{cast}{view}"]
+
+
+def _pack(job: Job, rounds: bool) -> str:
+    """The kernel that puts the channels of one tap side by side."""
+    taps = job.conv.taps
+    load = f"tl.load(weight_ptr + filter_id * (in_channels * {taps}) + channel * {taps} + tap, mask=mask)"
+    lines = [
+        "    offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)",
+        "    mask = offs < n_weights",
+        f"    filter_id = offs // (in_channels * {taps})",
+        f"    tap, channel = offs // in_channels % {taps}, offs % in_channels",
+        f"    value = {f'_round_to_tf32({load})' if rounds else load}",
+        "    tl.store(packed_ptr + offs, value, mask=mask)",
+    ]
+    header = [
+        "weight_ptr",
+        "packed_ptr",
+        "n_weights",
+        "in_channels: tl.constexpr",
+        "BLOCK_SIZE: tl.constexpr",
+    ]
+    doc = "From (filter, input channel, tap) to (filter, tap, input channel)."
+    return source.kernel_text(f"_{job.name}_pack_kernel", header, doc, lines)
+
+
+def _pack_lines(job: Job, weight: str) -> list[str]:
+    return [
+        f"    packed = torch.empty_like({weight})  # weights may change between calls: packed on each",
+        f"    grid = (triton.cdiv({weight}.numel(), 1024),)",
+        f"    _{job.name}_pack_kernel[grid](",
+        f"        {weight}, packed, {weight}.numel(), in_channels, BLOCK_SIZE=1024, num_warps=4",
+        "    )",
+    ]
+
+
+def _group(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def _times(n: int) -> str:
+    return f" * {n}" if n != 1 else ""

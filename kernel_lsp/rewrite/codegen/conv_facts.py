@@ -1,0 +1,156 @@
+"""Sizes of a convolution or pooling node, in one shape for 1, 2 and 3 spatial dimensions.
+
+Not covered: transposed convolutions, inputs without a batch dimension, overlapping or padded pools.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.space import shape_of
+from kernel_lsp.rewrite.graph import argument
+
+RANKS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+POOLS = {f"{kind}_pool{rank}d": (kind, rank) for kind in ("max", "avg") for rank in (1, 2, 3)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conv:
+    """One convolution; tuples hold one number for each spatial dimension."""
+
+    node: fx.Node
+    x: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+    stride: tuple[int, ...]
+    before: tuple[int, ...]
+    """Zeros in front of each dimension; the output's size tells how many lie behind."""
+    dilation: tuple[int, ...]
+    groups: int
+
+    @property
+    def rank(self) -> int:
+        return len(self.stride)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Of the input, spatial dimensions only."""
+        return shape_of(self.x)[2:]
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return shape_of(self.node)[2:]
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return shape_of(self.weight)[2:]
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.kernel)
+
+    @property
+    def in_channels(self) -> int:
+        return shape_of(self.x)[1]
+
+    @property
+    def group_in(self) -> int:
+        return shape_of(self.weight)[1]
+
+    @property
+    def out_channels(self) -> int:
+        return shape_of(self.weight)[0]
+
+    @property
+    def batch(self) -> int:
+        return shape_of(self.x)[0]
+
+    @property
+    def depth(self) -> int:
+        """Products summed for each output."""
+        return self.group_in * self.taps
+
+    @property
+    def padded(self) -> bool:
+        """Some tap of some pixel lies outside of the input."""
+        return any(self.before) or any(
+            (o - 1) * s + (k - 1) * d >= n
+            for o, s, k, d, n in zip(
+                self.out, self.stride, self.kernel, self.dilation, self.size, strict=True
+            )
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        found: torch.dtype = self.node.meta["val"].dtype
+        return found
+
+
+def conv_of(node: fx.Node) -> Conv | None:
+    """None for what is no batched float convolution, and for empty tensors."""
+    rank = RANKS.get(op_name(node))
+    if rank is None:
+        return None
+    x, weight, bias = (argument(node, name) for name in ("input", "weight", "bias"))
+    values = [item.meta["val"] for item in (x, weight) if isinstance(item, fx.Node)]
+    if len(values) != 2 or any(v.dim() != rank + 2 or v.numel() == 0 for v in values):
+        return None
+    if values[0].dtype not in FLOATS or values[0].dtype != values[1].dtype or not shape_of(node):
+        return None
+    stride, dilation = (_tuple(argument(node, name), rank) for name in ("stride", "dilation"))
+    found = Conv(
+        node=node,
+        x=x,
+        weight=weight,
+        bias=bias,
+        stride=stride,
+        before=_before(argument(node, "padding"), shape_of(weight)[2:], dilation),
+        dilation=dilation,
+        groups=int(argument(node, "groups", 1)),
+    )
+    return found if math.prod(shape_of(node)) else None
+
+
+def _before(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    if padding == "valid":
+        return (0,) * len(kernel)
+    if padding == "same":  # an odd zero goes behind
+        return tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
+    return _tuple(padding, len(kernel))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pool:
+    """Windows that do not overlap and lie inside."""
+
+    kind: str
+    """``max`` or ``avg``."""
+    window: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.window)
+
+
+def pool_of(node: fx.Node) -> Pool | None:
+    """None for what is no pool, or one with padding, gaps, overlap, dilation or partial windows."""
+    kind, rank = POOLS.get(op_name(node), ("", 0))
+    if not kind:
+        return None
+    window = _tuple(argument(node, "kernel_size"), rank)
+    stride = _tuple(argument(node, "stride") or window, rank)
+    plain = not argument(node, "ceil_mode") and argument(node, "divisor_override") is None
+    plain = plain and not any(_tuple(argument(node, "padding"), rank))
+    plain = plain and set(_tuple(argument(node, "dilation", 1), rank)) == {1}
+    return Pool(kind=kind, window=window) if plain and stride == window else None
+
+
+def _tuple(value: Any, rank: int) -> tuple[int, ...]:
+    items = [value] if isinstance(value, int) else list(value)
+    return tuple(int(n) for n in (items * rank if len(items) == 1 else items))
