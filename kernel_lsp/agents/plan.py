@@ -1,14 +1,17 @@
 """The deterministic policy: a ranker that needs no language model.
 
-It chains executable skills in several courses, each of which becomes a candidate: what is proved to vanish
-(plain PyTorch) and then the rest fused (Triton), the former alone, the whole inside a wrapper (a recorded
-graph), then what competes with a step of the best chain for the same operations, then single rewrites. A step
-starts from the parameters that are known to be best, else from the skill's default. It never judges or
-measures; which parameters are best is found by comparing (pipeline/search.py).
+It chains executable skills in several courses, each of which becomes a candidate. The main one takes what
+is proved to vanish (plain PyTorch), unless that destroys a fusion which saves more, then fuses the rest
+(Triton). Others: the same inside a wrapper (a recorded graph), plain PyTorch alone, what competes with a step of the
+main course for the same operations, single rewrites. A step starts from the parameters that are known to be
+best, else from the skill's default. It never judges or measures; which course and which parameters are best
+is found by comparing (pipeline/search.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,8 +24,10 @@ MAX_CHAIN = 12
 MAX_RIVALS = 4
 """Courses in which another skill gets what the best chain gave to the most promising one."""
 
-Apply = Callable[[Sequence[Step]], Awaitable[tuple[Candidate, tuple[Site, ...]]]]
-"""Apply these steps to the captured program: the candidate, and the sites that are left in it."""
+Make = Callable[[Sequence[Step]], Awaitable[Candidate]]
+"""The candidate that these steps lead to."""
+Look = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
+"""The sites that are left after these steps."""
 Prefer = Callable[[Site], Json | None]
 """The parameters that won at such a site before; None: nobody knows."""
 
@@ -39,7 +44,7 @@ class Course:
     def places(self) -> list[int]:
         """Steps with parameters that can be searched, the most valuable first."""
         found = [i for i, site in enumerate(self.sites) if any(len(c) > 1 for c in site.parameters.values())]
-        return sorted(found, key=lambda i: -(self.sites[i].benefit or 0.0))
+        return sorted(found, key=lambda i: -_benefit(self.sites[i]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,18 +55,22 @@ class Chain:
     """The sites that were open before each step, and those that still are."""
     sites: tuple[Site, ...] = ()
     steps: tuple[Step, ...] = ()
-    candidate: Candidate | None = None
+
+    @property
+    def saved(self) -> float:
+        """Estimated share of the time that the steps save together; each counts from what the last left."""
+        return 1.0 - math.prod(1.0 - _benefit(site) for site in self.sites)
 
     def before(self, place: int) -> Chain:
-        """The chain as it was before a step. It has no candidate of its own."""
+        """The chain as it was before a step."""
         return Chain(lefts=self.lefts[: place + 1], sites=self.sites[:place], steps=self.steps[:place])
 
 
 class Planner:
     """The courses for one program."""
 
-    def __init__(self, apply: Apply, prefer: Prefer = lambda site: None) -> None:
-        self._apply, self._prefer = apply, prefer
+    def __init__(self, make: Make, look: Look, prefer: Prefer = lambda site: None) -> None:
+        self._make, self._look, self._prefer = make, look, prefer
 
     async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
         """Best guess first, without duplicates.
@@ -70,15 +79,15 @@ class Planner:
         """
         seen: set[str] = set()
         async for chain in self._chains(sites, triton):
-            made = chain.candidate
-            if made is not None and made.id not in seen:
-                seen.add(made.id)
-                yield Course(candidate=replace(made, proposer=NAME), sites=chain.sites, steps=chain.steps)
+            course = await self._finished(chain)
+            if course is not None and course.candidate.id not in seen:
+                seen.add(course.candidate.id)
+                yield course
 
     async def _chains(self, sites: Sequence[Site], triton: bool) -> AsyncIterator[Chain]:
         start = Chain(lefts=(tuple(sites),))
         collapsed = await self._extend(start, plain=True)
-        fused = await self._extend(collapsed, plain=False) if triton else collapsed
+        fused = await self._fused(start) if triton else collapsed
         for chain in (fused, collapsed):
             for site in ranked(chain.lefts[-1]):  # what goes around the whole pays only where it is offered
                 if site.wraps:
@@ -91,8 +100,19 @@ class Planner:
             if site.plain or triton:
                 yield await self._then(start, site) or start
 
-    async def _extend(self, chain: Chain, *, plain: bool, without: frozenset[str] = frozenset()) -> Chain:
-        """Apply the most promising site again and again; one whose rewrite fails is passed over."""
+    async def _fused(self, start: Chain, without: frozenset[str] = frozenset()) -> Chain:
+        """Plain rewrites that cost no better fusion, the fusions, and what is plain and left."""
+        chain = await self._extend(start, plain=True, careful=True, without=without)
+        chain = await self._extend(chain, plain=False, without=without)
+        return await self._extend(chain, plain=True, without=without)
+
+    async def _extend(
+        self, chain: Chain, *, plain: bool, careful: bool = False, without: frozenset[str] = frozenset()
+    ) -> Chain:
+        """Apply the most promising site again and again; one whose rewrite fails is passed over.
+
+        ``careful``: and one after which less can be saved in all.
+        """
         failed = set(without)
         while len(chain.sites) < MAX_CHAIN:
             fit = (s for s in ranked(chain.lefts[-1]) if s.plain == plain and not s.wraps)
@@ -100,9 +120,10 @@ class Planner:
             if site is None:
                 break
             longer = await self._then(chain, site)
-            if longer is None:
+            if longer is None or (careful and promise(longer) < promise(chain)):
                 failed.add(_name(site))
-            chain = longer or chain
+            else:
+                chain = longer
         return chain
 
     async def _instead(self, chain: Chain, place: int, rival: Site, triton: bool) -> Chain:
@@ -111,21 +132,41 @@ class Planner:
         if other is None:
             return chain
         without = frozenset((_name(chain.sites[place]),))
-        other = await self._extend(other, plain=True, without=without)
-        return await self._extend(other, plain=False, without=without) if triton else other
+        return await (
+            self._fused(other, without) if triton else self._extend(other, plain=True, without=without)
+        )
 
     async def _then(self, chain: Chain, site: Site) -> Chain | None:
         """One more step, or None when the skill gave up: another course may still work."""
         steps = (*chain.steps, self._step(site))
         try:
-            candidate, left = await self._apply(steps)
+            left = await self._look(steps)
         except RewriteError:
             return None
-        return Chain(lefts=(*chain.lefts, left), sites=(*chain.sites, site), steps=steps, candidate=candidate)
+        return Chain(lefts=(*chain.lefts, left), sites=(*chain.sites, site), steps=steps)
+
+    async def _finished(self, chain: Chain) -> Course | None:
+        """The program that a chain leads to; without its last steps where they cannot be written down."""
+        for count in range(len(chain.steps), 0, -1):
+            with contextlib.suppress(RewriteError):
+                made = replace(await self._make(chain.steps[:count]), proposer=NAME)
+                return Course(candidate=made, sites=chain.sites[:count], steps=chain.steps[:count])
+        return None
 
     def _step(self, site: Site) -> Step:
         default = {name: choices[0] for name, choices in site.parameters.items()}
         return Step(skill=site.skill, site=site.site, parameters=self._prefer(site) or default)
+
+
+def promise(chain: Chain) -> float:
+    """Estimated share that is saved when the open fusions follow, of those for the same operations the best."""
+    left, taken = 1.0 - chain.saved, set[str]()
+    for site in ranked(chain.lefts[-1]):
+        names = set(site.site.split("+"))
+        if not site.plain and not site.wraps and not names & taken:
+            taken |= names
+            left *= 1.0 - _benefit(site)
+    return 1.0 - left
 
 
 def rivals(chain: Chain) -> list[tuple[int, Site]]:
@@ -139,13 +180,17 @@ def rivals(chain: Chain) -> list[tuple[int, Site]]:
         still = {_name(site) for site in chain.lefts[place + 1]}
         gone = (s for s in ranked(chain.lefts[place]) if _name(s) not in still and not s.wraps)
         found += [(place, site) for site in gone if _name(site) != _name(chosen)]
-    return sorted(found, key=lambda pair: -(pair[1].benefit or 0.0))
+    return sorted(found, key=lambda pair: -_benefit(pair[1]))
 
 
 def ranked(sites: Iterable[Site]) -> list[Site]:
     """Sites whose proofs all hold, largest estimated saving first, ties by name so that runs repeat."""
     sound = [site for site in sites if all(proof.holds for proof in site.proofs)]
-    return sorted(sound, key=lambda site: (-(site.benefit or 0.0), site.skill, site.site))
+    return sorted(sound, key=lambda site: (-_benefit(site), site.skill, site.site))
+
+
+def _benefit(site: Site) -> float:
+    return min(1.0, max(0.0, site.benefit or 0.0))
 
 
 def _name(site: Site) -> str:

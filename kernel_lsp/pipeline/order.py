@@ -136,7 +136,7 @@ class Pipeline:
             matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
             sites = _recalled(capture.sites, matches, executable)
             known = Known(Path(self.settings.data_dir), bench.probe, bench.device)
-            planner = plan.Planner(engine.propose, known.best)
+            planner = plan.Planner(engine.make, engine.look, known.best)
             planned = planner.courses(sites, triton=bench.probe.triton is not None)
             courses = _shortlist(planned, bench.device, capture, budget=prepared.job.budget)
             tournament = Tournament(

@@ -188,8 +188,7 @@ class Search:
         if contestant.complete:
             return contestant.candidate
         with contextlib.suppress(RewriteError):
-            candidate, _ = await self.engine.propose(contestant.steps)
-            return replace(candidate, proposer=NAME)
+            return replace(await self.engine.make(contestant.steps), proposer=NAME)
         return None
 
     def _remember(self, done: dict[str, Proposal]) -> None:

@@ -87,6 +87,16 @@ class Engine:
         proposed = wire.from_json(Proposed, answer)
         return proposed.candidate, proposed.sites_left
 
+    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        """The sites that remain after these steps; nothing is made of them. Raises RewriteError."""
+        answer = await self._ask({"op": "look", "steps": list(steps)}, PROPOSE_SECONDS)
+        return wire.from_json(tuple[Site, ...], answer)
+
+    async def make(self, steps: Sequence[Step]) -> Candidate:
+        """Like :meth:`propose` for one who wants no further step. Raises RewriteError."""
+        answer = await self._ask({"op": "make", "steps": list(steps)}, PROPOSE_SECONDS)
+        return wire.from_json(Candidate, answer)
+
     async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
         """The same steps with other parameters at place ``at``, the given ones first, at most ``limit``.
 

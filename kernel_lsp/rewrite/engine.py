@@ -2,7 +2,8 @@
 
     python bootstrap.py LIMITS kernel_lsp.rewrite.engine        (see client.py)
 
-Requests are frames: ``open`` (program, workload, device, skills) and ``propose`` (steps). A failure that a
+Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
+``make`` (the program), ``propose`` (both), ``variants`` (other parameters). A failure that a
 user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so that one bad
 skill never ends the engine. Never runs the target on real data.
 """
@@ -23,8 +24,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
-from kernel_lsp.rewrite import kinds
-from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite import cost, kinds
 from kernel_lsp.rewrite.aliasing import separate_results
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.choices import combinations
@@ -36,6 +36,10 @@ from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.questions import decides_by_batch
 
 Rewrites: TypeAlias = dict[str, ModuleType]
+Applied: TypeAlias = tuple[Graph, list[Proof], list[str]]
+"""A graph after some steps, their proofs, what they did. Never changed once it is remembered."""
+MAX_PREFIXES = 200
+"""Graphs after the first steps of a chain that are kept at once; a graph of 1000 nodes takes about 2 MB."""
 
 
 class Session:
@@ -48,6 +52,7 @@ class Session:
         self.rewrites = self._load(skills)
         self.graph = capture(self.program, workload, device)
         self._other_batches: list[Graph] | None = None
+        self._prefixes: dict[tuple[int, str], Applied] = {}
 
     def capture(self) -> Capture:
         read, written = cost.traffic(self.graph)
@@ -68,10 +73,7 @@ class Session:
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
     def propose(self, steps: list[Step]) -> Proposed:
-        graph, proofs, summaries = self._replay(self.graph, steps)
-        made = self._emit(graph, steps)
-        candidate = self._candidate(graph, steps, proofs, summaries, made)
-        return Proposed(candidate=candidate, sites_left=self.sites(graph))
+        return Proposed(candidate=self.make(steps), sites_left=self.look(steps))
 
     def _candidate(
         self, graph: Graph, steps: list[Step], proofs: list[Proof], summaries: list[str], made: Emission
@@ -95,12 +97,21 @@ class Session:
             uses_triton=any(kernel.is_triton for kernel in graph.generated),
         )
 
+    def look(self, steps: list[Step]) -> tuple[Site, ...]:
+        """Where another step could follow."""
+        return self.sites(self._replay(self.graph, steps)[0])
+
+    def make(self, steps: list[Step]) -> Candidate:
+        """The rewritten program after these steps."""
+        graph, proofs, summaries = self._replay(self.graph, steps)
+        return self._candidate(graph, steps, proofs, summaries, self._emit(graph, steps))
+
     def variants(self, steps: list[Step], at: int, limit: int) -> list[Candidate]:
         """The same steps with other parameters at place ``at``, the given ones first; for a comparison only.
 
         What is judged is made by :meth:`propose`, which also finds out whether the batch stays free.
         """
-        before, _, _ = self._replay(self.graph, steps[:at])
+        before, _, _ = self._applied(self.graph, steps[:at])
         module, step = self._rewrite(steps[at].skill), steps[at]
         with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
             match = next((m for m in module.match(before) if m.label == step.site), None)
@@ -125,26 +136,40 @@ class Session:
     # --- steps ---------------------------------------------------------------------------
 
     def _replay(self, origin: Graph, steps: list[Step]) -> tuple[Graph, list[Proof], list[str]]:
-        graph, proofs, summaries = origin.copy(), list[Proof](), list[str]()
-        for step in steps:
-            module = self._rewrite(step.skill)
-            with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
-                match = next((m for m in module.match(graph) if m.label == step.site), None)
-                if match is None:
-                    raise RewriteError(
-                        f"{step.skill} does not apply at {step.site}", "choose one of the sites"
-                    )
-                proved = list(module.preconditions(graph, match))
-                if broken := [proof for proof in proved if not proof.holds]:
-                    raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
-                defaults = {name: choices[0] for name, choices in _parameters(module, graph, match).items()}
-                module.apply(graph, match, {**defaults, **step.parameters})
-                graph.drop_unused()
-                graph.fx.lint()
-            proofs += proved
-            summaries.append(match.summary)
-        separate_results(graph)
-        return graph, proofs, summaries
+        graph, proofs, summaries = self._applied(origin, steps)
+        made = graph.copy()
+        separate_results(made)
+        return made, list(proofs), list(summaries)
+
+    def _applied(self, origin: Graph, steps: list[Step]) -> Applied:
+        """The graph after the steps; remembered, because a chain grows by one step at a time."""
+        if not steps:
+            return origin, [], []
+        key = id(origin), wire.dumps(steps)
+        if key not in self._prefixes:
+            before, proofs, summaries = self._applied(origin, steps[:-1])
+            graph = before.copy()
+            proved, summary = self._apply(graph, steps[-1])
+            if len(self._prefixes) >= MAX_PREFIXES:
+                self._prefixes.clear()
+            self._prefixes[key] = graph, [*proofs, *proved], [*summaries, summary]
+        return self._prefixes[key]
+
+    def _apply(self, graph: Graph, step: Step) -> tuple[list[Proof], str]:
+        """One step on this very graph: its proofs and what it did."""
+        module = self._rewrite(step.skill)
+        with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
+            match = next((m for m in module.match(graph) if m.label == step.site), None)
+            if match is None:
+                raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
+            proved = list(module.preconditions(graph, match))
+            if broken := [proof for proof in proved if not proof.holds]:
+                raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
+            defaults = {name: choices[0] for name, choices in _parameters(module, graph, match).items()}
+            module.apply(graph, match, {**defaults, **step.parameters})
+            graph.drop_unused()
+            graph.fx.lint()
+        return proved, match.summary
 
     def _emit(self, graph: Graph, steps: list[Step]) -> Emission:
         """Dimension 0 stays free only if the same steps give the same source at other sizes."""
@@ -277,7 +302,8 @@ def serve() -> None:
                     steps = wire.from_json(list[Step], request["steps"])
                     result = session.variants(steps, request["at"], request["limit"])
                 else:
-                    result = session.propose(wire.from_json(list[Step], request["steps"]))
+                    asked = {"propose": session.propose, "look": session.look, "make": session.make}
+                    result = asked[request["op"]](wire.from_json(list[Step], request["steps"]))
             answer = {"result": wire.to_json(result)}
         except KernelLspError as error:
             failure = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}

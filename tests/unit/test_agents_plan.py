@@ -37,18 +37,24 @@ class Applier:
 
     def __init__(self, sites: Sequence[Site], broken: Sequence[str] = ()) -> None:
         self.sites, self.broken = sites, broken
+        self.unspoken: tuple[str, ...] = ()
 
-    async def __call__(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
+    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         if any(step.skill in self.broken for step in steps):
             raise RewriteError("refused")
         done = {step.skill for step in steps}
+        return tuple(s for s in self.sites if s.skill not in done)
+
+    async def make(self, steps: Sequence[Step]) -> Candidate:
+        if any(step.skill in self.unspoken for step in steps):
+            raise RewriteError("cannot be written down")
         name = "+".join(step.skill + "".join(f":{v}" for v in step.parameters.values()) for step in steps)
-        left = tuple(s for s in self.sites if s.skill not in done)
-        return Candidate(id=name, edit=None, program="", entry="M", steps=tuple(steps)), left
+        return Candidate(id=name, edit=None, program="", entry="M", steps=tuple(steps))
 
 
 async def names(sites: Sequence[Site], *, triton: bool, broken: Sequence[str] = ()) -> list[str]:
-    planner = plan.Planner(Applier(sites, broken))
+    applier = Applier(sites, broken)
+    planner = plan.Planner(applier.make, applier.look)
     return [course.candidate.id async for course in planner.courses(sites, triton=triton)]
 
 
@@ -82,7 +88,7 @@ async def test_a_failing_skill_does_not_stop_the_others() -> None:
 
 
 async def courses(applier: "Applier", prefer: plan.Prefer = lambda site: None) -> list[plan.Course]:
-    planner = plan.Planner(applier, prefer)
+    planner = plan.Planner(applier.make, applier.look, prefer)
     return [course async for course in planner.courses(applier.sites, triton=True)]
 
 
@@ -113,10 +119,10 @@ class Contested(Applier):
         super().__init__(sites)
         self.groups = groups
 
-    async def __call__(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
-        candidate, left = await super().__call__(steps)
+    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        left = await super().look(steps)
         taken = {name for step in steps for group in self.groups if step.skill in group for name in group}
-        return candidate, tuple(s for s in left if s.skill not in taken)
+        return tuple(s for s in left if s.skill not in taken)
 
 
 async def test_competitors_for_the_same_operations_are_courses_of_their_own() -> None:
@@ -124,6 +130,33 @@ async def test_competitors_for_the_same_operations_are_courses_of_their_own() ->
     sites = [site("m", 0.6, plain=False), site("t", 0.2, plain=False), site("e", 0.1, plain=False)]
     found = [c.candidate.id for c in await courses(Contested(sites, ["mt"]))]
     assert found == ["m+e", "t+e", "m", "t", "e"]
+
+
+async def test_a_plain_rewrite_does_not_cost_a_better_fusion() -> None:
+    """c (plain, 5 %) makes f (a fusion, 60 %) impossible: the main course is f, c is another."""
+    sites = [site("c", 0.05), site("f", 0.6, plain=False), site("p", 0.1)]
+    found = [c.candidate.id for c in await courses(Contested(sites, ["cf"]))]
+    assert found == ["p+f", "p+c", "f", "p", "c"]
+
+
+async def test_a_plain_rewrite_that_saves_more_than_the_fusion_it_costs_is_taken() -> None:
+    sites = [site("c", 0.7), site("f", 0.6, plain=False)]
+    found = [c.candidate.id for c in await courses(Contested(sites, ["cf"]))]
+    assert found == ["c", "f"]
+
+
+def test_promise_counts_each_operation_once() -> None:
+    """20 % are saved; of two fusions for the same node the better one (50 %) is open, and another of 10 %."""
+    first, second = site("f", 0.5, plain=False), site("g", 0.4, plain=False)
+    other = plan.replace(site("h", 0.1, plain=False), site="m")
+    chain = plan.Chain(lefts=((), (first, second, other, site("p", 0.9))), sites=(site("c", 0.2),))
+    assert abs(plan.promise(chain) - (1 - 0.8 * 0.5 * 0.9)) < 1e-12
+
+
+async def test_steps_that_cannot_be_written_down_are_left_off() -> None:
+    applier = Applier([site("a", 0.9), site("f", 0.5, plain=False)])
+    applier.unspoken = ("f",)
+    assert [c.candidate.id for c in await courses(applier)] == ["a"]
 
 
 async def test_rivals_are_bounded() -> None:

@@ -61,11 +61,11 @@ class FakeEngine:
             made.append(Candidate(id=one.id, edit=one.edit, program="", entry="M", steps=tuple(changed)))
         return tuple(made)
 
-    async def propose(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
+    async def make(self, steps: Sequence[Step]) -> Candidate:
         self.proposed.append(_name(steps))
         if "gone" in _name(steps):
             raise RewriteError("gone")
-        return candidate(_name(steps)), ()
+        return candidate(_name(steps))
 
 
 @dataclass
