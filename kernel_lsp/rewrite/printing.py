@@ -56,6 +56,11 @@ def is_functional(node: fx.Node) -> bool:
     return node.target._schema.name.split("::")[1] in FUNCTIONAL
 
 
+def _must_be_named(node: fx.Node, argument: str) -> bool:
+    """F.batch_norm has no default for its statistics, where aten has None."""
+    return "batch_norm" in str(node.target) and argument in ("running_mean", "running_var")
+
+
 class Printer:
     """Spells values; ``expression(node)`` for operands comes from the emitter, with its precedence."""
 
@@ -198,7 +203,8 @@ class Printer:
                 continue
             value = node.args[index] if index < len(node.args) else node.kwargs[item.name]
             default = item.default_value if item.has_default_value() else None
-            if item.name in DROPPED or value == default or (default in (None, []) and value in (None, [])):
+            usual = value == default or (default in (None, []) and value in (None, []))
+            if item.name in DROPPED or (usual and not _must_be_named(node, item.name)):
                 continue
             if isinstance(value, (list, tuple)) and len(value) == 1 and item.name == "dim":
                 value = value[0]

@@ -1,0 +1,1 @@
+"""Arithmetic of convolutions, pools and reductions that several skills prove their rewrites with."""

@@ -1,0 +1,144 @@
+"""One face for conv1d … conv3d and their transposes: sizes by dimension, and which inputs meet which tap.
+
+`read(node) -> Convolution | None`. Names: input position ``i``, output position ``o``, tap ``k``.
+A convolution meets ``i = o * stride - padding + k * dilation``, a transposed one ``o = i * stride - padding +
+k * dilation``; both leave out what falls off the other side.
+Not covered: inputs without a batch dimension, ``padding="same"`` that pads one side more than the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.graph import Graph, argument, is_op
+
+aten = torch.ops.aten
+PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
+TRANSPOSED = (aten.conv_transpose1d, aten.conv_transpose2d, aten.conv_transpose3d)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """One spatial dimension."""
+
+    size: int
+    """Positions of the input."""
+    out: int
+    """Positions of the output."""
+    kernel: int
+    stride: int
+    padding: int
+    output_padding: int
+    dilation: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Convolution:
+    """See the top of the file.
+
+    The weight is (out, in / groups, *kernel), that of a transposed one (in, out / groups, *kernel).
+    """
+
+    node: fx.Node
+    transposed: bool
+    axes: tuple[Axis, ...]
+    groups: int
+    in_channels: int
+    out_channels: int
+
+    @property
+    def input(self) -> fx.Node:
+        return self.node.args[0]
+
+    @property
+    def weight(self) -> fx.Node:
+        return argument(self.node, "weight")
+
+    @property
+    def bias(self) -> fx.Node | None:
+        return argument(self.node, "bias")
+
+
+def read(node: Any) -> Convolution | None:
+    """The convolution behind a call; None for other calls and for what the top of the file leaves out."""
+    if not is_op(node, *PLAIN, *TRANSPOSED):
+        return None
+    transposed = is_op(node, *TRANSPOSED)
+    value, weight, out = (n.meta["val"] for n in (node.args[0], argument(node, "weight"), node))
+    rank = weight.dim() - 2
+    if value.dim() != rank + 2:
+        return None
+    settings = {name: spread(argument(node, name), rank) for name in ("stride", "dilation")}
+    kernel = tuple(weight.shape[2:])
+    padding = _padding(argument(node, "padding"), kernel, settings["dilation"])
+    if padding is None:
+        return None
+    extra = spread(argument(node, "output_padding") if transposed else 0, rank)
+    axes = tuple(
+        Axis(size=value.shape[d + 2], out=out.shape[d + 2], kernel=kernel[d], stride=settings["stride"][d],
+             padding=padding[d], output_padding=extra[d], dilation=settings["dilation"][d])
+        for d in range(rank)
+    )  # fmt: skip
+    return Convolution(
+        node=node,
+        transposed=transposed,
+        axes=axes,
+        groups=argument(node, "groups"),
+        in_channels=value.shape[1],
+        out_channels=out.shape[1],
+    )
+
+
+def spread(value: Any, rank: int) -> tuple[int, ...]:
+    """An int or a list as one number for each dimension."""
+    sizes = [value] if isinstance(value, int) else list(value)
+    return tuple(sizes * rank if len(sizes) == 1 else sizes)
+
+
+def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...] | None:
+    if value == "valid":
+        return (0,) * len(kernel)
+    if value == "same":
+        reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return tuple(r // 2 for r in reach) if all(r % 2 == 0 for r in reach) else None
+    return spread(value, len(kernel))
+
+
+def positions(axis: Axis, transposed: bool) -> tuple[range, ...]:
+    """For each tap, the input positions that it meets once while the output is walked through.
+
+    They are what is summed when the output is: sum over o of y[o] = sum over k of w[k] * sum of x over these.
+    """
+    return tuple(_met(axis, transposed, k * axis.dilation - axis.padding) for k in range(axis.kernel))
+
+
+def _met(axis: Axis, transposed: bool, shift: int) -> range:
+    if not transposed:  # i = o * stride + shift for 0 <= o < out, and 0 <= i < size
+        first = max(0, -(shift // axis.stride))
+        last = min(axis.out - 1, (axis.size - 1 - shift) // axis.stride)
+        start = first * axis.stride + shift
+        return range(start, last * axis.stride + shift + 1, axis.stride) if last >= first else range(0)
+    # o = i * stride + shift, and 0 <= o < out
+    first = max(0, -(shift // axis.stride))
+    last = min(axis.size - 1, (axis.out - 1 - shift) // axis.stride)
+    return range(first, last + 1) if last >= first else range(0)
+
+
+def as_plain_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
+    """The transposed convolution's weight as a plain one's: (out, in / groups, *kernel), taps reversed."""
+    spatial = list(range(2, 2 + len(made.axes)))
+    weight = made.weight
+    if made.groups > 1:
+        shape = [made.groups, made.in_channels // made.groups]
+        weight = graph.call(aten.unflatten.int, (weight, 0, shape), before=here)
+        weight = graph.call(aten.transpose.int, (weight, 1, 2), before=here)
+        weight = graph.call(aten.flatten.using_ints, (weight, 0, 1), before=here)
+    else:
+        weight = graph.call(aten.transpose.int, (weight, 0, 1), before=here)
+    flipped = [dim for dim, axis in zip(spatial, made.axes, strict=True) if axis.kernel > 1]
+    return graph.call(aten.flip.default, (weight, flipped), before=here) if flipped else weight

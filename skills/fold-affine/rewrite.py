@@ -1,0 +1,230 @@
+"""Numbers and per-channel tensors added to or multiplied with a layer's result move into its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.rewrite.algebra import convolution as conv
+from kernel_lsp.rewrite.algebra import monotone
+from kernel_lsp.rewrite.skill import (
+    EXACT_DTYPES,
+    Graph,
+    Match,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    is_number,
+    is_op,
+    proof,
+)
+
+parameters: dict[str, list[object]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    node: Node
+    channel: int
+    """Dimension of the output that the bias runs along."""
+    channels: int
+    groups: int
+    transposed: bool
+
+    @property
+    def weight(self) -> Node:
+        return argument(self.node, "weight")
+
+
+def match(graph: Graph) -> list[Match]:
+    found = []
+    for node in graph.nodes:
+        layer = _layer(graph, node)
+        chain = _chain(graph, layer) if layer is not None else []
+        if layer is None or not chain:
+            continue
+        scaled = any(step.kind in ("mul", "div") for step in chain)
+        nodes = [node, *(step.node for step in chain)]
+        rates = cost.RATES[graph.device]
+        gone = sum(cost.seconds(graph, step.node) for step in chain)
+        weight = 2 * cost.moved_bytes_of(graph, layer.weight) / rates.bytes_per_s if scaled else 0.0
+        made = weight + rates.overhead_s * (len(chain) + scaled)
+        where = "weight and bias" if scaled else "bias"
+        found.append(
+            Match(
+                nodes=tuple(nodes),
+                label=graph.label(*nodes),
+                summary=f"fold {_words(chain)} into the {where} of {node.target._opname}",
+                benefit=cost.share(graph, gone - made),
+                data={"layer": layer, "chain": chain, "scaled": scaled},
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    node: Node
+    kind: str
+    other: Any
+    """A number, or a node with one value for each channel (or one for all)."""
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    layer: Layer = match.data["layer"]
+    chain: list[Step] = match.data["chain"]
+    before = [match.nodes[0], *(step.node for step in chain[:-1])]
+    alone = all(len(graph.users(node)) == 1 and not graph.is_output(node) for node in before)
+    dtypes = {graph.fact(node).dtype for node in (layer.node, layer.weight, *_tensors(graph, layer, chain))}
+    exact = not match.data["scaled"] or dtypes <= set(EXACT_DTYPES)
+    return [
+        proof("every step is the same along all dimensions but the channels", True, _words(chain)),
+        proof("nobody else reads the steps in between", alone, "one reader each"),
+        proof("one dtype", len(dtypes) == 1, ", ".join(sorted(map(str, dtypes)))),
+        proof("a scaled weight keeps its precision", exact, "16-bit weights would be rounded once more"),
+    ]
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+    layer: Layer = match.data["layer"]
+    chain: list[Step] = match.data["chain"]
+    here = chain[-1].node
+    weight, bias = layer.weight, argument(layer.node, "bias")
+    number, tensors = 1.0, list[tuple[str, Node]]()
+    for step in chain:
+        other = _column(graph, step.other, here) if isinstance(step.other, Node) else step.other
+        if bias is None and step.kind in ("add", "sub"):
+            bias = _first_bias(graph, layer, step.kind, other, here)
+        elif bias is not None:
+            bias = graph.call(getattr(aten, step.kind).Tensor, (bias, other), before=here)
+        if step.kind in ("mul", "div") and is_number(other):
+            number = number * other if step.kind == "mul" else number / other
+        elif step.kind in ("mul", "div"):
+            tensors.append((step.kind, other))
+    if number != 1.0:
+        weight = graph.call(aten.mul.Tensor, (weight, number), before=here)
+    for kind, other in tensors:
+        rows = _along_weight(graph, layer, other, here)
+        weight = graph.call(getattr(aten, kind).Tensor, (weight, rows), before=here)
+    if weight is not layer.weight:
+        weight.meta["name"] = "weight"
+    if bias is not None:
+        bias.meta["name"] = "bias"
+        graph.note(bias, "Folded on each call, so training and load_state_dict stay right.")
+    args = (layer.node.args[0], weight, bias, *layer.node.args[3:])
+    made = graph.call(layer.node.target, args, layer.node.kwargs, before=here)
+    graph.caveat("weights and bias are rounded once more by the fold; infinite values can differ in kind")
+    graph.replace(here, made)
+
+
+# --- what is matched ---------------------------------------------------------------------
+
+
+def _layer(graph: Graph, node: Node) -> Layer | None:
+    if is_op(node, aten.linear):
+        rank = len(graph.fact(node).shape)
+        channels = graph.fact(node).shape[-1] if rank > 1 else 0
+        return (
+            Layer(node=node, channel=rank - 1, channels=channels, groups=1, transposed=False)
+            if channels
+            else None
+        )
+    made = conv.read(node)
+    if made is None or "bias" in node.kwargs:
+        return None
+    return Layer(
+        node=node, channel=1, channels=made.out_channels, groups=made.groups, transposed=made.transposed
+    )
+
+
+def _chain(graph: Graph, layer: Layer) -> list[Step]:
+    """Affine steps that follow the layer, each read by the next one alone."""
+    found: list[Step] = []
+    node = layer.node
+    while (reader := graph.only_user(node)) is not None:
+        step = monotone.affine(reader)
+        if step is None or step.value is not node or not _fits(graph, layer, reader, step):
+            break
+        found.append(Step(node=reader, kind=step.kind, other=step.other))
+        node = reader
+    return found if _stays_finite(found) else []
+
+
+def _fits(graph: Graph, layer: Layer, reader: Node, step: monotone.Affine) -> bool:
+    if is_number(step.other):
+        return step.kind in ("add", "sub") or step.other != 0
+    shape = graph.fact(step.other).shape
+    rank = len(graph.fact(reader).shape)
+    full = (1,) * (rank - len(shape)) + shape
+    only = all(size == 1 for dim, size in enumerate(full) if dim != layer.channel)
+    return (
+        only
+        and full[layer.channel] in (1, layer.channels)
+        and len(shape) > 0
+        and _early(graph, layer, step.other)
+    )
+
+
+def _early(graph: Graph, layer: Layer, other: Node) -> bool:
+    """A parameter, not something computed from the data on the way."""
+    return other in graph.state
+
+
+def _stays_finite(chain: list[Step]) -> bool:
+    """No product on the way is far from those at both ends, where it alone overflows or vanishes."""
+    product, most, least = 1.0, 1.0, 1.0
+    for step in chain:
+        if step.kind in ("mul", "div") and is_number(step.other):
+            product = product * step.other if step.kind == "mul" else product / step.other
+            most, least = max(most, abs(product)), min(least, abs(product))
+    ends = min(1.0, abs(product)), max(1.0, abs(product))
+    return 2**-60 < ends[0] and ends[1] < 2**60 and most <= 2**30 * ends[1] and least >= 2**-30 * ends[0]
+
+
+def _tensors(graph: Graph, layer: Layer, chain: list[Step]) -> list[Node]:
+    bias = argument(layer.node, "bias")
+    others = [step.other for step in chain if isinstance(step.other, Node)]
+    return [*others, bias] if bias is not None else others
+
+
+# --- what is written ---------------------------------------------------------------------
+
+
+def _column(graph: Graph, other: Node, here: Node) -> Node:
+    """One value for each channel, or one: what was (C, 1, 1) is (C,)."""
+    if len(graph.fact(other).shape) == 1:
+        return other
+    return graph.call(aten.flatten.using_ints, (other,), before=here)
+
+
+def _first_bias(graph: Graph, layer: Layer, kind: str, other: Any, here: Node) -> Node:
+    """The layer had none: a number fills it, a tensor of one value is spread."""
+    if is_number(other):
+        like = graph.fact(layer.node)
+        sign = -other if kind == "sub" else other
+        kwargs = {"dtype": like.dtype, "device": graph.val(layer.node).device}
+        return graph.call(aten.full.default, ([layer.channels], float(sign)), kwargs, before=here)
+    if graph.fact(other).numel != layer.channels:
+        other = graph.call(aten.expand.default, (other, [layer.channels]), before=here)
+    return graph.call(aten.neg.default, (other,), before=here) if kind == "sub" else other
+
+
+def _along_weight(graph: Graph, layer: Layer, other: Node, here: Node) -> Node:
+    """Reshaped so that it multiplies the weight's output channels."""
+    if graph.fact(other).numel == 1:
+        return other
+    spatial = len(graph.fact(layer.weight).shape) - 2
+    if not layer.transposed:
+        return graph.call(aten.view.default, (other, [-1, *[1] * (spatial + 1)]), before=here)
+    if layer.groups == 1:
+        return graph.call(aten.view.default, (other, [1, -1, *[1] * spatial]), before=here)
+    inside = graph.fact(layer.weight).shape[0] // layer.groups
+    rows = graph.call(aten.view.default, (other, [layer.groups, -1]), before=here)
+    rows = graph.call(aten.repeat_interleave.self_int, (rows, inside, 0), before=here)
+    return graph.call(aten.view.default, (rows, [*graph.fact(rows).shape, *[1] * spatial]), before=here)
+
+
+def _words(chain: list[Step]) -> str:
+    return ", ".join(dict.fromkeys(step.kind for step in chain))

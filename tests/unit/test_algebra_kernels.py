@@ -1,0 +1,50 @@
+"""The Triton kernels of the algebra skills, interpreted on the CPU and compared with float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from codegen_helpers import Child
+from rewrite_helpers import module, program, skill, workload
+
+from kernel_lsp.records import Step
+from kernel_lsp.rewrite.engine import Session
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Child]:
+    child = Child("run")
+    yield child
+    child.close()
+
+
+def for_a_gpu(source: str, name: str, **parameters: object) -> str:
+    """The program as rewritten for a GPU, with a guard that lets CPU tensors of the interpreter in."""
+    opened = Session(program(source), workload(), "cuda", [skill(name)])
+    (found,) = opened.rewrites[name].match(opened.graph)
+    made = opened.propose([Step(skill=name, site=found.label, parameters=parameters)]).candidate
+    assert made.uses_triton
+    return made.program.replace("x.is_cuda", 'x.device.type == "cpu"')
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "tail"),
+    [
+        ("ConvTranspose2d(3, 5, 4, stride=2, padding=1)", "(2, 3, 9, 7)", "(y * 2).mean((2, 3), True)"),
+        ("Conv2d(4, 6, (3, 5), stride=(2, 1), padding=(1, 2), groups=2)", "(2, 4, 40, 70)", "y.sum((2, 3))"),
+        ("Conv1d(3, 4, 3, padding=2, dilation=2)", "(2, 3, 1500)", "y.mean(dim=2)"),
+        ("ConvTranspose3d(2, 4, 3, 2, 1, output_padding=1)", "(2, 2, 5, 6, 20)", "y.mean(dim=(1, 2, 3, 4))"),
+        ("Conv3d(2, 4, 3, padding=1, bias=False)", "(2, 2, 5, 6, 7)", "F.adaptive_avg_pool3d(y, 1)"),
+    ],
+)  # fmt: skip
+def test_sums_by_tap(interpreter: Child, layer: str, shape: str, tail: str) -> None:
+    source = module(f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}")
+    after = for_a_gpu(source, "reduce-before-conv")
+    result = interpreter.ask(before=source, after=after)
+    assert not result["fell_back"] and all(result["same_kind"])
+    assert all(
+        ours <= max(2 * theirs, 1e-6) for ours, theirs in zip(result["ours"], result["eager"], strict=True)
+    )
