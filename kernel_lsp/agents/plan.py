@@ -2,10 +2,10 @@
 
 It chains executable skills in several courses, each of which becomes a candidate. The main one takes what
 is proved to vanish (plain PyTorch), unless that destroys a fusion which saves more, then fuses the rest
-(Triton). Others: the same inside a wrapper (a recorded graph), plain PyTorch alone, what competes with a step of the
-main course for the same operations, single rewrites. A step starts from the parameters that are known to be
-best, else from the skill's default. It never judges or measures; which course and which parameters are best
-is found by comparing (pipeline/search.py).
+(Triton). Others: the same inside a wrapper (a recorded graph), plain PyTorch alone, what competes with a
+step of the main course for the same operations, single rewrites. A step starts from the parameters that are
+known to be best, else from the skill's default. It never judges or measures; which course and which
+parameters are best is found by comparing (pipeline/search.py).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Planner:
 
 
 def promise(chain: Chain) -> float:
-    """Estimated share that is saved when the open fusions follow, of those for the same operations the best."""
+    """Estimated share that is saved when the open fusions follow; of rivals for one operation the best."""
     left, taken = 1.0 - chain.saved, set[str]()
     for site in ranked(chain.lefts[-1]):
         names = set(site.site.split("+"))
