@@ -33,8 +33,15 @@ LEAST_GAIN = 0.1
 parameters: dict[str, list[object]] = {}
 
 SOURCE = '''
-_recordings = weakref.WeakKeyDictionary()  # module -> its recordings, forgotten with the module
-MOST_RECORDINGS = 4  # of one module: each keeps the memory of one whole call
+_recordings = weakref.WeakKeyDictionary()  # module -> kinds of calls, forgotten with the module
+MOST_KINDS = 4  # of one module: each keeps the memory of one whole call
+
+
+class _Kind:
+    """Calls with inputs of the same shapes: what was fixed at the last one, and recordings not in use."""
+
+    def __init__(self, fixed):
+        self.fixed, self.idle = fixed, None
 
 
 class _Recording:
@@ -105,6 +112,17 @@ def _precision():
         return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision
 
 
+def _taken(known, steps, arguments):
+    """A recording for one thread alone; None while others use it, and where there is none."""
+    if known.idle is None:
+        known.idle = []
+        return _recorded(steps, arguments)
+    try:
+        return known.idle.pop()
+    except IndexError:
+        return None
+
+
 def _replayed(module, steps, *arguments):
     """``steps(*arguments)`` with one launch for all kernels, from the second call of a kind on.
 
@@ -118,16 +136,17 @@ def _replayed(module, steps, *arguments):
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     kind = tuple((a.shape, a.stride(), a.dtype, a.device) for a in tensors)
     key = (kind, torch.cuda.current_stream(tensors[0].device), _precision())
-    known = _recordings.setdefault(module, {})
-    before, recording = known.pop(key, (None, None))  # out while in use: another thread's inputs would clash
-    if before is None or not _same(fixed, before):
-        if len(known) < MOST_RECORDINGS:
-            known[key] = fixed, None
+    kinds = _recordings.setdefault(module, {})
+    known = kinds.get(key)
+    if known is None or not _same(fixed, known.fixed):
+        if known is not None or len(kinds) < MOST_KINDS:
+            kinds[key] = _Kind(fixed)
         return steps(*arguments)
+    recording = _taken(known, steps, arguments)
     if recording is None:
-        recording = _recorded(steps, arguments) or False
-    result = recording.replay(arguments) if recording else steps(*arguments)
-    known[key] = fixed, recording
+        return steps(*arguments)
+    result = recording.replay(arguments)
+    known.idle.append(recording)
     return result
 '''
 COPIED = '''
@@ -149,7 +168,7 @@ NOTE = (
 
 def match(graph: Graph) -> list[Match]:
     tensors = [item.node for item in graph.inputs if item.node is not None]
-    if graph.device != "cuda" or graph.origin.module is None or not tensors or not graph.nodes:
+    if graph.device != "cuda" or graph.gradients or graph.origin.module is None or not tensors:
         return []
     before, after = _seconds(graph)
     launches = sum(not _is_view(node) for node in graph.nodes)

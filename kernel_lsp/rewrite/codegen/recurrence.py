@@ -26,7 +26,7 @@ from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, topological
 from kernel_lsp.rewrite.codegen.lower import Lowered, lower
 from kernel_lsp.rewrite.codegen.ops import helpers_for
-from kernel_lsp.rewrite.codegen.pointwise import TABLE, Unsupported, op_name
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, TABLE, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.space import Shape, shape_of
 from kernel_lsp.rewrite.codegen.wording import worded
 from kernel_lsp.rewrite.generated import Generated
@@ -62,7 +62,8 @@ def recurrence_of(graph: Graph, loop: Loop, name: str) -> Recurrence | None:
     """None when the steps cannot be generated."""
     step = loop.steps[1]
     sizes = {shape_of(node) for node in step}
-    if len(sizes) != 1 or any(op_name(node) not in TABLE for node in step):
+    dtypes = {graph.val(item).dtype for node in step for item in (node, *node.all_input_nodes)}
+    if len(sizes) != 1 or not dtypes <= set(FLOATS) or any(op_name(node) not in TABLE for node in step):
         return None
     try:
         lowered = worded(graph, lower(graph, step, Shape(sizes=sizes.pop()), name))

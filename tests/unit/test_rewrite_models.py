@@ -1,0 +1,225 @@
+"""Rewrites of whole models: what is found, what must not fire, and the source that a user gets."""
+
+import pytest
+from codegen_helpers import Child
+from rewrite_helpers import module, program, rewrite, session, skill, workload
+
+from kernel_lsp.records import Candidate, Site, Step
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.rewrite.engine import Session  # noqa: E402
+from kernel_lsp.rewrite.loops import loops_of  # noqa: E402
+
+LAYERS = "self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))"
+CHAIN = "for layer in self.layers:\n    x = torch.relu(layer(x))\nreturn x"
+
+
+def on_cuda(source: str, *names: str, training: bool | None = None) -> Session:
+    return Session(program(source), workload(training), "cuda", [skill(name) for name in names])
+
+
+def graph_sites(source: str, training: bool | None = None) -> tuple[Site, ...]:
+    opened = on_cuda(source, "cuda-graph", training=training)
+    found = opened.capture().sites
+    assert not opened.notes
+    return found
+
+
+def wrapped(source: str, *before: str) -> Candidate:
+    """The program inside a recorded graph, after every site of the other skills."""
+    opened = on_cuda(source, "cuda-graph", *before)
+    steps: list[Step] = []
+    left = opened.capture().sites
+    while plain := [site for site in left if not site.wraps]:
+        steps.append(Step(skill=plain[0].skill, site=plain[0].site))
+        left = opened.propose(steps).sites_left
+    last = opened.propose([*steps, Step(skill="cuda-graph", site=left[0].site)])
+    assert last.sites_left == () and not opened.notes
+    return last.candidate
+
+
+# --- cuda-graph ----------------------------------------------------------------------------
+
+
+def test_small_kernels_are_replayed_from_a_graph_around_the_original_forward() -> None:
+    text = wrapped(module(CHAIN, LAYERS)).program
+    assert "return _replayed(self, self._forward_eager, x)" in text
+    assert "_forward_steps" not in text
+    assert "not torch.compiler.is_compiling()" in text and "torch.is_grad_enabled()" in text
+
+
+def test_rewritten_steps_are_a_method_with_the_conditions_on_layers() -> None:
+    init = f"{LAYERS}\nself.drop = nn.Dropout(0.5)\nself.eval()"
+    text = wrapped(module(CHAIN.replace("return x", "return self.drop(x)"), init), "remove-dead-work").program
+    outer, steps = text.index("    def forward(self, x):"), text.index("    def _forward_steps(self, x):")
+    assert steps < outer and "return _replayed(self, self._forward_steps, x)" in text[outer:]
+    assert "self.drop.training" in text[steps:outer] and "self.drop" not in text[outer:]
+    assert "x.is_cuda" in text[outer:] and "x.is_cuda" not in text[steps:outer]
+
+
+def test_the_program_still_runs_where_there_is_no_device() -> None:
+    namespace: dict[str, object] = {}
+    exec(wrapped(module(CHAIN, LAYERS)).program, namespace)
+    made, x = namespace["Model"](), torch.randn(6, 8)  # type: ignore[operator]
+    torch.testing.assert_close(made(x), made._forward_eager(x))
+
+
+NOT_RECORDED = {
+    "random numbers": ("return torch.relu(F.dropout(self.layers[0](x), 0.5, True))", LAYERS, "x"),
+    "running statistics": (
+        "return self.norm(self.layers[0](x))",
+        f"{LAYERS}\nself.norm = nn.BatchNorm1d(8)",
+        "x",
+    ),
+    "an input is returned": (f"{CHAIN}, y", LAYERS, "x, y"),
+    "two views of one result": (f"{CHAIN}, x.t()", LAYERS, "x"),
+    "a part of a larger result": (f"{CHAIN}[:, 2:]", LAYERS, "x"),
+    "numbers from the host": (f"{CHAIN} * torch.tensor([1.0, 2.0] * 4)", LAYERS, "x"),
+    "a tensor that is no buffer": (f"{CHAIN} * self.scale", f"{LAYERS}\nself.scale = torch.ones(8)", "x"),
+    "inputs in a list": (CHAIN.replace("return", "x = x + y[0]\nreturn"), LAYERS, "x, y"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_RECORDED)
+def test_what_a_replay_would_get_wrong_is_refused(case: str) -> None:
+    forward, init, arguments = NOT_RECORDED[case]
+    values = "torch.randn(6, 8)"
+    if arguments == "x, y":
+        values += ", [torch.randn(6, 8)]" if "y[0]" in forward else ", torch.randn(6, 8)"
+    source = module(forward, init, values).replace("forward(self, x)", f"forward(self, {arguments})")
+    assert graph_sites(source) == ()
+
+
+def test_sizes_that_depend_on_data_are_refused() -> None:
+    """Such a program cannot be captured at all; the skill is never asked."""
+    from kernel_lsp.errors import CaptureError
+
+    with pytest.raises(CaptureError):
+        on_cuda(module("return x[x > 0]", LAYERS), "cuda-graph")
+
+
+def test_large_kernels_gain_nothing() -> None:
+    big = module(
+        "return torch.relu(self.layer(x))", "self.layer = nn.Linear(4096, 4096)", "torch.randn(4096, 4096)"
+    )
+    assert graph_sites(big) == ()
+
+
+def test_nothing_is_recorded_on_a_cpu() -> None:
+    opened = session(module(CHAIN, LAYERS), "cuda-graph")
+    assert opened.capture().sites == ()
+
+
+def test_several_results_are_copied_one_by_one() -> None:
+    text = wrapped(module(CHAIN.replace("return x", 'return {"a": x, "b": (x + 1, 2)}'), LAYERS)).program
+    assert "return _copied(self.result)" in text
+    namespace: dict[str, object] = {}
+    exec(text, namespace)
+    x = torch.randn(3)
+    copied = namespace["_copied"]({"a": x, "b": (x, [x, 2])})  # type: ignore[operator]
+    assert copied["a"] is not x and copied["b"][1][0] is not x and copied["b"][1][1] == 2
+    assert torch.equal(copied["b"][0], x) and type(copied["b"]) is tuple
+
+
+# --- loops -----------------------------------------------------------------------------------
+
+SCAN = """
+a = torch.sigmoid(self.decay)
+h = torch.zeros_like(x[0])
+out = []
+for step in x:
+    h = a * h + (1 - a) * step
+    out.append(h)
+return torch.stack(out)
+"""
+DECAY, WALK = "self.decay = nn.Parameter(torch.randn(8))", "torch.randn(6, 5, 8)"
+
+
+def test_a_loop_is_found_with_its_state_and_its_constants() -> None:
+    (loop,) = loops_of(on_cuda(module(SCAN, DECAY, WALK)).graph)
+    assert loop.length == 6
+    assert [node.target._opname for node in loop.steps[1]] == ["mul", "mul", "add"]
+    assert [(initial.name, index) for initial, index in loop.carried] == [("zeros_like", 2)]
+    assert (loop.listed, loop.final) == ((2,), ())
+
+
+def test_operations_on_the_state_alone_belong_to_the_step_that_follows() -> None:
+    forward = "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(self.a(step) + self.b(h))\nreturn h"
+    source = module(forward, "self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)", WALK)
+    (loop,) = loops_of(on_cuda(source).graph)
+    assert [node.target._opname for node in loop.steps[0]] == ["linear", "linear", "add", "tanh"]
+    assert (loop.listed, loop.final) == ((), (3,))
+
+
+NO_LOOP = {
+    "another number in one step": SCAN.replace("h = a *", "h = (a if len(out) != 3 else 1 - a) *"),
+    "two steps back": SCAN.replace("a * h", "a * (out[-2] if len(out) > 1 else h)"),
+    "every second slice": SCAN.replace("for step in x:", "for step in x[::2].unbind() [:2]:"),
+    "backwards": SCAN.replace("in x:", "in reversed(x.unbind()):"),
+    "no state": SCAN.replace("a * h + ", ""),
+}
+
+
+@pytest.mark.parametrize("case", NO_LOOP)
+def test_what_is_no_such_loop_is_left_alone(case: str) -> None:
+    opened = on_cuda(module(NO_LOOP[case], DECAY, WALK), "fused-recurrence")
+    assert opened.capture().sites == () and not opened.notes
+
+
+def test_a_matrix_product_in_a_step_is_not_fused() -> None:
+    forward = "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(step + self.b(h))\nreturn h"
+    opened = on_cuda(module(forward, "self.b = nn.Linear(8, 8)", WALK), "fused-recurrence")
+    assert opened.capture().sites == () and not opened.notes
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    child = Child("run")
+    yield child
+    child.close()
+
+
+PAIR = """
+h, peak = self.start, torch.zeros_like(x[0])
+for step in x:
+    h = torch.tanh(0.5 * h + step)
+    peak = torch.maximum(peak * 0.9, h)
+return h, peak
+"""
+MIXED = """
+h = torch.zeros_like(x[0])
+out = []
+for step, gate in zip(x, torch.sigmoid(y)):
+    h = gate * h + step
+    out.append(h * 2)
+return torch.stack(out, 1), h
+"""
+RECURRENCES = {
+    "all states": (SCAN, DECAY, WALK, "x"),
+    "the last state": (SCAN.replace("torch.stack(out)", "h"), DECAY, WALK, "x"),
+    "two states": (PAIR, "self.start = nn.Parameter(torch.randn(5, 8))", WALK, "x"),
+    "two tensors, stacked along another dimension": (MIXED, "pass", f"{WALK}, {WALK}", "x, y"),
+    "many elements": (SCAN, "self.decay = nn.Parameter(torch.randn(13))", "torch.randn(4, 31, 13)", "x"),
+    "bfloat16": (SCAN, "self.decay = nn.Parameter(torch.randn(8).bfloat16())", f"{WALK}.bfloat16()", "x"),
+}
+
+
+@pytest.mark.parametrize("case", RECURRENCES)
+def test_a_recurrence_in_one_kernel_agrees_with_the_loop(interpreter, case: str) -> None:
+    forward, init, values, arguments = RECURRENCES[case]
+    source = module(forward, init, values).replace("forward(self, x)", f"forward(self, {arguments})")
+    candidate = rewrite(source, "fused-recurrence")
+    found = interpreter.ask(before=source, after=candidate.program)
+    assert not found["fell_back"] and all(found["same_kind"])
+    slack = 2**-5 if case == "bfloat16" else 3e-6
+    for ours, eager in zip(found["ours"], found["eager"], strict=True):
+        assert ours <= 2 * eager + slack
+
+
+@pytest.mark.parametrize("start", ["x[0], dtype=torch.float64", "x[0], dtype=torch.bfloat16", "x[0, 0]"])
+def test_a_state_that_starts_in_another_dtype_or_shape_is_refused(start: str) -> None:
+    source = module(SCAN.replace("zeros_like(x[0])", f"zeros_like({start})"), DECAY, WALK)
+    opened = on_cuda(source, "fused-recurrence")
+    assert opened.capture().sites == () and not opened.notes
