@@ -1,0 +1,300 @@
+"""Triton source of attention: one program for a tile of queries, walking over tiles of keys.
+
+The online softmax is that of Milakov and Gimelshein (2018) in the tiling of FlashAttention (Dao et al., 2022):
+running maximum and sum for each query, earlier results rescaled when the maximum grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.codegen import chain, source
+from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.ir import Operand, topological
+from kernel_lsp.rewrite.codegen.ops import helpers_for
+from kernel_lsp.rewrite.codegen.pointwise import op_name
+from kernel_lsp.rewrite.codegen.source import next_power_of_two
+from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.graph import Graph
+
+if TYPE_CHECKING:
+    from kernel_lsp.rewrite.codegen.attention import Attention
+
+TAKEN = ("q", "k", "v", "tile", "head", "batch", "heads", "queries", "keys", "start", "scores", "weights", "row_max",
+         "row_sum", "acc", "new_max", "pivot", "decay", "key_head", "n_queries", "n_keys", "inner", "columns", "here",
+         "end", "tiles", "out", "present", "cols")  # fmt: skip
+AXES = ("batch", "head", "query", "key")
+
+
+def emit(
+    graph: Graph, item: Attention, choice: Mapping[str, Any], name: str
+) -> tuple[Generated, list[fx.Node]]:
+    """The kernel with its launcher, and the nodes that the launcher takes."""
+    writer = _Writer(graph, item, dict(choice), name)
+    kernel = writer.kernel()
+    text = "\n\n".join([kernel, writer.launcher()])
+    made = Generated(
+        name=name,
+        imports=source.IMPORTS,
+        definitions="\n\n".join([*helpers_for(text), text]),
+        summary=writer.doc(),
+        numbers=writer.numbers(),
+    )
+    return made, [item.q, item.k, item.v, *writer.chain.operands]
+
+
+def result_order(graph: Graph, item: Attention) -> list[int]:
+    """Dimensions in the order of memory: heads inside queries when all that follows is their merging."""
+    rank = item.out.meta["val"].dim()
+    readers = graph.users(item.out)
+    merged = rank == 4 and not graph.is_output(item.out) and bool(readers)
+    for reader in readers:
+        swapped = op_name(reader) == "transpose" and sorted(int(d) % 4 for d in reader.args[1:3]) == [1, 2]
+        follows = graph.users(reader)
+        plain = bool(follows) and all(op_name(n) in ("reshape", "contiguous", "flatten") for n in follows)
+        merged = merged and swapped and plain and not graph.is_output(reader)
+    return [0, 2, 1, 3] if merged else list(range(rank))
+
+
+class _Writer:
+    def __init__(self, graph: Graph, item: Attention, choice: dict[str, Any], name: str) -> None:
+        from kernel_lsp.rewrite.codegen.attention import locate_in  # the planner's module imports this one
+
+        self.graph, self.item, self.choice, self.name = graph, item, choice, name
+        self.rank = len(item.sizes)
+        self.names = Names(TAKEN)
+        self.chain = chain.Chain(
+            graph=graph, inside=set(item.chain), names=self.names, locate=locate_in(item.sizes)
+        )
+        self.seed = self.chain.seed(item.scores, "scores")
+        self.triangles = {
+            node: self.chain.seed(node, "hidden" if upper else "seen", self._truth(node))
+            for node, (_, upper) in item.triangles.items()
+        }
+        self.root = self.chain.value(item.root)
+        self.operands = list(self.chain.operands.values())
+        self.low = item.dtype != torch.float32
+        self.head, self.value = item.head_sizes
+
+    def _truth(self, node: fx.Node) -> str:
+        return "bool" if node.meta["val"].dtype == torch.bool else "float32"
+
+    def numbers(self) -> tuple[float, ...]:
+        found = [a for v in topological([self.root]) for a in v.args if isinstance(a, (int, float))]
+        return tuple(float(a) for a in found if not isinstance(a, bool))
+
+    def doc(self) -> str:
+        words = [op_name(node).strip("_") for node in chain.real(self.item.chain)]
+        words += ["softmax"] if self.item.softmax is not None else []
+        return f"Attention ({', '.join(words)}) tile by tile: the scores never reach memory."
+
+    # --- kernel --------------------------------------------------------------------------
+
+    def kernel(self) -> str:
+        body = Body(self.names, self._load)
+        self._start(body)
+        end = "n_keys"
+        if self.item.end is not None:
+            reach = self.item.end - 1
+            last = "(tile + 1) * BLOCK_QUERIES" + (f" + {reach}" if reach else "").replace("+ -", "- ")
+            body.add(f"end = tl.minimum(n_keys, {last})  # no query of this tile sees a later key")
+            end = "end"
+        self._declare(body)
+        body.add(f"for start in range(0, {end}, BLOCK_KEYS):")
+        inner = body.inner()
+        self._tile(inner)
+        body.lines += inner.lines
+        if self.item.softmax is not None:
+            body.add("acc = acc / row_sum[:, None]  # a query that sees no key is 0 / 0, as in torch")
+        body.add(
+            f"out_here = out_ptr + {self._base('out')} + queries.to(tl.int64)[:, None] * stride_out_query"
+        )
+        body.add(
+            "tl.store(out_here + columns[None, :] * stride_out_inner, acc, mask=present[:, None]"
+            + self._columns()
+            + ")"
+        )
+        doc = "Each program handles BLOCK_QUERIES queries of one head."
+        return source.kernel_text(f"_{self.name}_kernel", self._header(), doc, body.lines)
+
+    def _columns(self) -> str:
+        return "" if self._exact(self.value) else f" & (columns < {self.value})[None, :]"
+
+    def _exact(self, size: int) -> bool:
+        return size == max(16, next_power_of_two(size))
+
+    def _start(self, body: Body) -> None:
+        body.add("tiles = tl.cdiv(n_queries, BLOCK_QUERIES)")
+        order = (
+            "tiles - 1 - tl.program_id(0) % tiles"
+            if self.item.end is not None
+            else "tl.program_id(0) % tiles"
+        )
+        body.add(f"tile = {order}" + ("  # longest first" if self.item.end is not None else ""))
+        if self.rank == 4:
+            body.add("head = (tl.program_id(0) // tiles) % heads")
+            body.add(
+                "batch = (tl.program_id(0) // (tiles * heads)).to(tl.int64)  # int64: offsets can pass 2**31"
+            )
+        else:
+            body.add("batch = (tl.program_id(0) // tiles).to(tl.int64)  # int64: offsets can pass 2**31")
+        if self.item.group > 1:
+            body.add(
+                f"key_head = head // {self.item.group}  # {self.item.group} heads of queries share one of keys"
+            )
+        body.add("queries = tile * BLOCK_QUERIES + tl.arange(0, BLOCK_QUERIES)")
+        body.add("present = queries < n_queries  # the last tile is not full")
+        body.add("inner = tl.arange(0, BLOCK_INNER)")
+        body.add("columns = tl.arange(0, BLOCK_COLUMNS)")
+        short = "" if self._exact(self.head) else f" & (inner < {self.head})[None, :]"
+        body.add(f"q_here = q_ptr + {self._base('q')} + queries.to(tl.int64)[:, None] * stride_q_query")
+        body.add(
+            f"q = tl.load(q_here + inner[None, :] * stride_q_inner, mask=present[:, None]{short}, other=0.0)"
+        )
+        body.add(f"k_base = k_ptr + {self._base('k')}")
+        body.add(f"v_base = v_ptr + {self._base('v')}")
+
+    def _base(self, name: str) -> str:
+        if self.rank == 3:
+            return f"batch * stride_{name}_batch"
+        head = "key_head" if name in "kv" and self.item.group > 1 else "head"
+        return f"batch * stride_{name}_batch + {head} * stride_{name}_head"
+
+    def _declare(self, body: Body) -> None:
+        if self.item.softmax is not None:
+            body.add('row_max = tl.full([BLOCK_QUERIES], float("-inf"), tl.float32)')
+            body.add("row_sum = tl.full([BLOCK_QUERIES], 0.0, tl.float32)")
+        body.add("acc = tl.zeros([BLOCK_QUERIES, BLOCK_COLUMNS], tl.float32)")
+
+    def _tile(self, body: Body) -> None:
+        body.add("keys = start + tl.arange(0, BLOCK_KEYS)")
+        short = "" if self._exact(self.head) else f" & (inner < {self.head})[None, :]"
+        body.add("near = tl.arange(0, BLOCK_KEYS)[:, None]")
+        body.add(
+            "k_here = k_base + tl.cast(start, tl.int64) * stride_k_key + near * stride_k_key + inner[None, :] * stride_k_inner"
+        )
+        body.add(f"k = tl.load(k_here, mask=(keys < n_keys)[:, None]{short}, other=0.0)")
+        precision = "" if self.low else f', input_precision="{self.choice["precision"]}"'
+        body.add(f"scores = tl.dot(q, tl.trans(k){precision})")
+        body.known[self.seed] = "scores"
+        for node, value in self.triangles.items():
+            distance, upper = self.item.triangles[node]
+            shift = f" + {distance}" if distance > 0 else f" - {-distance}" if distance else ""
+            inside = f"keys[None, :] {'>=' if upper else '<'} queries[:, None]{shift}"
+            truth = inside if value.dtype == "bool" else f"tl.where({inside}, 1.0, 0.0)"
+            body.known[value] = body.define(value.hint or "hidden", truth)
+        text = str(body.text(self.root))
+        if self.item.softmax is not None:
+            self._online(body, text)
+        else:
+            body.add(
+                f"weights = tl.where((keys < n_keys)[None, :], {text}, 0.0)  # the last tile is not full"
+            )
+        body.add(
+            "v_here = v_base + tl.cast(start, tl.int64) * stride_v_key + near * stride_v_key + columns[None, :] * stride_v_inner"
+        )
+        body.add(f"v = tl.load(v_here, mask=(keys < n_keys)[:, None]{self._columns()}, other=0.0)")
+        body.add(f"acc += tl.dot(weights{'.to(v.dtype)' if self.low else ''}, v{precision})")
+
+    def _online(self, body: Body, text: str) -> None:
+        body.add(
+            f'kept = tl.where((keys < n_keys)[None, :], {text}, float("-inf"))  # the last tile is not full'
+        )
+        body.add("new_max = tl.maximum(row_max, tl.max(kept, axis=1))")
+        body.add("# Queries that saw only -inf: -inf - -inf would be NaN where it must weigh nothing.")
+        body.add('pivot = tl.where(new_max == float("-inf"), 0.0, new_max)')
+        body.add("weights = tl.exp(kept - pivot[:, None])")
+        body.add("decay = tl.exp(row_max - pivot)")
+        body.add("row_sum = row_sum * decay + tl.sum(weights, axis=1)")
+        body.add("acc = acc * decay[:, None]")
+        body.add("row_max = new_max")
+
+    def _load(self, operand: Operand) -> str:
+        if not operand.axes:
+            return f"tl.load({operand.name}_ptr)"
+        terms, masks = [], []
+        for axis in operand.axes:
+            word = self._axis(axis)
+            index = {
+                "batch": "batch",
+                "head": "head",
+                "query": "queries.to(tl.int64)[:, None]",
+                "key": "keys[None, :]",
+            }[word]
+            terms.append(f"{index} * stride_{operand.name}_{word}")
+            masks += {"query": ["present[:, None]"], "key": ["(keys < n_keys)[None, :]"]}.get(word, [])
+        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+        return f"tl.load({operand.name}_ptr + {' + '.join(terms)}{mask})"
+
+    def _axis(self, axis: int) -> str:
+        return AXES[axis] if self.rank == 4 else ("batch", "query", "key")[axis]
+
+    # --- launching -----------------------------------------------------------------------
+
+    def _strides(self) -> list[tuple[str, str]]:
+        """Name of the kernel's parameter and the launcher's expression."""
+        lead = ["batch", "head"][: self.rank - 2]
+        found = []
+        for name, row in (("q", "query"), ("k", "key"), ("v", "key"), ("out", "query")):
+            words = [*lead, row, "inner"]
+            if name == "k" and self.item.k_transposed:
+                words = [*lead, "inner", "key"]
+            found += [(f"stride_{name}_{word}", f"{name}.stride({i})") for i, word in enumerate(words)]
+        for node, operand in self.chain.operands.items():
+            lead_dims = self.rank - node.meta["val"].dim()
+            for axis in operand.axes:
+                found.append(
+                    (
+                        f"stride_{operand.name}_{self._axis(axis)}",
+                        f"{operand.name}.stride({axis - lead_dims})",
+                    )
+                )
+        return found
+
+    def _header(self) -> list[str]:
+        heads = ["heads"] if self.rank == 4 else []
+        fixed = ("BLOCK_QUERIES", "BLOCK_KEYS", "BLOCK_INNER", "BLOCK_COLUMNS")
+        return [
+            "q_ptr", "k_ptr", "v_ptr", *(f"{operand.name}_ptr" for operand in self.operands), "out_ptr",
+            *(name for name, _ in self._strides()), *heads, "n_queries", "n_keys",
+            *(f"{name}: tl.constexpr" for name in fixed),
+        ]  # fmt: skip
+
+    def launcher(self) -> str:
+        item, order = self.item, result_order(self.graph, self.item)
+        names = ["q", "k", "v", *(operand.name for operand in self.operands)]
+        sizes = ["batch", "heads", "n_queries"] if self.rank == 4 else ["batch", "n_queries"]
+        shape = [*sizes, "v.shape[-1]"]
+        allocate = f"torch.empty(({', '.join(shape[i] for i in order)}), dtype=q.dtype, device=q.device)"
+        if order != list(range(self.rank)):
+            allocate += ".transpose(1, 2)  # heads are merged next: then without a copy"
+        blocks = {
+            "BLOCK_QUERIES": self.choice["BLOCK_QUERIES"], "BLOCK_KEYS": self.choice["BLOCK_KEYS"],
+            "BLOCK_INNER": max(16, next_power_of_two(self.head)),
+            "BLOCK_COLUMNS": max(16, next_power_of_two(self.value)),
+            "num_warps": self.choice["num_warps"],
+        }  # fmt: skip
+        arguments = [
+            *names, "out", *(text for _, text in self._strides()), *(["heads"] if self.rank == 4 else []),
+            "n_queries", "n_keys", *(f"{name}={value}" for name, value in blocks.items()),
+        ]  # fmt: skip
+        grid = f"triton.cdiv(n_queries, {blocks['BLOCK_QUERIES']}) * batch" + (
+            " * heads" if self.rank == 4 else ""
+        )
+        lines = [
+            f"def {self.name}({', '.join(names)}):",
+            f'    """{self.doc()}"""',
+            f"    {', '.join(sizes)}, _ = q.shape",
+            f"    n_keys = k.shape[{-1 if item.k_transposed else -2}]",
+            f"    out = {allocate}",
+            f"    grid = ({grid},)",
+            "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
+            source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
+            "    return out",
+            "",
+        ]
+        return "\n".join(lines)

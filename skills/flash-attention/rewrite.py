@@ -1,0 +1,24 @@
+"""Attention written by hand, tile by tile: the scores and weights never reach memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_lsp.rewrite.codegen import attention
+from kernel_lsp.rewrite.skill import Graph, Match, Proof
+
+
+def match(graph: Graph) -> list[Match]:
+    return attention.matches(graph)
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    return attention.proofs(graph, match)
+
+
+def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
+    return dict(match.data["parameters"])
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+    attention.apply(graph, match, parameters)
