@@ -58,7 +58,7 @@ class _Recording:
             self.result = steps(*self.arguments)
 
     def replay(self, arguments):
-        for kept, new in zip(self.arguments, arguments):
+        for kept, new in zip(self.arguments, arguments, strict=True):
             if isinstance(kept, torch.Tensor):
                 kept.copy_(new)
         self.graph.replay()
@@ -72,7 +72,7 @@ def _recorded(steps, arguments):
             made = _Recording(steps, arguments)
     except RuntimeError:  # they wait for the device, or there is no memory left: the usual path can say
         return None
-    pairs = [(a, b) for a, b in zip(made.arguments, arguments) if isinstance(a, torch.Tensor)]
+    pairs = [(a, b) for a, b in zip(made.arguments, arguments, strict=True) if isinstance(a, torch.Tensor)]
     return made if all(a.stride() == b.stride() for a, b in pairs) else None
 
 
