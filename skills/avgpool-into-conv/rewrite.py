@@ -1,97 +1,176 @@
-"""Average pooling right after a stride-1 convolution is one convolution with a larger kernel and stride."""
+"""Average pooling right after a convolution is one convolution with a larger kernel and stride."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
-from kernel_lsp.rewrite.skill import (
-    EXACT_DTYPES,
-    Graph,
-    Match,
-    Node,
-    Proof,
-    argument,
-    aten,
-    cost,
-    is_op,
-    proof,
-)
+from kernel_lsp.rewrite.algebra import convolution as conv
+from kernel_lsp.rewrite.algebra import pools
+from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, aten, cost, proof
 
+AVERAGE = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
+PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
 parameters: dict[str, list[object]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """The convolution along one axis: output j meets input ``j * stride - padding + tap``."""
+
+    kernel: int
+    stride: int
+    padding: int
+    missing: int
+    """Positions that the last output reads past the input and its padding."""
+    extra: int
+    """Outputs behind the last one, from padding both sides alike."""
+    window: int
+    """Width over which the weight is averaged."""
+    step: int
+    """Every which of the averaged weights is a tap."""
+    border: tuple[int, int]
+    """Zeros around the weight before it is averaged; negative: taps cut off."""
 
 
 def match(graph: Graph) -> list[Match]:
     found = []
-    for pool in graph.nodes:
-        conv = pool.args[0] if is_op(pool, aten.avg_pool2d) else None
-        if conv is None or not is_op(conv, aten.conv2d) or isinstance(argument(conv, "padding"), str):
+    for node in graph.nodes:
+        pool = pools.average(node)
+        made = conv.read(pool.input) if pool is not None else None
+        if pool is None or made is None:
             continue
-        rates = cost.RATES[graph.device]
-        gone = cost.seconds(graph, conv) + cost.seconds(graph, pool)
-        made = _flops(graph, conv, pool) / rates.flops_per_s + 4 * rates.overhead_s
+        axes = [_merged(*pair, made.transposed) for pair in zip(made.axes, pool.axes, strict=True)]
+        saved = 0.0
+        if all(axes):
+            rates = cost.RATES[graph.device]
+            gone = cost.seconds(graph, made.node) + cost.seconds(graph, node)
+            work = _flops(graph, made, node, axes) / rates.flops_per_s
+            moved = (
+                cost.moved_bytes_of(graph, made.input) + cost.moved_bytes_of(graph, node)
+            ) / rates.bytes_per_s
+            saved = gone - max(work, moved) - 4 * rates.overhead_s
         found.append(
             Match(
-                nodes=(conv, pool),
-                label=graph.label(conv, pool),
+                nodes=(made.node, node),
+                label=graph.label(made.node, node),
                 summary="merge average pooling into the convolution before it",
-                benefit=cost.share(graph, gone - made),
+                benefit=cost.share(graph, saved),
+                data={"axes": axes, "convolution": made, "pool": pool},
             )
         )
     return found
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    conv, pool = match.nodes
-    steps = [*_pair(argument(conv, "stride")), *_pair(argument(conv, "dilation"))]
-    plain = not argument(pool, "ceil_mode") and argument(pool, "divisor_override") is None
-    before = cost.flops(conv)
-    after = _flops(graph, conv, pool)
-    dtype = graph.fact(conv).dtype
-    return [
+    made, pool, axes = (match.data[key] for key in ("convolution", "pool", "axes"))
+    dtype = graph.fact(made.node).dtype
+    steps = [(a.stride, a.dilation) for a in made.axes]
+    fits = "stride 1" if not made.transposed else "a stride that divides the pool's"
+    inside = all(a.padding == 0 and (a.out - 1) * a.stride + a.kernel <= a.size for a in pool.axes)
+    proofs = [
+        proof(f"the convolution has dilation 1 and {fits}", all(axes), f"(stride, dilation) by axis {steps}"),
+        proof("every window lies inside", inside, "no padding, and the last window ends in time"),
         proof(
-            "the convolution has stride 1 and dilation 1", set(steps) == {1}, f"stride and dilation {steps}"
+            "nobody else reads the convolution",
+            graph.only_user(made.node) is match.nodes[1],
+            f"{made.node.name} has one reader",
         ),
-        proof(
-            "every window lies inside",
-            plain and set(_pair(argument(pool, "padding"))) == {0},
-            "no padding, no ceil_mode",
-        ),
-        proof(
-            "nobody else reads the convolution", graph.only_user(conv) is pool, f"{conv.name} has one reader"
-        ),
-        proof("the larger kernel costs less", after < before, f"{after:.3g} operations against {before:.3g}"),
         proof("the averaged weight keeps its precision", dtype in EXACT_DTYPES, f"dtype is {dtype}"),
     ]
+    if all(axes):
+        before, after = cost.flops(made.node), _flops(graph, made, match.nodes[1], axes)
+        proofs.append(
+            proof(
+                "the merged kernel costs less", after < before, f"{after:.3g} operations against {before:.3g}"
+            )
+        )
+    return proofs
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
-    conv, pool = match.nodes
-    window, stride = _window(pool)
-    weight = argument(conv, "weight")
-    border = [window[1] - 1, window[1] - 1, window[0] - 1, window[0] - 1]
-    padded = graph.call(aten.pad.default, (weight, border), before=pool)
-    spread = graph.call(aten.avg_pool2d.default, (padded, list(window), [1, 1]), before=pool, name="weight")
-    graph.note(spread, "Averaging the outputs of a stride-1 convolution averages its shifted kernels.")
-    rest = (list(stride), argument(conv, "padding"), [1, 1], argument(conv, "groups"))
-    made = graph.call(aten.conv2d.default, (conv.args[0], spread, argument(conv, "bias"), *rest), before=pool)
+    made: conv.Convolution = match.data["convolution"]
+    axes: list[Merged] = match.data["axes"]
+    here = match.nodes[1]
+    weight = _averaged(graph, made, axes, here)
+    value, padding = _padded(graph, made.input, axes, here)
+    rest = ([a.stride for a in axes], padding, [1] * len(axes), made.groups)
+    op = PLAIN[len(axes) - 1].default
+    result = graph.call(op, (value, weight, made.bias, *rest), before=here)
+    for index, axis in enumerate(axes):
+        if axis.extra:
+            end = graph.fact(here).shape[index + 2]
+            result = graph.call(aten.slice.Tensor, (result, index + 2, 0, end), before=here)
     graph.caveat("products are summed in another order")
-    graph.replace(pool, made)
+    graph.replace(here, result)
 
 
-def _pair(value: object) -> tuple[int, int]:
-    sizes = [value, value] if isinstance(value, int) else list(value)
-    return (sizes[0], sizes[-1])
+def _merged(axis: conv.Axis, pool: pools.Axis, transposed: bool) -> Merged | None:
+    """None when strides and dilations do not fit.
+
+    A transposed convolution meets output o with ``i * stride - padding + k = o``, and output j of the pool
+    averages o = j * step + r for 0 <= r < window: i = j * step / stride + (r + padding - k) / stride, whole
+    numbers only.
+    """
+    if axis.dilation != 1 and axis.kernel != 1:
+        return None
+    window, step, taps = pool.kernel, pool.stride, axis.kernel
+    if not transposed:
+        if axis.stride != 1:
+            return None
+        kernel, padding, stride = taps + window - 1, axis.padding, step
+        border, every = (window - 1, window - 1), 1
+    else:
+        first, last = -((taps - 1 - axis.padding) // axis.stride), (window - 1 + axis.padding) // axis.stride
+        if step % axis.stride or first > 0:
+            return None
+        kernel, padding, stride, every = last - first + 1, -first, step // axis.stride, axis.stride
+        start = taps - 1 - axis.padding + every * first
+        border = (window - 1 - start, window - 1)
+    reach = stride * (pool.out - 1) + kernel
+    missing = max(0, reach - axis.size - 2 * padding)
+    extra = (axis.size + 2 * padding - kernel) // stride + 1 - pool.out if not missing else 0
+    return Merged(
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        missing=missing,
+        extra=extra,
+        window=window,
+        step=every,
+        border=border,
+    )
 
 
-def _window(pool: Node) -> tuple[tuple[int, int], tuple[int, int]]:
-    window = _pair(argument(pool, "kernel_size"))
-    stride = argument(pool, "stride")
-    return window, _pair(stride) if stride else window
+def _averaged(graph: Graph, made: conv.Convolution, axes: list[Merged], here: Node) -> Node:
+    """The merged weight (out, in / groups, *kernel)."""
+    weight = made.weight
+    if made.transposed:
+        weight = conv.as_plain_weight(graph, made, here)
+    border = [size for axis in reversed(axes) for size in axis.border]
+    if any(border):
+        weight = graph.call(aten.pad.default, (weight, border), before=here)
+    window, step = [axis.window for axis in axes], [axis.step for axis in axes]
+    weight = graph.call(AVERAGE[len(axes) - 1].default, (weight, window, step), before=here, name="weight")
+    if made.transposed:
+        graph.note(weight, "The average of a transposed convolution is a plain convolution with a stride:")
+        graph.note(weight, "its taps are averages of those that reach the same input from one window.")
+    else:
+        graph.note(weight, "Averaging the outputs of a stride-1 convolution averages its shifted kernels.")
+    return weight
 
 
-def _flops(graph: Graph, conv: Node, pool: Node) -> float:
+def _padded(graph: Graph, value: Node, axes: list[Merged], here: Node) -> tuple[Node, list[int]]:
+    """(input, padding): the input is padded by itself only where one side needs more than the other."""
+    if not any(axis.missing for axis in axes):
+        return value, [axis.padding for axis in axes]
+    border = [size for axis in reversed(axes) for size in (axis.padding, axis.padding + axis.missing)]
+    padded = graph.call(aten.pad.default, (value, border), before=here, name="padded")
+    return padded, [0] * len(axes)
+
+
+def _flops(graph: Graph, made: conv.Convolution, pool: Node, axes: list[Any]) -> float:
     """Operations of the merged convolution."""
-    window, _ = _window(pool)
-    _, channels, *kernel = graph.fact(argument(conv, "weight")).shape
-    taps = math.prod(k + w - 1 for k, w in zip(kernel, window, strict=True))
-    return 2.0 * graph.fact(pool).numel * channels * taps
+    taps = math.prod(axis.kernel for axis in axes)
+    return float(2 * graph.fact(pool).numel * made.in_channels // made.groups * taps)

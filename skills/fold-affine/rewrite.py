@@ -106,7 +106,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     if number != 1.0:
         weight = graph.call(aten.mul.Tensor, (weight, number), before=here)
     for kind, other in tensors:
-        rows = _along_weight(graph, layer, other, here)
+        rows = conv.by_output(graph, layer.weight, other, layer.transposed, layer.groups, here)
         weight = graph.call(getattr(aten, kind).Tensor, (weight, rows), before=here)
     if weight is not layer.weight:
         weight.meta["name"] = "weight"
@@ -180,7 +180,7 @@ def _stays_finite(chain: list[Step]) -> bool:
             product = product * step.other if step.kind == "mul" else product / step.other
             most, least = max(most, abs(product)), min(least, abs(product))
     ends = min(1.0, abs(product)), max(1.0, abs(product))
-    return 2**-60 < ends[0] and ends[1] < 2**60 and most <= 2**30 * ends[1] and least >= 2**-30 * ends[0]
+    return ends[0] > 2**-60 and ends[1] < 2**60 and most <= 2**30 * ends[1] and least >= 2**-30 * ends[0]
 
 
 def _tensors(graph: Graph, layer: Layer, chain: list[Step]) -> list[Node]:
@@ -209,21 +209,6 @@ def _first_bias(graph: Graph, layer: Layer, kind: str, other: Any, here: Node) -
     if graph.fact(other).numel != layer.channels:
         other = graph.call(aten.expand.default, (other, [layer.channels]), before=here)
     return graph.call(aten.neg.default, (other,), before=here) if kind == "sub" else other
-
-
-def _along_weight(graph: Graph, layer: Layer, other: Node, here: Node) -> Node:
-    """Reshaped so that it multiplies the weight's output channels."""
-    if graph.fact(other).numel == 1:
-        return other
-    spatial = len(graph.fact(layer.weight).shape) - 2
-    if not layer.transposed:
-        return graph.call(aten.view.default, (other, [-1, *[1] * (spatial + 1)]), before=here)
-    if layer.groups == 1:
-        return graph.call(aten.view.default, (other, [1, -1, *[1] * spatial]), before=here)
-    inside = graph.fact(layer.weight).shape[0] // layer.groups
-    rows = graph.call(aten.view.default, (other, [layer.groups, -1]), before=here)
-    rows = graph.call(aten.repeat_interleave.self_int, (rows, inside, 0), before=here)
-    return graph.call(aten.view.default, (rows, [*graph.fact(rows).shape, *[1] * spatial]), before=here)
 
 
 def _words(chain: list[Step]) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.skill import Graph, Match, Proof, argument, aten, cost, is_op, proof
 
-PRODUCERS = {aten.conv1d: 3, aten.conv2d: 4, aten.conv3d: 5, aten.linear: 2}
+PRODUCERS = {
+    aten.conv1d: 3, aten.conv2d: 4, aten.conv3d: 5, aten.conv_transpose1d: 3, aten.conv_transpose2d: 4,
+    aten.conv_transpose3d: 5, aten.linear: 2,
+}  # fmt: skip
 """Layer -> dimensions of its batched output, of which the second holds the channels."""
 parameters: dict[str, list[object]] = {}
 
@@ -68,9 +72,9 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
         scale = first = graph.call(aten.mul.Tensor, (gamma, scale), before=norm, name="scale")
     graph.note(first, "Batch norm in eval mode is y * scale + shift, so it moves into the layer's weights.")
     graph.note(first, "Folded on each call: load_state_dict and fine-tuning stay right.")
-    column = scale
-    for _ in graph.fact(weight).shape[1:]:
-        column = graph.call(aten.unsqueeze.default, (column, -1), before=norm)
+    layer = conv.read(producer)
+    transposed, groups = (layer.transposed, layer.groups) if layer is not None else (False, 1)
+    column = conv.by_output(graph, weight, scale, transposed, groups, norm)
     folded = graph.call(aten.mul.Tensor, (weight, column), before=norm, name="weight")
     centered = (
         graph.call(aten.neg.default, (mean,), before=norm)

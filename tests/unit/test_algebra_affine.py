@@ -187,7 +187,8 @@ def test_a_layer_with_a_second_reader_stays() -> None:
 
 @pytest.mark.parametrize(("step", "folds"), [("y * 3.0", False), ("y + self.shift", True)])
 def test_sixteen_bits_take_a_shift_but_no_scale(step: str, folds: bool) -> None:
-    init = "self.conv = nn.Conv2d(3, 4, 3).bfloat16()\nself.shift = nn.Parameter(torch.randn(4, 1, 1).bfloat16())"
+    shift = "self.shift = nn.Parameter(torch.randn(4, 1, 1).bfloat16())"
+    init = f"self.conv = nn.Conv2d(3, 4, 3).bfloat16()\n{shift}"
     source = module(
         f"y = self.conv(x)\nreturn torch.relu({step})", init, f"{IMAGES[:-1]}, dtype=torch.bfloat16)"
     )
@@ -199,3 +200,26 @@ def test_a_weight_larger_than_the_output_is_not_worth_it() -> None:
         "return torch.relu(self.fc(x) * 3.0)", "self.fc = nn.Linear(512, 512)", "torch.randn(2, 512)"
     )
     assert applied(source, "fold-affine") is not None and sites(source, "fold-affine") == []
+
+
+# --- fold-batchnorm-eval -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "norm", "shape"),
+    [
+        ("ConvTranspose1d(4, 6, 3, groups=2)", "BatchNorm1d(6)", (2, 4, 6)),
+        ("ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False)", "BatchNorm2d(5)", (2, 3, 5, 6)),
+        ("ConvTranspose3d(4, 4, 2, groups=4)", "BatchNorm3d(4, affine=False)", (2, 4, 3, 4, 3)),
+        ("Conv2d(4, 6, 3, groups=2)", "BatchNorm2d(6)", (2, 4, 7, 8)),
+        ("Linear(5, 7)", "BatchNorm1d(7)", (4, 5)),
+    ],
+)
+def test_batch_norm_folds_into_any_layer(layer: str, norm: str, shape: tuple[int, ...]) -> None:
+    init = f"self.layer = nn.{layer}\nself.norm = nn.{norm}"
+    source = module("return torch.relu(self.norm(self.layer(x)))", init, f"torch.randn{shape}")
+    torch.manual_seed(0)
+    values = torch.randn(shape, dtype=torch.float64)
+    made = assert_rewritten(source, "fold-batchnorm-eval", values, training=False, gradients=True)
+    assert "batch_norm(" not in made.program
+    assert applied(source, "fold-batchnorm-eval", True) is None

@@ -142,3 +142,21 @@ def as_plain_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
         weight = graph.call(aten.transpose.int, (weight, 0, 1), before=here)
     flipped = [dim for dim, axis in zip(spatial, made.axes, strict=True) if axis.kernel > 1]
     return graph.call(aten.flip.default, (weight, flipped), before=here) if flipped else weight
+
+
+def by_output(
+    graph: Graph, weight: fx.Node, vector: fx.Node, transposed: bool, groups: int, here: fx.Node
+) -> fx.Node:
+    """``vector``, one value for each output channel (or one for all), shaped to multiply the weight."""
+    if graph.fact(vector).numel == 1:
+        return vector
+    spatial = [1] * (len(graph.fact(weight).shape) - 2)
+    if not transposed:
+        return graph.call(aten.view.default, (vector, [-1, 1, *spatial]), before=here)
+    if groups == 1:
+        return graph.call(aten.view.default, (vector, [1, -1, *spatial]), before=here)
+    # (in, out / groups, …): all inputs of a group share its outputs.
+    inside, outside = graph.fact(weight).shape[0] // groups, graph.fact(weight).shape[1]
+    rows = graph.call(aten.view.default, (vector, [groups, outside]), before=here)
+    rows = graph.call(aten.repeat_interleave.self_int, (rows, inside, 0), before=here)
+    return graph.call(aten.view.default, (rows, [groups * inside, outside, *spatial]), before=here)
