@@ -1,0 +1,165 @@
+"""Matrix products with what follows them: from nodes of the graph to a match, from a match to a launch."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.records import Proof
+from kernel_lsp.rewrite.codegen import matmul_cost, matmul_tail
+from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
+from kernel_lsp.rewrite.codegen.matmul_operands import Product, product_of
+from kernel_lsp.rewrite.codegen.matmul_source import Job, Tile, emit
+from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
+from kernel_lsp.rewrite.codegen.wording import worded
+from kernel_lsp.rewrite.generated import Generated, Match
+from kernel_lsp.rewrite.graph import Graph
+
+
+def matches(graph: Graph) -> list[Match]:
+    """Every matrix product that can be generated, each with its longest tail."""
+    found = [_match(graph, product) for node in graph.nodes if (product := product_of(node)) is not None]
+    return [match for match in found if match is not None]
+
+
+def _match(graph: Graph, product: Product) -> Match | None:
+    nodes = _covered(graph, product)
+    if nodes is None:
+        return None
+    space = matmul_cost.parameters(product)
+    default = {name: choices[0] for name, choices in space.items()}
+    return Match(
+        nodes=tuple(nodes),
+        label=graph.label(*nodes),
+        summary=_summary(nodes),
+        benefit=matmul_cost.benefit(graph, product, nodes, default),
+        plain=False,
+        data={"nodes": [node.name for node in nodes], "parameters": space},
+    )
+
+
+def _covered(graph: Graph, product: Product) -> list[fx.Node] | None:
+    """The product with the longest tail that can be generated and placed."""
+    nodes = matmul_tail.grow(graph, product)
+    while nodes:
+        try:
+            lowered = matmul_tail.lower(graph, product, nodes, "fused")
+        except Unsupported:
+            nodes.pop()
+            continue
+        if _place(graph, nodes, lowered) is not None:
+            return nodes
+        nodes.pop()
+    return None
+
+
+def proofs(graph: Graph, match: Match) -> list[Proof]:
+    product = product_of(match.nodes[0])
+    assert product is not None
+    sizes = f"[{product.rows}, {product.inner}] by [{product.inner}, {product.cols}]"
+    dtype = product.node.meta["val"].dtype
+    kept = {
+        torch.float32: "two float16 parts hold 22 bits of each number, after a power of two per row",
+    }.get(dtype, f"{dtype} products are added in float32")
+    return [
+        Proof(
+            claim="it is one matrix product for each batch", holds=True, because=f"schema and shapes: {sizes}"
+        ),
+        Proof(claim="rounding stays of the class of the dtype", holds=True, because=kept),
+        Proof(
+            claim="what follows acts element by element",
+            holds=True,
+            because="schemas of " + ", ".join(match.data["nodes"]),
+        ),
+        Proof(
+            claim="no gradient is lost",
+            holds=True,
+            because="the dispatch guard takes the original path while gradients are recorded",
+        ),
+    ]
+
+
+def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    """Replace the product and its tail with launches."""
+    by_name = {node.name: node for node in graph.nodes}
+    nodes = [by_name[name] for name in match.data["nodes"]]
+    product = product_of(nodes[0])
+    assert product is not None
+    defaults = {name: choices[0] for name, choices in match.data["parameters"].items()}
+    known = {name: value for name, value in choice.items() if name in defaults}
+    kernel, lowered = _unique(graph, product, nodes, {**defaults, **known})
+    before = _place(graph, nodes, lowered)
+    if before is None:
+        raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
+    _launch(graph, kernel, lowered, before)
+    if product.node.meta["val"].dtype == torch.float32:
+        graph.caveat("an infinite factor of a matrix product gives NaN where eager may give infinity")
+    if len(nodes) > 1:
+        graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+
+
+def _unique(
+    graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]
+) -> tuple[Generated, Lowered]:
+    """A name that nothing else has; equal source under one name is shared on purpose."""
+    taken = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
+    stem = "fused_" + "_".join(list(dict.fromkeys(_word(n) for n in nodes if not is_identity(n)))[:4])
+    left, right = matmul_tail.factor_names(graph, product)
+    name, count = stem, 1
+    while True:
+        lowered = worded(graph, matmul_tail.lower(graph, product, nodes, name))
+        float32 = product.node.meta["val"].dtype == torch.float32
+        job = Job(
+            product=product,
+            region=lowered.region,
+            left=left,
+            right=right,
+            tile=Tile.parse(choice["tile"], int(choice["splits"])),
+            parts=float32,
+            float32=float32,
+            summary=f"{_summary(nodes).capitalize()}.",
+        )
+        kernel = emit(job)
+        if name not in graph.origin.program and (name not in taken or taken[name] == kernel):
+            return kernel, lowered
+        count += 1
+        name = f"{stem}_{count}"
+
+
+def _launch(graph: Graph, kernel: Generated, lowered: Lowered, before: fx.Node) -> None:
+    values = [node.meta["val"] for node in lowered.outputs]
+    like = values[0] if len(values) == 1 else tuple(values)
+    name = "results" if len(values) > 1 else f"{lowered.outputs[0].name}_fused"
+    call = graph.call_generated(kernel, list(lowered.inputs), like=like, before=before, name=name)
+    if len(values) == 1:
+        graph.replace(lowered.outputs[0], call)
+        return
+    parts = [graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))]
+    for old, new in zip(lowered.outputs, parts, strict=True):
+        old.replace_all_uses_with(new)  # all of them before unused nodes are dropped
+    graph.drop_unused()
+
+
+def _place(graph: Graph, nodes: list[fx.Node], lowered: Lowered) -> fx.Node | None:
+    """The first reader of a result: all inputs must exist by then."""
+    order = {node: index for index, node in enumerate(graph.fx.nodes)}
+    inside = set(nodes)
+    readers = [user for node in lowered.outputs for user in node.users if user not in inside]
+    spot = min([*readers, graph.output], key=lambda node: order[node])
+    return spot if all(order[node] < order[spot] for node in lowered.inputs) else None
+
+
+def _word(node: fx.Node) -> str:
+    return "matmul" if op_name(node) in ("mm", "bmm", "addmm") else op_name(node).strip("_")
+
+
+def _summary(nodes: list[fx.Node]) -> str:
+    words = [_word(node) for node in nodes if not is_identity(node)]
+    exact = nodes[0].meta["val"].dtype == torch.float32
+    how = "a float32 product on tensor cores" if exact else "the product"
+    tail = words[1:] if len(words) <= 6 else [*words[1:3], "…", *words[-2:]]
+    return f"{words[0]} as {how}" + (f", with {', '.join(tail)} in its last step" if tail else "")

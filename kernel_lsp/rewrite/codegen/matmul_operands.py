@@ -1,0 +1,104 @@
+"""Matrix products of the graph in one normal form: rows of the left factor times columns of the right.
+
+Covered: linear, mm, bmm, addmm with factors of 1, and matmul whose right factor is one matrix or has the
+same batch dimensions as the left. Not covered: vectors as factors, broadcast batch dimensions, and
+products without elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
+from kernel_lsp.rewrite.codegen.space import shape_of
+from kernel_lsp.rewrite.graph import argument
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Product:
+    """``out[batch, row, col] = sum over inner of left[batch, row, inner] * right[batch, col, inner]``."""
+
+    node: fx.Node
+    left: fx.Node
+    right: fx.Node
+    added: fx.Node | None
+    """Bias of linear, first argument of addmm."""
+    batched: bool
+    """The right factor differs from batch to batch. Decided by its rank: sizes may change."""
+    transposed: bool
+    """The right factor holds one row for each column of the product, as the weight of linear does."""
+    batch: int
+    rows: int
+    cols: int
+    inner: int
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.rows * self.cols * self.inner
+
+    def left_rows(self, name: str) -> str:
+        """Source of the left factor as [batch, rows, inner]."""
+        rank = len(shape_of(self.left))
+        if self.batched:
+            return name if rank == 3 else f"{name}.flatten(0, -3)"
+        return f"{name}.unsqueeze(0)" if rank == 2 else f"{name}.flatten(0, -2).unsqueeze(0)"
+
+    def right_columns(self, name: str) -> str:
+        """Source of the right factor as [batch, cols, inner]."""
+        if not self.batched:
+            return f"{name}.unsqueeze(0)" if self.transposed else f"{name}.T.unsqueeze(0)"
+        flat = name if len(shape_of(self.right)) == 3 else f"{name}.flatten(0, -3)"
+        return f"{flat}.transpose(1, 2)"
+
+    def shape(self, left: str, right: str) -> str:
+        """Source of the result's shape."""
+        cols = f"{right}.shape[0]" if self.transposed else f"{right}.shape[-1]"
+        if len(shape_of(self.left)) == 2:
+            return f"({left}.shape[0], {cols})"
+        return f"(*{left}.shape[:-1], {cols})"
+
+
+def product_of(node: fx.Node) -> Product | None:
+    """None when the node is no matrix product that is generated."""
+    name = op_name(node)
+    if name == "linear":
+        left, right, added = argument(node, "input"), argument(node, "weight"), argument(node, "bias")
+    elif name == "addmm":
+        left, right, added = argument(node, "mat1"), argument(node, "mat2"), argument(node, "self")
+        if argument(node, "alpha") != 1 or argument(node, "beta") != 1:
+            return None
+    elif name in ("mm", "bmm", "matmul"):
+        left, right, added = node.args[0], node.args[1], None
+    else:
+        return None
+    return _normal(node, left, right, added, transposed=name == "linear")
+
+
+def _normal(
+    node: fx.Node, left: fx.Node, right: fx.Node, added: fx.Node | None, *, transposed: bool
+) -> Product | None:
+    first, second, out = shape_of(left), shape_of(right), shape_of(node)
+    if len(first) < 2 or len(second) < 2 or (len(second) > 2 and first[:-2] != second[:-2]):
+        return None
+    tensors = [item.meta["val"] for item in (node, left, right, added) if item is not None]
+    if len({value.dtype for value in tensors}) != 1 or tensors[0].dtype not in FLOATS:
+        return None
+    if 0 in (*first, *second) or not tensors[0].is_contiguous():
+        return None
+    batched = len(second) > 2
+    batch = math.prod(out[:-2]) if batched else 1
+    return Product(
+        node=node,
+        left=left,
+        right=right,
+        added=added,
+        batched=batched,
+        transposed=transposed,
+        batch=batch,
+        rows=math.prod(out[:-1]) // batch,
+        cols=out[-1],
+        inner=first[-1],
+    )

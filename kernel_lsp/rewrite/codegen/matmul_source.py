@@ -1,0 +1,471 @@
+"""Triton source of a matrix product with its tail.
+
+Two forms. *Parts*: each float32 factor is first written as the sum of two float16 matrices, and the kernel
+multiplies those through tensor descriptors. *Tiles*: one kernel reads the factors where they lie, by their
+strides; float32 tiles are split in registers. In both, a second kernel adds the shares of the inner
+dimension when it was split among programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.index import Space, offset, sizes_in
+from kernel_lsp.rewrite.codegen.ir import Operand, Region, topological
+from kernel_lsp.rewrite.codegen.matmul_operands import Product
+from kernel_lsp.rewrite.codegen.matmul_tail import TAKEN
+from kernel_lsp.rewrite.generated import Generated
+
+DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
+GROUP = 8
+"""Row tiles whose programs run one after the other: they share columns of the right factor in L2."""
+FINISH_ROWS, FINISH_COLS = 16, 128
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """What one program computes, and with how much."""
+
+    rows: int
+    cols: int
+    inner: int
+    warps: int
+    stages: int
+    splits: int = 1
+    """Programs that share the inner dimension of one tile."""
+
+    @staticmethod
+    def parse(text: str, splits: int = 1) -> Tile:
+        """``128x256x64/8/2``: rows x columns x inner, warps, stages."""
+        sizes, warps, stages = text.split("/")
+        rows, cols, inner = map(int, sizes.split("x"))
+        return Tile(rows=rows, cols=cols, inner=inner, warps=int(warps), stages=int(stages), splits=splits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """Everything that the source depends on."""
+
+    product: Product
+    region: Region
+    left: str
+    right: str
+    tile: Tile
+    parts: bool
+    float32: bool
+    summary: str
+
+    @property
+    def batched(self) -> bool:
+        return self.product.batched
+
+    @property
+    def split(self) -> bool:
+        return self.tile.splits > 1
+
+
+SPLIT = '''\
+@triton.jit
+def _split_float16_kernel(
+    values_ptr, parts_ptr, scale_ptr, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
+    BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+):
+    """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
+    batch = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    row_mask = rows < n_rows  # the last block reaches past the end
+    values_ptr += batch * batch_stride + rows * row_stride
+    largest = tl.zeros([BLOCK_ROWS, 1], tl.float32)
+    for start in range(0, n_inner, BLOCK_INNER):
+        inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
+        values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
+        largest = tl.maximum(largest, tl.max(tl.abs(values), axis=1)[:, None])
+    # A power of two, so that dividing is exact and the largest number of the row lies in [2**14, 2**15).
+    exponent = tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
+    inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    rows += batch * n_rows
+    tl.store(scale_ptr + rows, (exponent << 23).to(tl.float32, bitcast=True), mask=row_mask)
+    for start in range(0, padded, BLOCK_INNER):
+        inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
+        values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
+        scaled = values * inverse
+        high = scaled.to(tl.float16)
+        low = (scaled - high.to(tl.float32)).to(tl.float16)
+        mask = row_mask & (inner < padded)  # zeros up to the padding
+        tl.store(parts_ptr + rows * 2 * padded + inner, high, mask=mask)
+        tl.store(parts_ptr + rows * 2 * padded + padded + inner, low, mask=mask)
+
+
+def _split_float16(values):
+    """float32 [batch, rows, inner] as float16 parts [batch * rows, 2 * padded], and a scale per row."""
+    batch, n_rows, n_inner = values.shape
+    padded = triton.cdiv(n_inner, 64) * 64  # whole blocks: the product needs no mask there
+    parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=values.device)
+    scale = torch.empty(batch * n_rows, dtype=torch.float32, device=values.device)
+    if values.stride(2) == 1:
+        block = min(2048, triton.next_power_of_2(padded))
+        rows = 4096 // block
+    else:  # neighbors in memory belong to different rows
+        block, rows = 256, 32
+    _split_float16_kernel[(triton.cdiv(n_rows, rows), batch)](
+        values, parts, scale, n_rows, n_inner, padded, *values.stride(),
+        BLOCK_ROWS=rows, BLOCK_INNER=block, num_warps=8,
+    )
+    return parts, scale
+'''
+
+SPLIT_TILE = '''\
+@triton.jit
+def _power_of_two(largest):
+    """The exponent bits of a scale that brings the largest number of a block into [2**14, 2**15)."""
+    return tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
+
+
+@triton.jit
+def _dot_float16x3(left, right):
+    """left @ right in float32 from three float16 products: two parts hold 22 bits of each number."""
+    left_bits = _power_of_two(tl.max(tl.abs(left), axis=1)[:, None])
+    right_bits = _power_of_two(tl.max(tl.abs(right), axis=0)[None, :])
+    left *= ((254 - left_bits) << 23).to(tl.float32, bitcast=True)  # exact: powers of two
+    right *= ((254 - right_bits) << 23).to(tl.float32, bitcast=True)
+    left_high, right_high = left.to(tl.float16), right.to(tl.float16)
+    left_low = (left - left_high.to(tl.float32)).to(tl.float16)
+    right_low = (right - right_high.to(tl.float32)).to(tl.float16)
+    product = tl.dot(left_low, right_high)
+    product = tl.dot(left_high, right_low, product)
+    product = tl.dot(left_high, right_high, product)
+    product *= (left_bits << 23).to(tl.float32, bitcast=True)
+    return product * (right_bits << 23).to(tl.float32, bitcast=True)
+'''
+
+
+def emit(job: Job) -> Generated:
+    """Kernels and launcher."""
+    kernels = [_kernel(job)]
+    if job.split:
+        kernels.append(_finish_kernel(job))
+    helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
+    made = source.generated(job.region, [*helpers, *kernels], _launcher(job), job.summary)
+    imports = (*source.IMPORTS, *([DESCRIPTORS] if job.parts else []))
+    return Generated(
+        name=made.name,
+        imports=imports,
+        definitions=made.definitions,
+        summary=made.summary,
+        numbers=made.numbers,
+    )
+
+
+# --- the product ---------------------------------------------------------------------------------
+
+
+def _kernel(job: Job) -> str:
+    lines = [*_position(job), *(_parts_loop(job) if job.parts else _tiles_loop(job)), *_indices(job)]
+    if job.parts:
+        left, right = job.left, job.right
+        lines += [
+            f"    product *= tl.load({left}_scale_ptr + rows, mask=row_mask)",
+            f"    product *= tl.load({right}_scale_ptr + {_right_cols(job)}, mask=col_mask)",
+        ]
+    lines += _partial_store(job) if job.split else _tail(job)
+    doc = "Each program computes one BLOCK_ROWS x BLOCK_COLS tile"
+    doc += " of one share of the inner dimension." if job.split else " and finishes it in registers."
+    return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), doc, lines)
+
+
+def _right_cols(job: Job) -> str:
+    return "batch * n_cols + cols" if job.batched else "cols"
+
+
+def _position(job: Job) -> list[str]:
+    lines = ["    tile = tl.program_id(0)"]
+    if job.batched:
+        lines.append("    batch = tl.program_id(1).to(tl.int64)  # int64: offsets can pass 2**31")
+    if job.split:
+        lines.append(f"    part = tl.program_id({2 if job.batched else 1})")
+    return [
+        *lines,
+        "    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.",
+        "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)",
+        "    group = tile // (GROUP * col_tiles)",
+        "    height = tl.minimum(row_tiles - group * GROUP, GROUP)",
+        "    start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS",
+        "    start_col = tile % (GROUP * col_tiles) // height * BLOCK_COLS",
+    ]
+
+
+def _range(job: Job, end: str) -> list[str]:
+    if not job.split:
+        return [f"    for start in range(0, {end}, BLOCK_INNER):"]
+    return [
+        f"    end = tl.minimum(part * share + share, {end})",
+        "    for start in range(part * share, end, BLOCK_INNER):",
+    ]
+
+
+def _parts_loop(job: Job) -> list[str]:
+    left, right = job.left, job.right
+    row, col = "start_row", "start_col"
+    lines = []
+    if job.batched:
+        row, col = "left_row", "right_row"
+        lines = [
+            "    # The batches lie below each other; rows of the next one are masked at the end.",
+            "    left_row = (batch * n_rows + start_row).to(tl.int32)",
+            "    right_row = (batch * n_cols + start_col).to(tl.int32)",
+        ]
+    return [
+        *lines,
+        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
+        *_range(job, "padded"),
+        f"        {left}_high = {left}_parts.load([{row}, start])",
+        f"        {left}_low = {left}_parts.load([{row}, padded + start])",
+        f"        {right}_high = {right}_parts.load([{col}, start])",
+        f"        {right}_low = {right}_parts.load([{col}, padded + start])",
+        "        # low * low is below the last bit of float32",
+        f"        product = tl.dot({left}_low, {right}_high.T, product)",
+        f"        product = tl.dot({left}_high, {right}_low.T, product)",
+        f"        product = tl.dot({left}_high, {right}_high.T, product)",
+    ]
+
+
+def _tiles_loop(job: Job) -> list[str]:
+    left, right = job.left, job.right
+    shifts = []
+    if job.batched:
+        shifts = [
+            f"    {left}_ptr += batch * {left}_batch_stride",
+            f"    {right}_ptr += batch * {right}_batch_stride",
+        ]
+    end = "end" if job.split else "n_inner"
+    dot = "product += _dot_float16x3({0}_tile, {1}_tile)" if job.float32 else (
+        "product = tl.dot({0}_tile, {1}_tile, product)"
+    )  # fmt: skip
+    return [
+        *shifts,
+        "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
+        "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
+        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
+        *_range(job, "n_inner"),
+        "        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)",
+        f"        # past the end of {end} and of the rows and columns zeros stand in",
+        f"        {left}_tile = tl.load(",
+        f"            {left}_ptr + left_rows * {left}_row_stride + inner[None, :] * {left}_inner_stride,",
+        f"            mask=(left_rows < n_rows) & (inner[None, :] < {end}),",
+        "            other=0.0,",
+        "        )",
+        f"        {right}_tile = tl.load(",
+        f"            {right}_ptr + inner[:, None] * {right}_inner_stride + right_cols * {right}_col_stride,",
+        f"            mask=(inner[:, None] < {end}) & (right_cols < n_cols),",
+        "            other=0.0,",
+        "        )",
+        f"        {dot.format(left, right)}",
+    ]
+
+
+def _indices(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
+    lines = [
+        f"    rows = start_row + tl.arange(0, {rows})[:, None].to(tl.int64)",
+        f"    cols = start_col + tl.arange(0, {cols})[None, :]",
+        "    row_mask, col_mask = rows < n_rows, cols < n_cols  # the last tiles reach past the end",
+        "    mask = row_mask & col_mask",
+    ]
+    return [*lines, "    rows += batch * n_rows"] if job.batched else lines
+
+
+def _partial_store(job: Job) -> list[str]:
+    return ["    tl.store(partial_ptr + (part * all_rows + rows) * n_cols + cols, product, mask=mask)"]
+
+
+# --- the tail ------------------------------------------------------------------------------------
+
+
+def _tail(job: Job) -> list[str]:
+    """The rest of the chain on the tile ``product``, and its stores."""
+    region = job.region
+    taken = [*TAKEN, job.left, job.right, *(dim.name for dim in region.dims)]
+    body = Body(Names(taken), lambda operand: _load(operand, region))
+    for value in topological(output.value for output in region.outputs):
+        if value.op == "product":
+            body.known[value] = "product"
+    for output in region.outputs:
+        everywhere = Operand(name=output.name, dtype=output.dtype, axes=tuple(range(len(region.dims))))
+        text = str(body.text(output.value))
+        body.add(f"tl.store({_address(everywhere, region)}, {text}, mask=mask)")
+    return body.lines
+
+
+def _address(operand: Operand, region: Region) -> str:
+    last = len(region.dims) - 1
+    spaces = [Space(variable="rows", axes=tuple(range(last))), Space(variable="cols", axes=(last,))]
+    text = offset(operand, region.dims, spaces)
+    return f"{operand.name}_ptr + {text}" if text else f"{operand.name}_ptr"
+
+
+def _load(operand: Operand, region: Region) -> str:
+    last = len(region.dims) - 1
+    by_row, by_col = any(axis < last for axis in operand.axes), last in operand.axes
+    mask = "mask" if by_row and by_col else "row_mask" if by_row else "col_mask" if by_col else ""
+    return f"tl.load({_address(operand, region)}{f', mask={mask}' if mask else ''})"
+
+
+def _finish_kernel(job: Job) -> str:
+    lines = [
+        f"    start_row, start_col = tl.program_id(0) * {FINISH_ROWS}, tl.program_id(1) * {FINISH_COLS}",
+        *(["    batch = tl.program_id(2).to(tl.int64)"] if job.batched else []),
+        *_indices(job, str(FINISH_ROWS), str(FINISH_COLS)),
+        f"    product = tl.zeros([{FINISH_ROWS}, {FINISH_COLS}], tl.float32)",
+        "    for part in range(n_parts):",
+        "        where = (part * all_rows + rows) * n_cols + cols",
+        "        product += tl.load(partial_ptr + where, mask=mask, other=0.0)",
+        *_tail(job),
+    ]
+    header = [
+        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows", *_constants(job, lines),
+    ]  # fmt: skip
+    doc = "Adds the shares of the inner dimension in a fixed order and finishes the tile."
+    return source.kernel_text(f"_{job.region.name}_finish_kernel", header, doc, lines)
+
+
+# --- signatures and launches ---------------------------------------------------------------------
+
+
+def _pointers(job: Job) -> list[str]:
+    return source.pointers(job.region)
+
+
+def _constants(job: Job, lines: Sequence[str]) -> list[str]:
+    found = sizes_in("\n".join(lines), job.region.dims)
+    return [f"{name}: tl.constexpr" for name in found if name not in ("n_cols", "all_rows")]
+
+
+def _factors(job: Job) -> list[str]:
+    """Kernel parameters that stand for the two factors."""
+    left, right = job.left, job.right
+    if job.parts:
+        return [f"{left}_parts", f"{right}_parts", f"{left}_scale_ptr", f"{right}_scale_ptr"]
+    batch = [f"{left}_batch_stride", f"{right}_batch_stride"] if job.batched else []
+    return [
+        f"{left}_ptr", f"{right}_ptr", *batch, f"{left}_row_stride", f"{left}_inner_stride",
+        f"{right}_inner_stride", f"{right}_col_stride",
+    ]  # fmt: skip
+
+
+def _sizes(job: Job) -> list[str]:
+    inner = "padded" if job.parts else "n_inner"
+    return ["n_rows", "n_cols", inner, *(["all_rows", "share"] if job.split else [])]
+
+
+def _header(job: Job, lines: Sequence[str]) -> list[str]:
+    stores = ["partial_ptr"] if job.split else _pointers(job)
+    blocks = [f"{name}: tl.constexpr" for name in ("BLOCK_ROWS", "BLOCK_COLS", "BLOCK_INNER", "GROUP")]
+    constants = [] if job.split else _constants(job, lines)
+    return [*_factors(job), *stores, *_sizes(job), *constants, *blocks]
+
+
+def _launcher(job: Job) -> str:
+    region, product = job.region, job.product
+    left, right = job.left, job.right
+    first, *others = region.outputs
+    names = ", ".join([left, right, *(operand.name for operand in region.operands)])
+    lines = [
+        f"def {region.name}({names}):",
+        f'    """{job.summary}"""',
+        *source.make_contiguous(region.operands),
+        f"    {first.name} = torch.empty({product.shape(left, right)}, dtype=torch.{first.dtype},"
+        f" device={left}.device)",
+        *(f"    {o.name} = torch.empty_like({first.name}, dtype=torch.{o.dtype})" for o in others),
+        f"    if {first.name}.numel() == 0:  # a grid of zero programs cannot be launched",
+        f"        return {source.result(region)}",
+        f"    {left} = {product.left_rows(left)}  # [batch, rows, inner]",
+        f"    {right} = {product.right_columns(right)}  # [batch, columns, inner]",
+        f"    n_rows, n_cols = {left}.shape[1], {right}.shape[1]",
+        *(_parts_lines(job) if job.parts else _tiles_lines(job)),
+        *_grid(job),
+        *([f"    all_rows = {left}.shape[0] * n_rows"] if job.split else []),
+        *(_partial_lines(job) if job.split else []),
+        *_size_lines(job),
+        source.wrapped(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
+        *(_finish_launch(job) if job.split else []),
+        f"    return {source.result(region)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _parts_lines(job: Job) -> list[str]:
+    left, right, tile = job.left, job.right, job.tile
+    return [
+        f"    {left}_parts, {left}_scale = _split_float16({left})",
+        f"    {right}_parts, {right}_scale = _split_float16({right})",
+        f"    padded = {left}_parts.shape[1] // 2",
+        f"    {left}_tiles = TensorDescriptor.from_tensor({left}_parts, [{tile.rows}, {tile.inner}])",
+        f"    {right}_tiles = TensorDescriptor.from_tensor({right}_parts, [{tile.cols}, {tile.inner}])",
+    ]
+
+
+def _tiles_lines(job: Job) -> list[str]:
+    return [f"    n_inner = {job.left}.shape[2]"]
+
+
+def _grid(job: Job) -> list[str]:
+    tile = job.tile
+    programs = [f"triton.cdiv(n_rows, {tile.rows}) * triton.cdiv(n_cols, {tile.cols})"]
+    programs += [f"{job.left}.shape[0]"] if job.batched else []
+    programs += [str(tile.splits)] if job.split else []
+    return [f"    grid = ({', '.join(programs)}{',' if len(programs) == 1 else ''})"]
+
+
+def _partial_lines(job: Job) -> list[str]:
+    tile, inner = job.tile, "padded" if job.parts else "n_inner"
+    device = f"device={job.left}.device"
+    return [
+        f"    share = triton.cdiv(triton.cdiv({inner}, {tile.inner}), {tile.splits}) * {tile.inner}",
+        f"    partial = torch.empty({tile.splits} * all_rows * n_cols, dtype=torch.float32, {device})",
+    ]
+
+
+def _size_lines(job: Job) -> list[str]:
+    text = "\n".join(_tail(job))
+    found = sizes_in(text, job.region.dims)
+    dims = {dim.name: dim for dim in job.region.dims}
+    first = job.region.outputs[0].name
+    return [
+        f"    {name} = {dims[name].source.replace('out.', f'{first}.')}"
+        for name in found
+        if name not in ("n_cols", "all_rows")
+    ]
+
+
+def _names_of_sizes(job: Job) -> list[str]:
+    return [line.split(" = ")[0].strip() for line in _size_lines(job)]
+
+
+def _arguments(job: Job) -> list[str]:
+    left, right, tile = job.left, job.right, job.tile
+    if job.parts:
+        factors = [f"{left}_tiles", f"{right}_tiles", f"{left}_scale", f"{right}_scale"]
+    else:
+        batch = [f"{left}.stride(0)", f"{right}.stride(0)"] if job.batched else []
+        strides = [f"{left}.stride(1)", f"{left}.stride(2)", f"{right}.stride(2)", f"{right}.stride(1)"]
+        factors = [left, right, *batch, *strides]
+    stores = ["partial"] if job.split else [item.name for item in source.tensors(job.region)]
+    sizes = [] if job.split else _names_of_sizes(job)
+    blocks = [f"BLOCK_ROWS={tile.rows}", f"BLOCK_COLS={tile.cols}", f"BLOCK_INNER={tile.inner}"]
+    launch = [f"GROUP={GROUP}", f"num_warps={tile.warps}", f"num_stages={tile.stages}"]
+    return [*factors, *stores, *_sizes(job), *sizes, *blocks, *launch]
+
+
+def _finish_launch(job: Job) -> list[str]:
+    tensors = [item.name for item in source.tensors(job.region)]
+    arguments = [
+        "partial", *tensors, str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_names_of_sizes(job),
+        "num_warps=4",
+    ]  # fmt: skip
+    batch = f", {job.left}.shape[0]" if job.batched else ""
+    grid = f"triton.cdiv(n_rows, {FINISH_ROWS}), triton.cdiv(n_cols, {FINISH_COLS}){batch}"
+    head = f"    _{job.region.name}_finish_kernel[({grid})]("
+    return [source.wrapped(head, arguments, ")").replace("\n", "\n    ")]

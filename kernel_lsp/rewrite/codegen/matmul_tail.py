@@ -1,0 +1,176 @@
+"""What follows a matrix product element by element, as values over the rows and columns of its tile.
+
+The tail grows forward from the product over pointwise operations of the product's own shape. Operands
+from outside may have any shape that broadcasts to it: a bias over the columns, one number for each row,
+a whole residual. Results that others read are stored too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+
+from kernel_lsp.rewrite.codegen.body import Names
+from kernel_lsp.rewrite.codegen.grow import convex
+from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, apply, load
+from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, output_nodes
+from kernel_lsp.rewrite.codegen.matmul_operands import Product
+from kernel_lsp.rewrite.codegen.pointwise import (
+    TABLE,
+    Unsupported,
+    argument_nodes,
+    argument_of,
+    dtype_name,
+    is_pointwise,
+    op_name,
+)
+from kernel_lsp.rewrite.codegen.space import shape_of
+from kernel_lsp.rewrite.graph import Graph
+
+MOST = 24
+"""Nodes of a tail; a longer kernel is no longer read by anybody."""
+TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start", "end",
+         "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows", "part",
+         "partial", "tile", "group", "height", "share", "padded", "grid", "row_tiles", "col_tiles",
+         "left_rows", "right_cols", "left_row", "right_row")  # fmt: skip
+
+
+def grow(graph: Graph, product: Product) -> list[fx.Node]:
+    """The product and the operations that join its kernel, in graph order."""
+    group, shape = [product.node], shape_of(product.node)
+    for node in graph.nodes:
+        if len(group) >= MOST or node in group or not any(arg in group for arg in node.all_input_nodes):
+            continue
+        if is_pointwise(node) and shape_of(node) == shape and convex(graph, {*group, node}):
+            group.append(node)
+    while is_identity(group[-1]):  # a dropout in eval mode is no work
+        group.pop()
+    return group
+
+
+def lower(graph: Graph, product: Product, nodes: Sequence[fx.Node], name: str) -> Lowered:
+    """The region that starts from the value ``product``. Raises Unsupported when an operand does not fit."""
+    return _Lowering(graph, product, nodes).run(name)
+
+
+def factor_names(graph: Graph, product: Product) -> tuple[str, str]:
+    """Names of the factors in the launcher."""
+    names = Names(TAKEN)
+    left = names.fresh(_hint(graph, product.left))
+    return left, names.fresh(_hint(graph, product.right))
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, product: Product, nodes: Sequence[fx.Node]) -> None:
+        self.graph, self.product, self.nodes = graph, product, list(nodes)
+        self.inside = set(nodes)
+        self.shape = shape_of(product.node)
+        self.names = Names([*TAKEN, *factor_names(graph, product)])
+        self.outside = list(dict.fromkeys(arg for node in nodes for arg in self._reads(node)))
+        self.groups = self._collapse()
+        self.operands = {node: self._operand(node) for node in self.outside}
+        self.values: dict[fx.Node, Any] = {}
+        self.loads: dict[fx.Node, Value] = {}
+
+    def run(self, name: str) -> Lowered:
+        nodes = output_nodes(self.graph, self.nodes)
+        outputs = [
+            Output(
+                name="out" if len(nodes) == 1 else self.names.fresh(f"{node.name}_out"),
+                value=self.value(node),
+                dtype=dtype_name(node.meta["val"].dtype),
+                shape="",
+            )
+            for node in nodes
+        ]
+        order = tuple(self.operands.values())
+        region = Region(name=name, dims=self._dims(), outputs=tuple(outputs), order=order)
+        inputs = (self.product.left, self.product.right, *self.outside)
+        return Lowered(region=region, inputs=inputs, outputs=tuple(nodes), values=self.values)
+
+    def value(self, node: fx.Node) -> Any:
+        if node not in self.values:
+            self.values[node] = self._build(node)
+        return self.values[node]
+
+    def _build(self, node: fx.Node) -> Any:
+        if node is self.product.node:
+            value = Value(op="product", hint="product")
+            added = self.product.added
+            return value if added is None else apply("add", value, self._load(added))
+
+        def get(name: str) -> Any:
+            arg = argument_of(node, name)
+            if not isinstance(arg, fx.Node):
+                return arg
+            return self.value(arg) if arg in self.inside else self._load(arg)
+
+        return TABLE[op_name(node)](node, get)
+
+    def _load(self, node: fx.Node) -> Value:
+        if node not in self.loads:
+            self.loads[node] = load(self.operands[node])
+        return self.loads[node]
+
+    def _reads(self, node: fx.Node) -> list[fx.Node]:
+        if node is self.product.node:
+            return [self.product.added] if self.product.added is not None else []
+        return [arg for _, arg in argument_nodes(node) if arg not in self.inside]
+
+    # --- operands and dimensions -----------------------------------------------------------
+
+    def _sizes(self, node: fx.Node) -> tuple[int, ...]:
+        sizes = shape_of(node)
+        aligned = (1,) * (len(self.shape) - len(sizes)) + sizes
+        if len(aligned) != len(self.shape) or any(
+            n not in (1, whole) for n, whole in zip(aligned, self.shape, strict=True)
+        ):
+            raise Unsupported(f"{node.name} does not broadcast to the product")
+        return aligned
+
+    def _collapse(self) -> list[list[int]]:
+        """Adjacent row dimensions that every operand treats alike become one; the columns stay apart."""
+        last, groups = len(self.shape) - 1, list[list[int]]()
+        for axis in range(last):
+            if self.shape[axis] == 1:
+                continue
+            if groups and all(self._alike(node, groups[-1][-1], axis) for node in self.outside):
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        return [*(groups or [[0]]), [last]]
+
+    def _alike(self, node: fx.Node, left: int, right: int) -> bool:
+        sizes = self._sizes(node)
+        return (sizes[left] != 1) == (sizes[right] != 1)
+
+    def _operand(self, node: fx.Node) -> Operand:
+        value, sizes = node.meta["val"], self._sizes(node)
+        axes = tuple(i for i, group in enumerate(self.groups) if sizes[group[0]] != 1)
+        if len(axes) == len(self.groups) and not value.is_contiguous():
+            raise Unsupported(f"{node.name} is not contiguous: copying it first would cost a pass")
+        name = self.names.fresh(_hint(self.graph, node))
+        return Operand(name=name, dtype=dtype_name(value.dtype), axes=axes)
+
+    def _dims(self) -> tuple[Dim, ...]:
+        *rows, _ = self.groups
+        names = ["all_rows"] if len(rows) == 1 else [f"size_{group[0]}" for group in rows]
+        made = []
+        for name, group in zip([*names, "n_cols"], self.groups, strict=True):
+            size = 1
+            for axis in group:
+                size *= self.shape[axis]
+            text = " * ".join(f"out.shape[{axis}]" for axis in group)
+            made.append(Dim(name=name, size=size, source=text))
+        return tuple(made)
+
+
+def _hint(graph: Graph, node: fx.Node) -> str:
+    """The last word of an attribute, or the name of the value; views of it look at the same thing."""
+    base = node
+    while op_name(base) in ("numpy_T", "t", "transpose", "view", "unsqueeze", "permute", "expand", "mT"):
+        base = base.args[0]
+    path = graph.state.get(base)
+    return path.split(".")[-1] if path else graph.variable(base)

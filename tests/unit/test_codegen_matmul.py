@@ -1,0 +1,141 @@
+"""Generated matrix products in Triton's interpreter against float64, and what is left to eager."""
+
+import pytest
+from codegen_helpers import Child, matches, program, rewritten
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+SMALL = {"tile": "32x64x64/4/2"}
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    child = Child("run")
+    yield child
+    child.close()
+
+
+def agrees(interpreter, source, **parameters):
+    """Same NaN and infinities as eager, and as close to float64 as eager is."""
+    after = rewritten(source, "fused-matmul", **{**SMALL, **parameters})
+    found = interpreter.ask(before=source, after=after)
+    assert not found["fell_back"]
+    assert all(found["same_kind"])
+    slack = 2**-6 if "bfloat16" in source else 2**-9 if "float16" in source else 2e-6
+    for ours, eager in zip(found["ours"], found["eager"], strict=True):
+        assert ours <= 2 * eager + slack
+    return after
+
+
+def linear(tail, rows="37", *, inner=70, cols=45, **options):
+    """A linear layer ``h`` of x and what follows it; y has the shape of the result."""
+    init = f"self.layer = nn.Linear({inner}, {cols})"
+    inputs = f"torch.randn({rows}, {inner}), torch.randn({rows}, {cols})"
+    return program(f"(lambda h: {tail})(self.layer(x))", inputs, init=init, **options)
+
+
+TAILS = [
+    "torch.relu(h)",
+    "F.gelu(h) * 0.5",
+    "torch.sigmoid(h) * h + y",
+    "h + h[0].mean()",
+    "torch.tanh(h * y.mean(-1, keepdim=True))",
+    "torch.clamp(h / 3.0, -1, 1) - y[:1]",
+    "F.dropout(h, 0.5, training=False) * 2",
+    "(h, torch.relu(h))",
+    "(torch.relu(h), torch.exp(-h.abs()))",
+]
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_what_follows_a_linear_layer_joins_its_last_step(interpreter, tail):
+    agrees(interpreter, linear(tail))
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("rows", ["1", "2", "33", "3, 11", "2, 3, 5"])
+def test_any_leading_dimensions_and_shares_of_the_inner_one(interpreter, rows, splits):
+    agrees(interpreter, linear("torch.relu(h) + y", rows, inner=300), splits=splits)
+
+
+FORMS = [
+    ("x @ y", "33, 70", "70, 45"),
+    ("x @ y", "2, 33, 70", "70, 45"),
+    ("x.T @ y", "70, 33", "70, 45"),
+    ("x @ y.T", "33, 70", "45, 70"),
+    ("x.T @ y.T", "70, 33", "45, 70"),
+    ("torch.mm(x, y)", "64, 64", "64, 64"),
+    ("torch.bmm(x, y)", "3, 33, 70", "3, 70, 45"),
+    ("torch.bmm(x.transpose(1, 2), y.transpose(1, 2))", "3, 70, 33", "3, 45, 70"),
+    ("x @ y.transpose(-2, -1)", "2, 3, 17, 70", "2, 3, 45, 70"),
+    ("torch.addmm(x[0, :45], x, y)", "33, 70", "70, 45"),
+    ("x @ y", "5, 1", "1, 7"),
+    ("x[:, ::2] @ y", "33, 70", "35, 45"),
+]
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("expression, left, right", FORMS)
+def test_every_form_of_a_product_and_every_layout_of_its_factors(
+    interpreter, expression, left, right, splits
+):
+    inputs = f"torch.randn({left}), torch.randn({right})"
+    agrees(interpreter, program(f"torch.relu({expression} * 0.5)", inputs), splits=splits)
+
+
+@pytest.mark.parametrize("operand", ["2, 1, 45", "1, 33, 1", "2, 33, 1", "33, 45", "1, 1, 1", "2, 33, 45"])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_operands_of_the_tail_are_broadcast_over_batches_rows_and_columns(interpreter, operand, splits):
+    source = program(
+        "torch.bmm(x, y) * z", f"torch.randn(2, 33, 70), torch.randn(2, 70, 45), torch.randn({operand})",
+        arguments="x, y, z",
+    )  # fmt: skip
+    agrees(interpreter, source, splits=splits)
+
+
+@pytest.mark.parametrize(
+    "scale", ["1e-30", "1e30", "torch.logspace(-20, 18, 70)", "torch.logspace(-18, 18, 33)[:, None]"]
+)
+def test_numbers_of_any_size_keep_their_digits(interpreter, scale):
+    inputs = f"torch.randn(33, 70) * {scale}, torch.randn(70, 45)"
+    agrees(interpreter, program("(x @ y) * 0.5", inputs))
+
+
+def test_zeros_stay_zeros_and_one_nan_stays_in_its_row(interpreter):
+    inputs = "torch.zeros(5, 70).index_fill_(0, torch.tensor([2]), float('nan')), torch.randn(70, 9)"
+    agrees(interpreter, program("torch.relu(x @ y)", inputs))
+
+
+@pytest.mark.parametrize(
+    "expression, inputs",
+    [
+        ("x @ y", "torch.randn(33, 70), torch.randn(70)"),
+        ("x @ y", "torch.randn(70), torch.randn(70, 9)"),
+        ("x @ y", "torch.randn(3, 33, 70), torch.randn(1, 70, 9)"),
+        ("x @ y", "torch.randn(33, 70).double(), torch.randn(70, 9).double()"),
+        ("torch.addmm(x[0], x, y, alpha=0.5)", "torch.randn(9, 9), torch.randn(9, 9)"),
+        ("torch.addmm(x[0], x, y, beta=0)", "torch.randn(9, 9), torch.randn(9, 9)"),
+        ("x * y", "torch.randn(9, 9), torch.randn(9, 9)"),
+        ("x @ y", "torch.ones(9, 9, dtype=torch.int64), torch.ones(9, 9, dtype=torch.int64)"),
+    ],
+)
+def test_what_only_looks_like_a_covered_product_is_left_alone(expression, inputs):
+    assert matches(program(expression, inputs), "fused-matmul")[1] == []
+
+
+@pytest.mark.parametrize(
+    "tail, names",
+    [
+        ("torch.softmax(h, -1)", ["linear"]),
+        ("h.sum(-1).relu()", ["linear"]),
+        ("F.dropout(torch.relu(h), 0.5)", ["linear", "relu"]),
+        ("torch.relu(h).transpose(0, 1) * 2", ["linear", "relu"]),
+        ("h + torch.softmax(h, -1)", ["linear"]),
+        ("h[None] + y.expand(4, -1, -1)", ["linear"]),
+    ],
+)
+def test_the_tail_ends_where_elements_meet(tail, names):
+    (match,) = matches(linear(tail), "fused-matmul")[1]
+    assert [node.name for node in match.nodes] == names
