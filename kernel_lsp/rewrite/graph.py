@@ -78,6 +78,8 @@ class Origin:
     calls: tuple[ModuleCall, ...] = ()
     reads: tuple[tuple[str, Any], ...] = ()
     """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
+    hides_gradients: bool = False
+    """A part has another derivative than its operations: no_grad inside, or an autograd.Function."""
     nodes: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
     """Name -> (op, argument names, keyword argument names) as captured."""
     pristine: Graph | None = None
@@ -169,10 +171,12 @@ class Graph:
         return any(item.node is node and item.value.requires_grad for item in self.inputs)
 
     def carries(self, node: fx.Node) -> bool:
-        """Something trained flows into the node's value."""
+        """Something trained flows into the node's value, and a gradient back."""
         seen, todo = {node}, [node]
         while todo:
             at = todo.pop()
+            if is_op(at, aten.detach):
+                continue
             if at.op == "placeholder" and self.trained(at):
                 return True
             todo += [arg for arg in at.all_input_nodes if arg not in seen]

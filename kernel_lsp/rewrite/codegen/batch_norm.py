@@ -65,7 +65,7 @@ def matches(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
         parts = parts_of(graph, node) if is_op(node, aten.batch_norm) else None
-        if parts is None or (graph.gradients and _planned(graph, parts) is None):
+        if parts is None or (graph.gradients and not _is_trainable(graph, parts)):
             continue
         words = [op_name(n) for n in parts.nodes[1:] if not is_identity(n)]
         tail = f" with {', '.join(words)}" if words else ""
@@ -239,7 +239,8 @@ def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     name = f"{by_name_out[0].name}_fused" if len(values) == 1 else "results"
     call = graph.call_generated(kernel, arguments, like=like, before=spot, name=name)
     _redirect(graph, by_name_out, call, spot)
-    graph.fx.erase_node(norm)
+    if norm in graph.nodes:  # with running statistics it has an effect, and the kernel now has it
+        graph.fx.erase_node(norm)
     graph.caveat("batch norm and what follows stay in float32 until the result is stored")
 
 
@@ -312,6 +313,10 @@ def _title(name: str) -> str:
 
 
 # --- training --------------------------------------------------------------------------------
+
+
+def _is_trainable(graph: Graph, parts: Parts) -> bool:
+    return not graph.origin.hides_gradients and _planned(graph, parts) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

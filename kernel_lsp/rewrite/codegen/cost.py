@@ -68,6 +68,14 @@ def trained_seconds(graph: Graph, node: fx.Node) -> float:
     return eager_seconds(graph, node) * (1.0 + BACKWARD.get(op_name(node), 1.5))
 
 
+def trained_benefit(graph: Graph, nodes: Sequence[fx.Node], ours_s: float, least: float) -> float:
+    """`benefit` over forward and backward together."""
+    eager_s = sum(trained_seconds(graph, node) for node in nodes)
+    if ours_s > eager_s * (1.0 - least):
+        return 0.0
+    return round((eager_s - ours_s) / max(sum(trained_seconds(graph, n) for n in graph.nodes), eager_s), 4)
+
+
 def region_seconds(graph: Graph, region: Region, launches: int, passes: float) -> float:
     """A kernel from its region alone: operands read ``passes`` times, outputs written once."""
     moved = sum(_region_bytes(region, o.axes, o.dtype) for o in region.operands) * passes

@@ -6,12 +6,13 @@ Not covered: class weights, label smoothing, probabilities as targets, dimension
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import cost, source
+from kernel_lsp.rewrite.codegen import backward, cost, source
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -73,8 +74,64 @@ def {name}(logits, target):
 '''
 
 
+BACKWARD = '''\
+@triton.jit
+def _{name}_backward_kernel(
+    logits_ptr, target_ptr, log_sum_ptr, {scale_arguments}, grad_logits_ptr, n_cols, BLOCK_SIZE: tl.constexpr,
+):
+    """Each program handles a block of one row: probability, less one at the target, times the gradient."""
+    row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
+    cols = tl.program_id(1) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    mask = cols < n_cols  # the last block is not full
+    logits = tl.load(logits_ptr + row * n_cols + cols, mask=mask).to(tl.float32)
+    target = tl.load(target_ptr + row)
+    probability = tl.exp(logits - tl.load(log_sum_ptr + row))
+    scale = {scale}
+    grad = (probability - tl.where(cols == target, 1.0, 0.0)) * scale
+    tl.store(grad_logits_ptr + row * n_cols + cols, tl.where(target == {ignore}, 0.0, grad), mask=mask)
+
+
+class _{title}(torch.autograd.Function):
+    """Cross entropy; one number a row is kept for the backward, which makes the probabilities again."""
+
+    @staticmethod
+    def forward(ctx, logits, target):
+        out, log_sum{count_name} = {name}_forward(logits, target)
+        ctx.save_for_backward(logits, target)
+        ctx.kept = log_sum{count_name}
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_out):
+        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own
+            return differentiate_again(ctx, {name}_eager, grad_out)
+        (logits, target), log_sum{count_name} = ctx.saved_tensors, {kept}
+        logits, target, grad_out = logits.contiguous(), target.contiguous(), grad_out.contiguous()
+        n_rows, n_cols = logits.shape
+        grad_logits = torch.empty_like(logits)
+        if n_rows > 0:  # a grid of zero programs cannot be launched
+            _{name}_backward_kernel[(n_rows, triton.cdiv(n_cols, 4096))](
+                logits, target, log_sum, {scale_values}, grad_logits, n_cols, BLOCK_SIZE=4096, num_warps=8,
+            )
+        return grad_logits, None
+
+
+def {name}_eager(logits, target):
+    """The same in PyTorch, for gradients of gradients."""
+    return torch.nn.functional.cross_entropy(logits, target, ignore_index={ignore}, reduction="{how}")
+
+
+def {name}(logits, target):
+    return _{title}.apply(logits, target)
+'''
+
+
 def matches(graph: Graph) -> list[Match]:
-    return [_match(graph, node) for node in graph.nodes if _covered(node)]
+    return [_match(graph, node) for node in graph.nodes if _covered(node) and _is_trainable(graph)]
+
+
+def _is_trainable(graph: Graph) -> bool:
+    return not (graph.gradients and graph.origin.hides_gradients)
 
 
 def _covered(node: fx.Node) -> bool:
@@ -87,12 +144,17 @@ def _covered(node: fx.Node) -> bool:
 
 def _match(graph: Graph, node: fx.Node) -> Match:
     fused_s = cost.read_once_seconds(graph, [node.args[0]], launches=_launches(node))
+    benefit = cost.benefit(graph, [node], fused_s, 0.1)
+    if graph.gradients:
+        fused_s += cost.read_once_seconds(graph, [node.args[0], node.args[0]], launches=1)
+        benefit = cost.trained_benefit(graph, [node], fused_s, 0.1)
     return Match(
         nodes=(node,),
         label=graph.label(node),
         summary="compute cross entropy without writing the probabilities",
-        benefit=cost.benefit(graph, [node], fused_s, 0.1),
+        benefit=benefit,
         plain=False,
+        differentiable=True,
         data={"nodes": [node.name], "parameters": PARAMETERS, "cross_entropy": True},
     )
 
@@ -100,9 +162,54 @@ def _match(graph: Graph, node: fx.Node) -> Match:
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = next(node for node in graph.nodes if node.name == match.data["nodes"][0])
     kernel = _generate(node, choice, _name(graph))
+    if graph.gradients:
+        kernel = _trained(node, kernel)
     call = graph.call_generated(kernel, list(node.args[:2]), like=node.meta["val"], before=node, name="loss")
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
+
+
+def _trained(node: fx.Node, kernel: Generated) -> Generated:
+    """The forward also leaves each row's log of the sum, and for a mean how many rows count."""
+    how, ignore, name = argument(node, "reduction", 1), argument(node, "ignore_index", -100), kernel.name
+    text = kernel.definitions.replace(f"def {name}(", f"def {name}_forward(")
+    text = text.replace("loss_ptr, n_cols, BLOCK", "loss_ptr, log_sum_ptr, n_cols, BLOCK")
+    text = text.replace(
+        "    loss = row_max + tl.log(row_sum) - picked\n",
+        "    log_sum = row_max + tl.log(row_sum)\n"
+        "    loss = log_sum - picked\n"
+        "    tl.store(log_sum_ptr + row, log_sum)\n",
+    )
+    text = text.replace(
+        "device=logits.device)\n    if n_rows",
+        "device=logits.device)\n"
+        "    log_sum = torch.empty(n_rows, dtype=torch.float32, device=logits.device)\n"
+        "    if n_rows",
+    )
+    text = text.replace("logits, target, loss, n_cols,", "logits, target, loss, log_sum, n_cols,")
+    if how == 1:
+        text = text.replace("out_ptr, n_rows,", "out_ptr, count_ptr, n_rows,")
+        text = text.replace("    tl.store(out_ptr, total)", "    tl.store(out_ptr, total)\n"
+                            "    tl.store(count_ptr, tl.sum(lane_count, axis=0))")  # fmt: skip
+        text = text.replace("(loss, target, out, n_rows", "(loss, target, out, count, n_rows")
+        text = text.replace("    out = torch.empty((),", "    count = torch.empty((), dtype=torch.float32, "
+                            "device=logits.device)\n    out = torch.empty((),")  # fmt: skip
+        text = text.replace("    return out\n", "    return out, log_sum, count\n")
+    text = text.replace("    return out\n", "    return out, log_sum\n")
+    text = text.replace("    return loss\n", "    return loss, log_sum\n")
+    scale = "tl.load(grad_out_ptr" + (" + row)" if how == 0 else ")") + ".to(tl.float32)"
+    text += "\n\n" + backward.AGAIN + "\n\n" + BACKWARD.format(
+        name=name,
+        title="".join(word.capitalize() for word in name.split("_")),
+        ignore=ignore,
+        how={0: "none", 1: "mean", 2: "sum"}[how],
+        scale=f"{scale} / tl.load(count_ptr)" if how == 1 else scale,
+        scale_arguments="grad_out_ptr, count_ptr" if how == 1 else "grad_out_ptr",
+        scale_values="grad_out, count" if how == 1 else "grad_out",
+        count_name=", count" if how == 1 else "",
+        kept="*ctx.kept" if how == 1 else "ctx.kept",
+    )  # fmt: skip
+    return replace(kernel, definitions=text, supports_autograd=True)
 
 
 def _launches(node: fx.Node) -> int:

@@ -29,11 +29,14 @@ class Underivable(Exception):
 def gradients(
     outputs: Iterable[Value], seeds: Mapping[Value, Value], wanted: Iterable[Operand]
 ) -> dict[Operand, Value]:
-    """``seeds``: each output's incoming gradient. Raises Underivable, also when an operand gets nothing."""
+    """``seeds``: each output's incoming gradient. An operand that only decides (a mask) has none.
+    Raises Underivable, also where torch would hand on zeros."""
     found, wanted = tape(outputs, seeds), list(wanted)
-    if missing := [operand.name for operand in wanted if operand not in found]:
-        raise Underivable(f"no gradient reaches {missing[0]}")
-    return {operand: found[operand] for operand in wanted}
+    if any(operand not in found for operand in wanted) or not wanted:
+        stepped = next((value.op for value in topological(outputs) if value.op in STEPS), None)
+        if stepped is not None or not found:
+            raise Underivable(f"no gradient comes through {stepped or 'comparisons'}")
+    return {operand: found[operand] for operand in wanted if operand in found}
 
 
 def tape(outputs: Iterable[Value], seeds: Mapping[Value, Value]) -> dict[Operand, Value]:
@@ -230,11 +233,12 @@ def _tied(grad: Value, out: Value, x: Value) -> Value:
     return _where(same, apply("div", grad, ties), 0.0)
 
 
-CONSTANT = frozenset([
-    "count", "floor", "ceil", "sign", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan",
-    "to_bool",
-])  # fmt: skip
-"""Results through which no gradient flows. (torch hands zeros on; a group that ends there is Underivable.)"""
+STEPS = frozenset(["floor", "ceil", "sign"])
+"""torch hands zeros on through these."""
+CONSTANT = STEPS | {
+    "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool",
+}  # fmt: skip
+"""Results through which no gradient flows."""
 
 ROW: dict[str, Callable[[Value, Value, Value], Value]] = {
     "sum": lambda grad, out, x: grad,

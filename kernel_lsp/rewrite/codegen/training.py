@@ -39,6 +39,8 @@ def with_backward(
 
 def is_trainable(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, space: Shape) -> bool:
     """Every operation has a derivative, and a template runs them."""
+    if graph.origin.hides_gradients:
+        return False
     planned = backward.plan(graph, nodes, lowered)
     return planned is not None and (
         not planned.region.outputs or _template(planned.region, space) is not None
@@ -55,10 +57,7 @@ def benefit(
     if region.outputs and (template := _template(region, space)) is not None:
         ours += cost.region_seconds(graph, region, template.launches, template.passes)
     ours += sum(cost.summing_seconds(graph, region, g.stored) for g in planned.gradients if g.is_summed)
-    eager = sum(cost.trained_seconds(graph, node) for node in nodes)
-    if ours > eager * (1.0 - least):
-        return 0.0
-    return round((eager - ours) / max(sum(cost.trained_seconds(graph, n) for n in graph.nodes), eager), 4)
+    return cost.trained_benefit(graph, nodes, ours, least)
 
 
 def _template(region: Region, space: Shape) -> templates.Template | None:

@@ -1,0 +1,115 @@
+"""Train-mode batch norm in the interpreter: results, gradients and running statistics as in eager."""
+
+import pytest
+from codegen_helpers import program
+from training_helpers import Child, agrees, rewritten, session
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+SKILL = "batch-norm-train"
+IMAGE = "torch.randn(3, 5, 4, 6, requires_grad=True)"
+CASES = {
+    "relu": ("torch.relu(self.n(x))", IMAGE, "nn.BatchNorm2d(5)"),
+    "residual": ("torch.relu(self.n(x) + x * 2)", IMAGE, "nn.BatchNorm2d(5)"),
+    "alone": ("self.n(x)", IMAGE, "nn.BatchNorm2d(5, momentum=0.25, eps=1e-3)"),
+    "no weights": ("F.silu(self.n(x))", IMAGE, "nn.BatchNorm2d(5, affine=False)"),
+    "no running statistics": ("F.gelu(self.n(x))", IMAGE, "nn.BatchNorm2d(5, track_running_stats=False)"),
+    "features": ("F.gelu(self.n(x))", "torch.randn(70, 37, requires_grad=True)", "nn.BatchNorm1d(37)"),
+    "sequences": ("torch.tanh(self.n(x))", "torch.randn(4, 5, 9, requires_grad=True)", "nn.BatchNorm1d(5)"),
+    "volumes": (
+        "torch.relu(self.n(x))",
+        "torch.randn(2, 3, 2, 3, 4, requires_grad=True)",
+        "nn.BatchNorm3d(3)",
+    ),
+    "bfloat16": (
+        "torch.relu(self.n(x))",
+        IMAGE.replace("requires_grad", "dtype=torch.bfloat16, requires_grad"),
+        "nn.BatchNorm2d(5, dtype=torch.bfloat16)",
+    ),
+    "mixed dtypes": (
+        "torch.relu(self.n(x))",
+        IMAGE.replace("requires_grad", "dtype=torch.bfloat16, requires_grad"),
+        "nn.BatchNorm2d(5)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    child = Child()
+    yield child
+    child.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_gradients_and_running_statistics_are_eager_s(interpreter, name) -> None:
+    expression, inputs, layer = CASES[name]
+    source = program(expression, inputs, arguments="x", init=f"self.n = {layer}")
+    agrees(interpreter, source, SKILL)
+
+
+def test_a_large_mean_cancels_nothing(interpreter) -> None:
+    inputs = "(torch.randn(9, 5, 40) + 1e4).requires_grad_()"
+    source = program("torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm1d(5)")
+    agrees(interpreter, source, SKILL)
+
+
+def test_the_backward_takes_two_passes_and_the_residual_shares_the_gradient(interpreter) -> None:
+    inputs = f"{IMAGE}, {IMAGE}"
+    source = program("torch.relu(self.n(x) + y)", inputs, init="self.n = nn.BatchNorm2d(5)")
+    text = agrees(interpreter, source, SKILL)
+    assert "grad_x_ptr, grad_y_ptr" in text
+    assert text.count("sums_kernel[") == 1
+
+
+def test_the_counter_and_the_versions_of_the_statistics_move() -> None:
+    source = program("torch.relu(self.n(x))", IMAGE, arguments="x", init="self.n = nn.BatchNorm2d(5)")
+    text = rewritten(source, SKILL)
+    assert "self.n.num_batches_tracked.add_(1)" in text
+    assert "increment_version((running_mean, running_var))" in text
+
+
+RELU, NORM = "torch.relu(self.n(x))", "nn.BatchNorm2d(5)"
+NEAR_MISSES = {
+    "eval mode": (RELU, IMAGE, NORM, False),
+    "channels last": (RELU.replace("(x)", "(x.to(memory_format=torch.channels_last))"), IMAGE, NORM, True),
+    "shared statistics": (f"{RELU} + self.n(x * 2)", IMAGE, NORM, True),
+    "one channel": (RELU, "torch.randn(9, 1, 4, requires_grad=True)", "nn.BatchNorm1d(1)", True),
+    "a batch of one": (RELU, "torch.randn(1, 5, 4, 6, requires_grad=True)", NORM, True),
+    "float64": (RELU, IMAGE.replace("requires", "dtype=torch.float64, requires"), f"{NORM}.double()", True),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_what_is_not_covered_is_left_alone(name) -> None:
+    expression, inputs, layer, training = NEAR_MISSES[name]
+    source = program(expression, inputs, arguments="x", init=f"self.n = {layer}")
+    opened = session(source, SKILL, training)
+    assert opened.rewrites[SKILL].match(opened.graph) == []
+    assert not opened.notes
+
+
+def test_an_average_over_all_calls_is_not_captured() -> None:
+    from kernel_lsp.errors import CaptureError
+
+    layer = "nn.BatchNorm2d(5, momentum=None)"
+    source = program("torch.relu(self.n(x))", IMAGE, arguments="x", init=f"self.n = {layer}")
+    with pytest.raises(CaptureError, match="tensor values"):
+        session(source, SKILL)
+
+
+def test_a_tail_that_trains_a_broadcast_operand_is_left_to_eager() -> None:
+    init = "self.n = nn.BatchNorm2d(5); self.s = nn.Parameter(torch.ones(5, 1, 1))"
+    source = program("torch.relu(self.n(x)) * self.s", IMAGE, arguments="x", init=init)
+    opened = session(source, SKILL)
+    assert opened.rewrites[SKILL].match(opened.graph) == []
+
+
+def test_where_no_gradient_is_recorded_the_guard_keeps_eager_for_those_who_do() -> None:
+    inputs = IMAGE.replace(", requires_grad=True", "")
+    source = program("torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm2d(5)")
+    text = rewritten(source, SKILL, training=None)
+    assert "autograd.Function" not in text
+    assert "not (torch.is_grad_enabled() and" in text
+    assert "and self.n.training" in text

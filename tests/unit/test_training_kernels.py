@@ -1,0 +1,204 @@
+"""Backward kernels in Triton's interpreter against float64 torch: every derivative, at its kinks too."""
+
+import pytest
+from codegen_helpers import program
+from training_helpers import Child, agrees, rewritten, session
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+PAIR = "torch.randn(7, 13, requires_grad=True), torch.randn(7, 13, requires_grad=True)"
+KINKS = (
+    "torch.tensor([-25.0, -6.0, -3.0, -1.0, -0.5, -0.0, 0.0, 1e-3, 0.5, 1.0, 3.0, 6.0, 25.0],"
+    " requires_grad=True), "
+    "torch.tensor([1.0, -6.0, 2.0, -1.0, 0.25, 3.0, 0.5, 1e-3, -0.5, 1.0, 2.0, 6.0, 0.1],"
+    " requires_grad=True)"
+)
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    child = Child()
+    yield child
+    child.close()
+
+
+EXPRESSIONS = [
+    "torch.relu(x) * y",
+    "F.leaky_relu(x, 0.1) * y",
+    "F.gelu(x) * y",
+    "F.gelu(x, approximate='tanh') * y",
+    "F.silu(x) * y",
+    "F.mish(x) * y",
+    "F.softplus(x) * y",
+    "F.softplus(x, beta=2.0, threshold=5.0) * y",
+    "F.elu(x, 0.7) * y",
+    "F.selu(x) * y",
+    "F.celu(x, 1.5) * y",
+    "F.hardtanh(x) * y",
+    "F.relu6(x) * y",
+    "F.hardswish(x) * y",
+    "F.hardsigmoid(x) * y",
+    "F.logsigmoid(x) * y",
+    "F.threshold(x, 0.5, 2.0) * y",
+    "torch.sigmoid(x) - torch.tanh(y)",
+    "x.abs() * torch.sin(y) + torch.cos(x)",
+    "torch.exp(-x * x) / (1 + y * y)",
+    "torch.log(x * x + 1) - torch.log1p(y * y)",
+    "torch.sqrt(x * x + 1) + torch.rsqrt(y * y + 1)",
+    "torch.erf(x) * torch.expm1(y * 0.1)",
+    "torch.exp2(x * 0.1) + torch.log2(y * y + 2)",
+    "x ** 2 + y ** 3",
+    "(x * x + 1) ** -0.5 + (y * y + 1) ** 0.5 + 1 / (x * x + 1)",
+    "torch.maximum(x, y) * 2",
+    "torch.minimum(x, y) * 2",
+    "torch.clamp(x, -1, 0.5) * y",
+    "x.clamp(min=0.5) + y.clamp(max=1.0)",
+    "torch.where(x > 0.5, x * y, y)",
+    "x.masked_fill(y > 0, 2.0) * 3",
+    "torch.square(x) - 2 * y + 1",
+    "(x.floor() + x) * y",
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_a_pointwise_chain_has_the_gradients_of_eager(interpreter, expression) -> None:
+    agrees(interpreter, program(expression, KINKS), "fused-pointwise")
+
+
+BROADCASTS = {
+    "a bias over features": ("F.silu(x + self.b) * 2", "13"),
+    "a scale over channels": ("F.mish(x * self.b[:, None, None] + 1)", "5"),
+    "one number": ("torch.tanh(x * self.b) + x", "1"),
+    "several dimensions": ("torch.tanh(x * self.b) + x", "4, 13"),
+}
+
+
+@pytest.mark.parametrize("name", BROADCASTS)
+def test_what_is_broadcast_gets_the_sum_of_its_gradients(interpreter, name) -> None:
+    expression, size = BROADCASTS[name]
+    source = program(
+        expression,
+        "torch.randn(3, 5, 4, 13, requires_grad=True)",
+        arguments="x",
+        init=f"self.b = nn.Parameter(torch.randn({size}))",
+    )
+    agrees(interpreter, source, "fused-pointwise")
+
+
+def test_gradients_that_only_pass_through_need_no_kernel(interpreter) -> None:
+    source = program("x + y + self.b", PAIR, init="self.b = nn.Parameter(torch.randn(13))")
+    assert "_backward_kernel" not in agrees(interpreter, source, "fused-pointwise")
+
+
+ROWS = [
+    ("self.n(x + y)", "fused-norm", "self.n = nn.LayerNorm(13)"),
+    ("F.gelu(self.n(x)) * y", "fused-norm", "self.n = nn.LayerNorm(13, bias=False)"),
+    ("self.n(x) * y", "fused-norm", "self.n = nn.LayerNorm(13, elementwise_affine=False)"),
+    ("F.rms_norm(x, (13,), self.w) + y", "fused-norm", "self.w = nn.Parameter(torch.randn(13))"),
+    ("x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * y", "fused-norm", ""),
+    ("torch.softmax(x * 2 + y, -1)", "fused-row-softmax", ""),
+    ("F.log_softmax(x, -1) * y", "fused-row-softmax", ""),
+    ("torch.softmax(x, 0) * y", "fused-row-softmax", ""),
+    ("torch.logsumexp(x * y, -1)", "fused-reduction", ""),
+    ("(x * y).sum(-1)", "fused-reduction", ""),
+    ("torch.relu(x * y).mean(0)", "fused-reduction", ""),
+    ("torch.sqrt((x * y).var(-1) + 1)", "fused-reduction", ""),
+    ("(x * y).amax(-1) * 2", "fused-reduction", ""),
+    ("torch.linalg.vector_norm(x * y, dim=-1)", "fused-reduction", ""),
+    ("F.mse_loss(x, y)", "fused-loss", ""),
+    ("F.smooth_l1_loss(x, y)", "fused-loss", ""),
+    ("F.huber_loss(x, y, delta=0.5)", "fused-loss", ""),
+    ("F.l1_loss(x, y, reduction='sum')", "fused-loss", ""),
+    ("F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))", "fused-loss", ""),
+    (
+        "F.kl_div(x, torch.sigmoid(self.b), reduction='sum')",
+        "fused-loss",
+        "self.register_buffer('b', torch.randn(7, 13))",
+    ),
+]
+
+
+@pytest.mark.parametrize(("expression", "skill", "init"), ROWS)
+def test_row_kernels_have_the_gradients_of_eager(interpreter, expression, skill, init) -> None:
+    agrees(interpreter, program(expression, PAIR, init=init), skill)
+
+
+@pytest.mark.parametrize("expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"])
+def test_a_norm_of_zeros_has_gradient_zero_and_not_nan(interpreter, expression) -> None:
+    inputs = "torch.zeros(3, 13, requires_grad=True), torch.ones(3, 13, requires_grad=True)"
+    agrees(interpreter, program(expression, inputs), "fused-reduction")
+
+
+def test_tied_maxima_share_the_gradient(interpreter) -> None:
+    inputs = "torch.ones(3, 13, requires_grad=True), torch.ones(3, 13, requires_grad=True)"
+    agrees(interpreter, program("(x * y).amax(-1) * 2", inputs), "fused-reduction")
+
+
+NARROW = [("F.gelu(x + y) * y", "fused-pointwise"), ("torch.softmax(x + y, -1)", "fused-row-softmax")]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("expression", "skill"), NARROW)
+def test_16_bit_gradients_are_as_close_as_eager_s(interpreter, expression, skill, dtype) -> None:
+    inputs = PAIR.replace("requires_grad", f"dtype=torch.{dtype}, requires_grad")
+    agrees(interpreter, program(expression, inputs), skill)
+
+
+def test_weights_in_float32_beside_16_bit_activations(interpreter) -> None:
+    inputs = PAIR.replace("requires_grad", "dtype=torch.bfloat16, requires_grad")
+    source = program("F.silu(x * self.w) * y", inputs, init="self.w = nn.Parameter(torch.randn(13))")
+    agrees(interpreter, source, "fused-pointwise")
+
+
+@pytest.mark.parametrize("how", ["mean", "sum", "none"])
+def test_cross_entropy_has_the_gradients_of_eager(interpreter, how) -> None:
+    inputs = "torch.randn(5, 37, requires_grad=True), torch.tensor([1, 36, -100, 0, 7])"
+    agrees(interpreter, program(f"F.cross_entropy(x, y, reduction='{how}')", inputs), "fused-loss")
+
+
+TWICE = [
+    ("F.gelu(x * 2 + y) * y", "fused-pointwise", ""),
+    ("self.n(x + y)", "fused-norm", "self.n = nn.LayerNorm(13)"),
+    ("torch.relu(x) * x + x * y", "fused-pointwise", ""),
+    ("torch.relu(self.n(x) + y)", "batch-norm-train", "self.n = nn.BatchNorm1d(13)"),
+]
+
+
+@pytest.mark.parametrize(("expression", "skill", "init"), TWICE)
+def test_gradients_can_be_differentiated_again(interpreter, expression, skill, init) -> None:
+    agrees(interpreter, program(expression, PAIR, init=init), skill, twice=True)
+
+
+# --- where there is no backward ------------------------------------------------------------------
+
+SILENT = {
+    "a product over rows": ("(x * y).prod(-1) * 2", "fused-reduction"),
+    "a result that is no float": ("(x * 2 + y > 0)", "fused-pointwise"),
+    "only steps": ("torch.floor(x * 1.5) * torch.sign(y)", "fused-pointwise"),
+    "a detached part": ("(x * 2).detach() * 3 + y * 2", "fused-pointwise"),
+    "targets of kl_div that are trained": ("F.kl_div(x, y)", "fused-loss"),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_nothing_is_offered_to_training_without_a_derivative(name) -> None:
+    expression, skill = SILENT[name]
+    opened = session(program(expression, PAIR), skill)
+    found = opened.rewrites[skill].match(opened.graph)
+    assert [m for m in found if len(m.nodes) > 2 or skill != "fused-pointwise"] == []
+    assert not opened.notes
+
+
+def test_an_input_without_a_gradient_ends_the_fast_path_where_it_gets_one() -> None:
+    inputs = "torch.randn(7, 13, requires_grad=True), torch.randn(7, 13)"
+    text = rewritten(program("F.gelu(x + y) * 2", inputs), "fused-pointwise")
+    assert "not (torch.is_grad_enabled() and y.requires_grad)" in text
+    assert "x.requires_grad" not in text
+
+
+def test_outside_of_training_the_kernel_has_no_backward_and_the_guard_says_so() -> None:
+    inputs = "torch.randn(7, 13), torch.randn(7, 13)"
+    text = rewritten(program("F.gelu(x + y) * 2", inputs), "fused-pointwise", training=None)
+    assert "autograd" not in text
+    assert "not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad))" in text

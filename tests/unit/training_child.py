@@ -1,0 +1,72 @@
+"""Child of the training tests; a program, not a test.
+
+    TRITON_INTERPRET=1 python training_child.py      forward and backward of two programs on the CPU
+
+One JSON request a line on stdin, one JSON reply a line on stdout; see codegen_child.py.
+"""
+
+import copy
+import json
+import sys
+import warnings
+
+import torch
+from codegen_child import error, leaves, load
+
+
+def run(request):
+    """Errors of outputs and gradients of the rewritten program and of eager against float64."""
+    before, after = load(request["before"]), load(request["after"])
+    torch.manual_seed(request.get("seed", 0))
+    eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
+    with torch.no_grad():
+        for parameter in eager.parameters():
+            parameter.normal_()
+    fused.load_state_dict(eager.state_dict())
+    exact, fell_back, original = copy.deepcopy(eager).double(), [], fused._forward_eager
+    exact.is_wide = True
+    fused._forward_eager = lambda *args: (fell_back.append(True), original(*args))[1]
+    twice = request.get("twice", False)
+    ours, theirs, truth = (gradients(m, inputs, twice) for m in (fused, eager, exact))
+    buffers = [list(m.buffers()) for m in (fused, eager, exact)]
+    columns = list(zip(ours + buffers[0], theirs + buffers[1], truth + buffers[2], strict=True))
+    return {
+        "ours": [error(a, c) for a, _, c in columns],
+        "eager": [error(b, c) for _, b, c in columns],
+        "same_kind": [
+            a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.isnan(), b.isnan())
+            for a, b, _ in columns
+        ],
+        "fell_back": bool(fell_back),
+    }
+
+
+def gradients(model, inputs, twice):
+    """Outputs, then gradients of inputs and parameters; ``twice``: of the sum of their squares as well."""
+    given = [prepared(item, model) for item in inputs]
+    outputs = leaves(model(*given))
+    torch.manual_seed(3)
+    weights = [torch.randn(o.shape).to(o.dtype) for o in outputs]
+    asked = [item for item in given if item.requires_grad] + list(model.parameters())
+    found = torch.autograd.grad(outputs, asked, weights, create_graph=twice, allow_unused=True)
+    found = [g for g in found if g is not None]
+    if twice:
+        again = torch.autograd.grad(sum(g.square().sum() for g in found), asked, allow_unused=True)
+        found += [g for g in again if g is not None]
+    return [*(o.detach() for o in outputs), *found]
+
+
+def prepared(item, model):
+    wide = getattr(model, "is_wide", False)
+    made = item.detach().double() if wide and item.is_floating_point() else item.detach().clone()
+    return made.requires_grad_(item.requires_grad)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        try:
+            reply = {"result": run(json.loads(line))}
+        except Exception as problem:  # any failure belongs to the test that asked
+            reply = {"error": f"{type(problem).__name__}: {problem}"}
+        print(json.dumps(reply), flush=True)
