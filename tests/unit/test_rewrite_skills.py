@@ -108,7 +108,7 @@ def test_softmax_over_one_finite_element_is_one() -> None:
         "return x.sum(dim=1)",  # 8 elements
         "return x[:, :1].sum(dim=0)",  # the other dimension
         "return x[:, :1].std(dim=1)",  # NaN over one element
-        "return torch.max(x[:, :1], dim=1)",  # the indices are used
+        "return tuple(torch.max(x[:, :1], dim=1))",  # the indices are used
         "return x[:, :1].sum(dim=(0, 1))",
         "return (x[:, :1] > 0).sum(dim=1)",  # another dtype
         "return x[:, :1].sum(dim=1, dtype=torch.float64)",
@@ -304,7 +304,7 @@ def test_average_pooling_merges_into_the_convolution(conv: str, pool: str) -> No
         ("nn.Conv2d(3, 5, 3, stride=2)", "F.avg_pool2d(y, 2)"),
         ("nn.Conv2d(3, 5, 3, dilation=2)", "F.avg_pool2d(y, 2)"),
         ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2, padding=1)"),
-        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2, ceil_mode=True)"),
+        ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 3, ceil_mode=True)"),  # 62 ends within a window
         ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 3, stride=1)"),  # more operations, not fewer
         ("nn.Conv2d(3, 5, 3)", "F.avg_pool2d(y, 2) + y.mean()"),
         ("nn.Conv2d(3, 5, 3)", "F.max_pool2d(y, 2)"),

@@ -9,8 +9,10 @@ from kernel_lsp.skillbook import Skillbook, built_in_folder, lint, load
 SKILLS = built_in_folder()
 NAMES = {
     "avgpool-into-conv",
+    "cancel-shift",
     "channels-last-conv",
     "diagonal-matmul",
+    "fold-affine",
     "fold-batchnorm-eval",
     "fused-loss",
     "fused-norm",
@@ -18,7 +20,10 @@ NAMES = {
     "fused-reduction",
     "fused-row-softmax",
     "hoist-invariant-tensors",
+    "merge-pools",
     "reassociate-linear-reduction",
+    "reduce-before-conv",
+    "reduce-first",
     "remove-dead-work",
     "singleton-reduction",
     "value-range-collapse",
@@ -63,6 +68,12 @@ QUERIES = {
     "avg_pool2d conv2d AvgPool2d": "avgpool-into-conv",
     "conv2d memory format channels_last": "channels-last-conv",
     "dropout eval identity unused result": "remove-dead-work",
+    "conv_transpose2d mean convtranspose2d": "reduce-before-conv",
+    "global average of a conv3d": "reduce-before-conv",
+    "conv2d tanh max_pool2d maxpool2d": "reduce-first",
+    "max_pool3d max_pool3d maxpool3d": "merge-pools",
+    "conv_transpose2d scale bias": "fold-affine",
+    "conv2d bias instance_norm instancenorm2d": "cancel-shift",
 }
 
 
