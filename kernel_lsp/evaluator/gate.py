@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -170,6 +171,12 @@ class Gate:
                 tuning.opened(request, self._pool, self._store, alone, say) as tuner,
             ):
                 yield tuner
+
+    @contextlib.asynccontextmanager
+    async def forks(self) -> AsyncIterator[Callable[..., Awaitable[Child]]]:
+        """How other confined children are started from what is warm here; it stays warm for the block."""
+        async with self._in_use():
+            yield functools.partial(self._pool.start, environment={}, imports="compiler")
 
     @contextlib.asynccontextmanager
     async def _at_work(self, device: str) -> AsyncIterator[None]:

@@ -25,7 +25,7 @@ from kernel_lsp.pipeline.search import Search
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
-from kernel_lsp.rewrite.client import Capture, Engine
+from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
 
 Report = Callable[[Progress], None]
@@ -130,7 +130,7 @@ class Pipeline:
         gate = self.gate(background=prepared.job.background)
         report(Progress(phase="capture", message=f"reading {qualname} with torch.export"))
         gate.warm(bench.probe.python)  # torch is imported there while the engine imports its own
-        async with self._engine(bench) as engine:
+        async with gate.forks() as start, self._engine(bench, start) as engine:
             executable = [skill for skill in bench.skills.skills if skill.executable]
             capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
             matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
@@ -167,7 +167,7 @@ class Pipeline:
         )
 
     @asynccontextmanager
-    async def _engine(self, bench: Bench) -> AsyncIterator[Engine]:
+    async def _engine(self, bench: Bench, start: Start) -> AsyncIterator[Engine]:
         """The user's definitions run in the engine (on fake tensors), so it is confined too."""
         with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
             folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
@@ -178,6 +178,7 @@ class Pipeline:
                 limits=limits,
                 confinement=confinement,
                 open_seconds=self.settings.capture_timeout_s,
+                start=start,
             )
             try:
                 yield engine

@@ -10,7 +10,7 @@ One engine holds one program. `open` may be called again; a dead engine is start
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import errors, process, wire
@@ -45,6 +45,10 @@ class Proposed:
     """Places where another step could follow."""
 
 
+Start = Callable[..., Awaitable[process.Child]]
+"""Like `process.start`."""
+
+
 class Engine:
     """A confined child that captures and rewrites; start it lazily, always `close` it."""
 
@@ -55,9 +59,11 @@ class Engine:
         limits: process.Limits,
         confinement: process.Confinement | None,
         open_seconds: float = OPEN_SECONDS,
+        start: Start = process.start,
     ) -> None:
+        """``start``: how its process comes to be; a fork of a warm one saves the imports (3 s)."""
         self._python, self._limits, self._confinement = python, limits, confinement
-        self._open_seconds = open_seconds
+        self._open_seconds, self._start = open_seconds, start
         self._child: process.Child | None = None
 
     async def open(
@@ -114,7 +120,7 @@ class Engine:
     async def _ask(self, request: dict[str, object], seconds: float) -> object:
         if self._child is None or not self._child.alive:
             await self.close()
-            self._child = await process.start(
+            self._child = await self._start(
                 "kernel_lsp.rewrite.engine",
                 python=self._python,
                 limits=self._limits,

@@ -285,7 +285,7 @@ def _spec(source: str, value: Any) -> ArgSpec:
     return ArgSpec(name=source, dtype=dtype, shape=tuple(value.shape), stride=stride)
 
 
-def serve() -> None:
+def main() -> None:
     """Answer requests until the parent goes."""
     requests, replies = wire.claim_stdio()
     session: Session | None = None
@@ -321,4 +321,4 @@ def _open(request: dict[str, Any]) -> Session:
 
 
 if __name__ == "__main__":
-    serve()
+    main()
