@@ -53,6 +53,7 @@ class Reference:
     def __init__(self, program: Program, workload: Workload, device: str) -> None:
         self.program, self.workload = program, workload
         self.device = devices.of(device)
+        devices.few_threads(self.device)
         # The same program has the same parameters in every process: one seed repeats an evaluation.
         seed_everything(int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16))
         with boundary(EvaluationError, "could not judge: loading the reference failed"):

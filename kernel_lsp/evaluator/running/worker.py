@@ -241,6 +241,7 @@ def main() -> None:
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     worker = Worker(sys.argv[1])
+    devices.few_threads(worker.device)
     while (request := wire.read_frame(requests)) is not None:
         out = Outbox()
         with contextlib.suppress(BrokenPipeError):
