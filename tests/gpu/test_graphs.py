@@ -267,3 +267,53 @@ def test_under_torch_compile_the_operations_are_traced(pair) -> None:
     compiled = torch.compile(ours)
     for _ in range(3):
         agree(eager, compiled, inputs())
+
+
+TRAINED = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(64) for _ in range(4))
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x):
+        for layer, norm in zip(self.layers, self.norms):
+            x = self.drop(torch.relu(norm(layer(x))))
+        return x
+
+
+def get_inputs():
+    return [torch.randn(32, 64)]
+"""
+
+
+def test_running_statistics_and_random_numbers_move_once_a_call() -> None:
+    session = Session(program(TRAINED), workload(True), "cuda", [skill("cuda-graph")])
+    site = session.capture().sites[0]
+    text = session.propose([Step(skill=site.skill, site=site.site)]).candidate.program
+    before, after = load(TRAINED, "trained_before"), load(text, "trained_after")
+    eager, ours = before.Model().cuda(), after.Model().cuda()
+    ours.load_state_dict(eager.state_dict())
+    given = [inputs() for _ in range(6)]
+    results = []
+    for model in (eager, ours):
+        torch.manual_seed(5)
+        with torch.no_grad():
+            results.append([model(x) for x in given] + [torch.rand(3, device="cuda")])
+    assert recorded(after, ours) == 1
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-5, atol=1e-5)
+    for model in (eager, ours):
+        model.eval()
+        with torch.no_grad():
+            results.append([model(x) for x in given])
+    for mine, theirs in zip(*results[2:], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)

@@ -67,12 +67,6 @@ def test_the_program_still_runs_where_there_is_no_device() -> None:
 
 
 NOT_RECORDED = {
-    "random numbers": ("return torch.relu(F.dropout(self.layers[0](x), 0.5, True))", LAYERS, "x"),
-    "running statistics": (
-        "return self.norm(self.layers[0](x))",
-        f"{LAYERS}\nself.norm = nn.BatchNorm1d(8)",
-        "x",
-    ),
     "an input is returned": (f"{CHAIN}, y", LAYERS, "x, y"),
     "two views of one result": (f"{CHAIN}, x.t()", LAYERS, "x"),
     "a part of a larger result": (f"{CHAIN}[:, 2:]", LAYERS, "x"),
@@ -90,6 +84,18 @@ def test_what_a_replay_would_get_wrong_is_refused(case: str) -> None:
         values += ", [torch.randn(6, 8)]" if "y[0]" in forward else ", torch.randn(6, 8)"
     source = module(forward, init, values).replace("forward(self, x)", f"forward(self, {arguments})")
     assert graph_sites(source) == ()
+
+
+KEPT_IN_STEP = {
+    "dropout": "for layer in self.layers:\n    x = F.dropout(torch.relu(layer(x)), 0.5, self.training)\nreturn x",
+    "running statistics": "for layer in self.layers:\n    x = torch.relu(self.norm(layer(x)))\nreturn x",
+}
+
+
+@pytest.mark.parametrize("case", KEPT_IN_STEP)
+def test_effects_that_a_replay_has_too_are_recorded(case: str) -> None:
+    found = graph_sites(module(KEPT_IN_STEP[case], f"{LAYERS}\nself.norm = nn.BatchNorm1d(8)"), training=True)
+    assert [site.skill for site in found] == ["cuda-graph"]
 
 
 def test_sizes_that_depend_on_data_are_refused() -> None:

@@ -22,12 +22,10 @@ class _Recording:
 
     def __init__(self, steps, arguments):
         self.arguments = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
-        self.graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            steps(*self.arguments)  # what libraries set up in a first call must not be recorded
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
+        self.graph = torch.cuda.CUDAGraph()
+        # Nothing runs here: running statistics and random numbers move when the graph is replayed. What
+        # libraries set up in a first call is there, because the same call has run before.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.result = steps(*self.arguments)
 
     def replay(self, arguments):
