@@ -294,7 +294,7 @@ def get_inputs():
 
 
 def test_running_statistics_and_random_numbers_move_once_a_call() -> None:
-    session = Session(program(TRAINED), workload(True), "cuda", [skill("cuda-graph")])
+    session = Session(program(TRAINED), workload(), "cuda", [skill("cuda-graph")])
     site = session.capture().sites[0]
     text = session.propose([Step(skill=site.skill, site=site.site)]).candidate.program
     before, after = load(TRAINED, "trained_before"), load(text, "trained_after")
