@@ -28,6 +28,9 @@ STRUCTURE = (
     "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim", "approximate",
     "normalized_shape", "num_groups", "track_running_stats", "affine", "min_val", "max_val",
 )  # fmt: skip
+NO_TRANSFORMS = "not torch._C._are_functorch_transforms_active()"
+"""False inside of torch.func: the tensors of vmap, grad and the like have no memory that a kernel could read.
+No public function says it; torch.compile knows this one."""
 HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout")
 
 
@@ -39,6 +42,8 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
     found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
     found += _weights(graph, replaced)
     found += list(graph.requirements)
+    if graph.origin.hides_gradients:
+        found += [condition for condition in [no_gradients(graph)] if condition]
     if any(kernel.is_triton for kernel in graph.generated):
         found += _kernels(graph)
     return list(dict.fromkeys(found))
@@ -196,6 +201,7 @@ def _weights(graph: Graph, replaced: list[fx.Node]) -> list[str]:
 def _kernels(graph: Graph) -> list[str]:
     tensors = [item for item in graph.inputs if item.node is not None]
     found = [f"{item.source}.is_contiguous()" for item in tensors if item.value.is_contiguous()]
+    found.append(NO_TRANSFORMS)
     if graph.device == "cuda":
         found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered(graph))]
     if not all(kernel.supports_autograd for kernel in graph.generated):

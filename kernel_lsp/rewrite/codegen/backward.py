@@ -334,15 +334,15 @@ def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
 def _returned(planned: Plan, lowered: Lowered) -> list[str]:
     region = planned.region
     stored = ", ".join(output.name for output in region.outputs)
-    called = ", ".join(operand.name for operand in region.operands)
+    called = [operand.name for operand in region.operands]
     by_operand = {g.operand: g.finish for g in planned.gradients}
     results = [by_operand.get(operand, "None") for operand in lowered.region.operands]
     if not region.outputs:
         return returned(results)
     if len(region.outputs) == 1 and results == [region.outputs[0].name]:
-        return [f"        return {region.name}({called})"]
+        return [source.wrapped(f"return {region.name}(", called, ")", indent=" " * 8)]
     return [
-        f"        {stored} = {region.name}({called})",
+        source.wrapped(f"{stored} = {region.name}(", called, ")", indent=" " * 8),
         *returned(results),
     ]
 

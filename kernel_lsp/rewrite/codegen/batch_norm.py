@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen import backward, channels, cost, derive, flat
+from kernel_lsp.rewrite.codegen import backward, channels, cost, derive, flat, source
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.grow import grow
 from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region, Value, apply, load, topological
@@ -377,8 +377,9 @@ def _with_sums(
     ]
     lengths = " * ".join(d.name for i, d in enumerate(region.dims) if i != parts.layout.channel)
     count = Value(op="count", hint=f"({lengths})" if "*" in lengths else lengths)
-    shared = apply("add", load(totals[0]), apply("mul", parts.normed, load(totals[1])))
-    inner = apply("sub", grad, apply("div", shared, count), hint="centered_grad")
+    along = apply("mul", parts.normed, load(totals[1]), hint="along_normed")
+    shared = apply("add", load(totals[0]), along, hint="grad_of_statistics")
+    inner = apply("sub", grad, apply("div", shared, count, hint="mean_grad"), hint="centered_grad")
     scale = load(parts.rstd)
     weight = next(
         (
@@ -459,7 +460,7 @@ def _eager(parts: Parts, name: str) -> str:
 def _function(parts: Parts, planned: Planned, name: str, needed: list[Operand], region: Region) -> str:
     arguments = ", ".join(operand.name for operand in parts.lowered.region.operands)
     incoming = ", ".join(seed.name for seed in planned.seeds)
-    called = ", ".join(operand.name for operand in region.operands)
+    pad = " " * 8
     stored = ", ".join(output.name for output in region.outputs)
     results = [planned.finish.get(operand, "None") for operand in parts.lowered.region.operands]
     lines = [
@@ -480,8 +481,8 @@ def _function(parts: Parts, planned: Planned, name: str, needed: list[Operand], 
         "        if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own",
         f"            return differentiate_again(ctx, {name}_eager, {incoming})",
         f"        {arguments} = ctx.saved_tensors",
-        f"        sum_grad, sum_grad_normed = {name}_sums({', '.join(o.name for o in needed)})",
-        f"        {stored} = {region.name}({called})",
+        source.wrapped(f"sum_grad, sum_grad_normed = {name}_sums(", [o.name for o in needed], ")", pad),
+        source.wrapped(f"{stored} = {region.name}(", [o.name for o in region.operands], ")", pad),
         *backward.returned(results),
         "",
     ]

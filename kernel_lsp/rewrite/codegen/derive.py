@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from kernel_lsp.rewrite.codegen.ir import Operand, Scalar, Value, apply, part, reduce, topological
@@ -79,7 +80,9 @@ class _Tape:
         found = RULES[value.op](grad, value, *value.args)
         for arg, contribution in zip(value.args, found, strict=False):
             if isinstance(arg, Value) and contribution is not None:
-                self._add(arg, contribution)
+                made_here = contribution is not grad and contribution.hint is None
+                hint = f"grad_{arg.hint or arg.op}" if made_here else contribution.hint
+                self._add(arg, replace(contribution, hint=hint) if made_here else contribution)
 
     def _pair(self, pair: Value) -> None:
         (x,) = pair.values
@@ -87,13 +90,14 @@ class _Tape:
         if pair.op == "softmax_stats":
             if second is not None:  # d sum(exp(x - max)) = exp(x - max)
                 shifted = apply("sub", x, part(pair, 0, "row_max"), hint="shifted")
-                self._add(x, apply("mul", apply("exp", shifted, hint="exp"), second))
+                self._add(x, apply("mul", apply("exp", shifted, hint="exp"), second, hint="grad_exp"))
             return
         if first is not None:
-            self._add(x, apply("div", first, _count()))
+            self._add(x, apply("div", first, _count(), hint="grad_center"))
         if second is not None:  # d sum((x - mean)^2) = 2 (x - mean): the mean's own share sums to zero
             centered = apply("sub", x, part(pair, 0, "mean"), hint="centered")
-            self._add(x, apply("mul", apply("mul", centered, 2.0), second))
+            rising = apply("mul", centered, 2.0, hint="slope")
+            self._add(x, apply("mul", rising, second, hint="grad_spread"))
 
     def _add(self, arg: Value, contribution: Value) -> None:
         if not _floating(arg):
@@ -133,7 +137,13 @@ def _test(kind: str, left: Arg, right: Arg) -> Value:
 
 def _unary(slope: Callable[[Value, Value], Value]) -> Rule:
     """``slope(result, x)`` times the incoming gradient."""
-    return lambda grad, out, x, *rest: (_mul(grad, slope(out, x)),)
+
+    def rule(grad: Value, out: Value, x: Value) -> tuple[Value | None, ...]:
+        steep = slope(out, x)
+        fresh = steep is not out and steep is not x and steep.hint is None
+        return (_mul(grad, replace(steep, hint="slope") if fresh else steep),)
+
+    return rule
 
 
 def _divided(grad: Value, out: Value, a: Arg, b: Arg) -> tuple[Value | None, ...]:
@@ -301,4 +311,4 @@ RULES: dict[str, Rule] = {
 
 def total(earlier: Value | None, more: Value) -> Value:
     """The sum of two gradients, the first of which may not be there yet."""
-    return more if earlier is None else apply("add", earlier, more)
+    return more if earlier is None else apply("add", earlier, more, hint=more.hint or earlier.hint)

@@ -79,6 +79,7 @@ def loss(predicted, target):
         and not torch.is_autocast_enabled("cuda")
         and predicted.is_contiguous()
         and target.is_contiguous()
+        and not torch._C._are_functorch_transforms_active()
         and not (torch.is_grad_enabled() and (predicted.requires_grad or target.requires_grad))
     ):
         return _loss_eager(predicted, target)

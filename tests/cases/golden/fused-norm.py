@@ -85,6 +85,7 @@ class GatedNorm(nn.Module):
             and self.gain.dtype == torch.float32
             and hidden.is_contiguous()
             and residual.is_contiguous()
+            and not torch._C._are_functorch_transforms_active()
             and not (torch.is_grad_enabled() and (hidden.requires_grad or residual.requires_grad
                 or self.gain.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):

@@ -73,6 +73,7 @@ class Tail(nn.Module):
             and not torch.is_autocast_enabled("cuda")
             and self.bias.dtype == torch.float32
             and hidden.is_contiguous()
+            and not torch._C._are_functorch_transforms_active()
             and not (torch.is_grad_enabled() and (hidden.requires_grad or self.bias.requires_grad))
         ):
             return self._forward_eager(hidden)

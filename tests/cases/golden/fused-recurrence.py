@@ -80,6 +80,7 @@ class RunningAverage(nn.Module):
             and not torch.is_autocast_enabled("cuda")
             and self.decay.dtype == torch.float32
             and frames.is_contiguous()
+            and not torch._C._are_functorch_transforms_active()
             and not (torch.is_grad_enabled() and (frames.requires_grad or self.decay.requires_grad))
         ):
             return self._forward_eager(frames)

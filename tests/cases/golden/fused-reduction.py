@@ -73,6 +73,7 @@ def spread(features):
         and features.shape[1:] == (4096,)
         and not torch.is_autocast_enabled("cuda")
         and features.is_contiguous()
+        and not torch._C._are_functorch_transforms_active()
         and not (torch.is_grad_enabled() and (features.requires_grad))
     ):
         return _spread_eager(features)

@@ -58,6 +58,7 @@ def attention_weights(scores, bias):
         and not torch.is_autocast_enabled("cuda")
         and scores.is_contiguous()
         and bias.is_contiguous()
+        and not torch._C._are_functorch_transforms_active()
         and not (torch.is_grad_enabled() and (scores.requires_grad or bias.requires_grad))
     ):
         return _attention_weights_eager(scores, bias)
