@@ -32,6 +32,7 @@ from kernel_lsp.evaluator import Gate
 Measure = Callable[[Bench, float], Awaitable[Part]]
 SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
 DEFAULT_S = {"cuda": 480.0, "cpu": 600.0}
+CORES = len(os.sched_getaffinity(0))
 SETTLE_S = 5.0
 """The driver gives a dead process's memory back a moment later."""
 
@@ -42,7 +43,7 @@ async def run(device: str, parts: list[str], seconds: float, out: Path | None) -
     memory = leftovers.device_mib()
     with tempfile.TemporaryDirectory() as cache, leftovers.own_folder() as folder:
         async with Gate(cache=Path(cache)) as gate:  # as in the product; no text is judged twice here
-            bench = Bench(device=device, evaluate=gate.evaluate, lanes=max(2, min(16, os.cpu_count() or 2)))
+            bench = Bench(device=device, evaluate=gate.evaluate, lanes=max(2, min(16, CORES)))
             about = await _about(bench)
             _print_head(about)
             for name in parts:
@@ -84,7 +85,7 @@ async def _about(bench: Bench) -> dict[str, Any]:
         "device": bench.device,
         "device_name": judged.evaluation.device_name,
         "environment": judged.evaluation.environment,
-        "cores": os.cpu_count(),
+        "cores": CORES,
         "load": os.getloadavg()[0],
         "lanes": bench.lanes,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -8,6 +8,7 @@ all users: on a device of our own every byte is ours.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -44,8 +45,9 @@ def folders(folder: Path) -> list[str]:
 
 
 def device_mib() -> int | None:
-    """MiB taken on device 0; None where nvidia-smi is missing or silent."""
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
+    """MiB taken on the first device that we see; None where nvidia-smi is missing or silent."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", first]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         return int(done.stdout.strip())

@@ -49,7 +49,7 @@ class Gate:
         self._idle_s = idle_s
         self._pool = Pool(self.manners)
         self._judges = judges.Judges(self._pool)
-        beside = max(1, (os.cpu_count() or 1) // CORES_PER_CANDIDATE)
+        beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
         self._running = 0
         self._limits: set[asyncio.Timeout] = set()
