@@ -45,8 +45,8 @@ def match(graph: Graph) -> list[Match]:
         saved = 0.0
         if all(axes):
             rates = cost.RATES[graph.device]
-            gone = cost.seconds(graph, made.node) + cost.seconds(graph, node)
-            work = _flops(graph, made, node, axes) / rates.flops_per_s
+            gone = conv.library_seconds(graph, made) + cost.seconds(graph, node)
+            work = _flops(graph, made, node, axes) / conv.rate(graph, made, False)
             moved = (
                 cost.moved_bytes_of(graph, made.input) + cost.moved_bytes_of(graph, node)
             ) / rates.bytes_per_s

@@ -178,7 +178,8 @@ def _words(taps: tuple[range, ...]) -> str:
 def _saved(graph: Graph, chain: Chain) -> float:
     """Seconds: what goes, less one pass over input and weight (one a tap without the kernel)."""
     made, rates = chain.convolution, cost.RATES[graph.device]
-    gone = sum(cost.seconds(graph, node) for node in (made.node, *chain.scales, chain.reduction))
+    gone = conv.library_seconds(graph, made)
+    gone += sum(cost.seconds(graph, node) for node in (*chain.scales, chain.reduction))
     edges = [axis for axis in chain.reduced if not _uniform(made, axis)]
     reads, launches = 1.0, 4
     if not _has_kernel(graph, chain) and edges:

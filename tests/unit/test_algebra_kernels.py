@@ -48,3 +48,44 @@ def test_sums_by_tap(interpreter: Child, layer: str, shape: str, tail: str) -> N
     assert all(
         ours <= max(2 * theirs, 1e-6) for ours, theirs in zip(result["ours"], result["eager"], strict=True)
     )
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        ("ConvTranspose1d(3, 5, 4, stride=2, padding=1)", "(2, 3, 700)"),
+        (
+            "ConvTranspose1d(2, 3, 3, stride=5, output_padding=4, bias=False)",
+            "(2, 2, 9)",
+        ),  # gaps, and past the end
+        ("ConvTranspose2d(4, 6, 3, stride=2, padding=1, groups=2)", "(2, 4, 7, 6)"),
+        (
+            "ConvTranspose2d(3, 4, (4, 3), stride=(3, 1), padding=(2, 0), output_padding=(2, 0))",
+            "(2, 3, 5, 6)",
+        ),
+        ("ConvTranspose3d(2, 4, 3, stride=2, padding=1, output_padding=1)", "(2, 2, 3, 4, 5)"),
+        ("ConvTranspose3d(2, 2, 2, stride=(1, 2, 3), groups=2)", "(1, 2, 3, 4, 5)"),
+    ],
+)
+def test_phases_of_a_transposed_convolution(interpreter: Child, layer: str, shape: str) -> None:
+    source = module("return torch.relu(self.layer(x))", f"self.layer = nn.{layer}", f"torch.randn{shape}")
+    result = interpreter.ask(before=source, after=for_a_gpu(source, "conv-transpose-by-phase"))
+    assert not result["fell_back"] and all(result["same_kind"])
+    errors = zip(result["ours"], result["eager"], strict=True)
+    assert all(ours <= max(2 * theirs, 1e-6) for ours, theirs in errors)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "ConvTranspose2d(3, 4, 3)",
+        "ConvTranspose2d(3, 4, 3, stride=2, dilation=2)",
+        "Conv2d(3, 4, 3, stride=2)",
+    ],
+)
+def test_convolutions_without_phases_are_left_alone(layer: str) -> None:
+    source = module("return self.layer(x)", f"self.layer = nn.{layer}", "torch.randn(2, 3, 9, 9)")
+    opened = Session(program(source), workload(), "cuda", [skill("conv-transpose-by-phase")])
+    rewrites = opened.rewrites["conv-transpose-by-phase"]
+    found = rewrites.match(opened.graph)
+    assert not any(all(item.holds for item in rewrites.preconditions(opened.graph, one)) for one in found)

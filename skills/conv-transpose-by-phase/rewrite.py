@@ -1,0 +1,89 @@
+"""A strided transposed convolution as one plain convolution whose results are put in place by one kernel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kernel_lsp.rewrite.algebra import convolution as conv
+from kernel_lsp.rewrite.algebra import phases
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, aten, cost, proof
+
+PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
+parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
+MOST_WASTE = 2.5
+"""Zero taps where the stride does not divide the kernel: 64 / 27 for kernel 3, stride 2 in 3-D still pays."""
+LEAST_OUTPUT = 1 << 20
+"""Elements of an output for which five launches instead of two are nothing."""
+
+
+def match(graph: Graph) -> list[Match]:
+    found = []
+    for node in graph.nodes:
+        made = conv.read(node)
+        if made is None or not made.transposed or graph.device != "cuda" or not graph.fact(node).floating:
+            continue
+        found.append(
+            Match(
+                nodes=(node,),
+                label=graph.label(node),
+                summary=f"compute {node.target._opname} as one convolution and interleave its phases",
+                benefit=cost.share(graph, _saved(graph, made)),
+                plain=False,
+                data={"convolution": made},
+            )
+        )
+    return found
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    made: conv.Convolution = match.data["convolution"]
+    strides = [axis.stride for axis in made.axes]
+    dilations = [axis.dilation for axis in made.axes]
+    crops = all(axis.out > 0 for axis in made.axes)
+    return [
+        proof("outputs fall into phases", max(strides) > 1, f"strides {strides}"),
+        proof("taps of a phase are next to each other", set(dilations) == {1}, f"dilations {dilations}"),
+        proof("the output is not empty", crops and graph.fact(made.node).numel > 0, "sizes of the workload"),
+        proof(
+            "no gradient is lost",
+            True,
+            "the dispatch guard takes the original path while gradients are recorded",
+        ),
+    ]
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
+    made: conv.Convolution = match.data["convolution"]
+    here = made.node
+    weight = phases.phase_weight(graph, made, here)
+    graph.note(weight, "Each output is reached by the taps of one phase only: (position + padding) % stride.")
+    graph.note(
+        weight, "So every phase is a small stride-1 convolution, and all of them are one with more channels."
+    )
+    ones = [1] * len(made.axes)
+    padding = [phases.taps(axis) - 1 for axis in made.axes]
+    args = (made.input, weight, None, ones, padding, ones, made.groups)
+    result = graph.call(PLAIN[len(ones) - 1].default, args, before=here, name="by_phase")
+    kernel = phases.interleave(graph, made, parameters.get("BLOCK_SIZE", 1024))
+    value = graph.val(here)
+    with value.fake_mode:
+        like = value.new_empty(value.shape)
+    operands = (result,) if made.bias is None else (result, made.bias)
+    placed = graph.call_generated(kernel, operands, like=like, before=here, name="interleaved")
+    graph.caveat("products are summed in another order, by another library kernel")
+    graph.replace(here, placed)
+
+
+def _saved(graph: Graph, made: conv.Convolution) -> float:
+    rates = cost.RATES[graph.device]
+    waste = math.prod(phases.taps(a) * a.stride / a.kernel for a in made.axes)
+    out = cost.moved_bytes_of(graph, made.node)
+    if waste > MOST_WASTE or graph.fact(made.node).numel < LEAST_OUTPUT:
+        return 0.0
+    ours = (
+        waste * cost.flops(made.node) / conv.rate(graph, made, False)
+        + 3 * out / rates.bytes_per_s
+        + 3 * rates.overhead_s
+    )
+    return conv.library_seconds(graph, made) - ours
