@@ -17,6 +17,7 @@ import hashlib
 import inspect
 import linecache
 import operator
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -31,9 +32,10 @@ from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload
+from kernel_lsp.rewrite import refusals
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, ModuleCall, Origin
-from kernel_lsp.rewrite.questions import unanswerable
+from kernel_lsp.rewrite.questions import hides_gradients, unanswerable
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 PLAIN = (bool, int, float, str, type(None), torch.dtype)
@@ -62,31 +64,47 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
         )
     namespace = _execute(program.source)
     target = _lookup(namespace, program)
-    with FakeTensorMode(allow_non_fake_inputs=True), _OnCpu(), _conversions(), warnings.catch_warnings():
+    on_cpu = _OnCpu()
+    with FakeTensorMode(allow_non_fake_inputs=True), on_cpu, _conversions(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         args, kwargs = _arguments(namespace, workload)
         module = _module(target, namespace, workload) if program.kind is TargetKind.MODULE else None
         function = target if module is None else module.forward
         bound = _bind(function, args, kwargs, batch)
-        return _export(program, target, module, bound, workload, device)
+        refusals.of_values(program.entry, bound, on_cpu.places)
+        if module is not None:
+            refusals.of_module(program.entry, module)
+        graph = _export(program, target, module, bound, workload, device, namespace)
+        refusals.one_device(program.entry, on_cpu.named)
+        return graph
 
 
 def _export(
-    program: Program, target: Any, module: Any, bound: dict[str, Any], workload: Workload, device: str
+    program: Program,
+    target: Any,
+    module: Any,
+    bound: dict[str, Any],
+    workload: Workload,
+    device: str,
+    namespace: dict[str, Any],
 ) -> Graph:
     callee = _Function(target, tuple(bound)) if module is None else module
     if module is not None and workload.training is not None:
         module.train(workload.training)
     reads: dict[str, Any] = {}
     called: list[tuple[str, bool]] = []
-    with torch.no_grad(), _observed(module, reads, called):
+    effects = refusals.Effects(program.entry, namespace, module)
+    with torch.no_grad(), _observed(module, reads, called, effects.set), effects.watched():
         try:
             exported = torch.export.export(callee, (), bound, strict=False)
-        except Exception as error:  # every tracer failure becomes one message with a remedy
+        except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
             raise _explain(program.entry, error) from error
+    effects.refuse()
     defaults = _defaults(target if module is None else module.forward)
     graph = _graph(program, module, exported, bound, device, (reads, called, defaults))
     graph.gradients = _records_gradients(module, bound, workload)
+    hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
+    graph.origin = replace(graph.origin, hides_gradients=hidden)
     return graph
 
 
@@ -135,6 +153,7 @@ def _graph(
         origin=Origin(program=program.source, entry=program.entry, module=module),
         output_spec=exported.call_spec.out_spec,
     )
+    refusals.of_graph(program.entry, graph)
     if any(isinstance(n.meta.get("val"), SYMBOLIC) for n in graph.nodes):
         raise CaptureError(
             f"{program.entry} turns a tensor into a Python number",
@@ -174,9 +193,9 @@ def _execute(source: str) -> dict[str, Any]:
             f"the program imports {error.name}, which is not installed",
             "choose the project's interpreter in the settings, or install it there",
         ) from error
-    except Exception as error:  # anything the user's definitions raise
+    except (Exception, SystemExit) as error:  # anything the user's definitions raise
         raise CaptureError(
-            f"the program's definitions failed: {type(error).__name__}: {error}",
+            f"the program's definitions failed: {_line(error)}",
             "run the file once by itself to see the full error",
         ) from error
     return namespace
@@ -200,9 +219,13 @@ def _module(target: Any, namespace: dict[str, Any], workload: Workload) -> Any:
             args, kwargs = args[0], args[1]
     try:
         return target(*args, **kwargs)
-    except Exception as error:  # the constructor is the user's code
+    except (Exception, SystemExit) as error:  # the constructor is the user's code
+        if "UninitializedParameter" in str(error):
+            raise CaptureError(
+                f"{target.__name__} has a lazy layer, whose size its first call decides", "write the size"
+            ) from error
         raise CaptureError(
-            f"{target.__name__}(…) failed: {type(error).__name__}: {error}",
+            f"{target.__name__}(…) failed: {_line(error)}",
             "give its constructor arguments with get_init_inputs() or `| init name=value` in the pragma",
         ) from error
 
@@ -221,8 +244,24 @@ def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) ->
         raise CaptureError(f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment")
     try:
         return list(maker())
-    except Exception as error:  # the user's code
-        raise CaptureError(f"{name}() failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # the user's code
+        for words, meaning in MAKERS.items():
+            if words in str(error):
+                raise CaptureError(f"{name}() makes {meaning}", "give it ordinary tensors") from error
+        raise CaptureError(f"{name}() failed: {_line(error)}", "run the file once by itself") from error
+
+
+MAKERS = {
+    "not a subclass of the requested type": "a subclass of Tensor, which may redefine any operation",
+    "shape_env must not be None": "a nested tensor, whose rows have sizes of their own",
+}
+"""What fake tensors say about inputs that they cannot stand for."""
+
+
+def _line(error: BaseException) -> str:
+    """Kind and first line of what the user's code raised."""
+    said = str(error).strip().split("\n")[0][:200]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _from_specs(specs: tuple[ArgSpec, ...]) -> tuple[list[Any], dict[str, Any]]:
@@ -333,15 +372,43 @@ def _as_forward(function: Any) -> Any:
 class _OnCpu(TorchFunctionMode):
     """Sends every explicit device to the CPU: fake CUDA tensors need a CUDA build of torch."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[int, str] = {}
+        """id of a tensor -> ``cuda`` or ``cpu``, where that is certain."""
+        self.named: set[str] = set()
+        """CUDA devices that the program names by their number."""
+        self._alive: list[Any] = []
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        place = self._place(func, args, kwargs)
         if func is torch.Tensor.cuda:
-            return args[0]
+            made = args[0].view_as(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
+            return self._placed(made, place)
         if func is torch.Tensor.to:
             args = (args[0], *(_cpu_if_cuda(a) for a in args[1:]))
         if "device" in kwargs:
             kwargs["device"] = _cpu_if_cuda(kwargs["device"])
-        return func(*args, **kwargs)
+        return self._placed(func(*args, **kwargs), place)
+
+    def _place(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
+        """Where the result lies: as asked for, else where the first tensor does, else on the CPU."""
+        asked = [kwargs.get("device"), *(args[1:] if func is torch.Tensor.to else ())]
+        names = [str(item) for item in asked if isinstance(item, (str, torch.device))]
+        self.named |= {name for name in names if name.startswith("cuda:")}
+        if func is torch.Tensor.cuda or any(name.startswith("cuda") for name in names):
+            return "cuda"
+        if names:  # an x.device that we have turned into the CPU, or really the CPU
+            return None
+        first = next((item for item in args if isinstance(item, torch.Tensor)), None)
+        return "cpu" if first is None else self.places.get(id(first))
+
+    def _placed(self, made: Any, place: str | None) -> Any:
+        if place is not None and isinstance(made, torch.Tensor):
+            self.places[id(made)] = place
+            self._alive.append(made)  # no other tensor may get its id
+        return made
 
 
 @contextlib.contextmanager
@@ -375,17 +442,19 @@ def _cpu_if_cuda(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _observed(module: Any, reads: dict[str, Any], called: list[tuple[str, bool]]) -> Iterator[None]:
-    """Record the plain attributes that user-defined modules read, and how layers are called."""
+def _observed(
+    module: Any, reads: dict[str, Any], called: list[tuple[str, bool]], wrote: Callable[[str], None]
+) -> Iterator[None]:
+    """Record the attributes that user-defined modules read and set, and how layers are called."""
     handles: list[Any] = []
     classes: list[tuple[Any, type]] = []
-    note = _recorder(reads, classes)
+    note = _recorder(reads, classes, wrote)
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
             handles.append(part.register_forward_pre_hook(_call_recorder(path, called), with_kwargs=True))
         else:
             classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, note)
+            part.__class__ = _recording(type(part), path, note, wrote)
     try:
         yield
     finally:
@@ -407,10 +476,14 @@ def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
     return hook
 
 
-def _recording(kind: type, path: str, note: Callable[[str, Any, Any], None]) -> type:
-    """A subclass that looks like ``kind`` and reports each attribute read: note(path, value, owner)."""
+def _recording(
+    kind: type, path: str, note: Callable[[str, Any, Any], None], wrote: Callable[[str], None]
+) -> type:
+    """A subclass that looks like ``kind`` and reports each attribute read, note(path, value, owner), and
+    each one set, wrote(path)."""
     prefix = f"{path}." if path else ""
     original: Any = kind.__getattribute__
+    write: Any = kind.__setattr__
     members: dict[str, Any] = {}
 
     def __getattribute__(self: Any, name: str) -> Any:
@@ -419,6 +492,12 @@ def _recording(kind: type, path: str, note: Callable[[str, Any, Any], None]) -> 
             note(prefix + name, value, self)
         return value
 
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        if not name.startswith("__"):
+            wrote(prefix + name)
+        write(self, name, value)
+
+    members["__setattr__"] = __setattr__
     if issubclass(kind, torch.nn.Module):
 
         def __getattr__(self: Any, name: str) -> Any:
@@ -433,7 +512,9 @@ def _recording(kind: type, path: str, note: Callable[[str, Any, Any], None]) -> 
     return recording
 
 
-def _recorder(reads: dict[str, Any], classes: list[tuple[Any, type]]) -> Callable[[str, Any, Any], None]:
+def _recorder(
+    reads: dict[str, Any], classes: list[tuple[Any, type]], wrote: Callable[[str], None]
+) -> Callable[[str, Any, Any], None]:
     """What each attribute read leaves in ``reads``; objects are opened, so that their fields are seen."""
 
     def note(path: str, value: Any, owner: Any) -> None:
@@ -450,7 +531,7 @@ def _recorder(reads: dict[str, Any], classes: list[tuple[Any, type]]) -> Callabl
             return True
         kind = type(value)
         try:
-            value.__class__ = _recording(kind, path, note)
+            value.__class__ = _recording(kind, path, note, wrote)
         except TypeError:  # no class of Python's own
             return False
         classes.append((value, kind))
@@ -525,13 +606,35 @@ def _attribute(module: Any, path: str) -> Any:
         return None
 
 
-def _explain(entry: str, error: Exception) -> CaptureError:
+TRACER = {
+    ".numpy() is not supported": ("leaves torch by .numpy()", "do that part outside of the target"),
+    "no fake impl": ("calls an operator that has no rule for shapes", "add one: torch.library.register_fake"),
+    "not a known type": ("returns an object of its own", "return a tensor, tuple, list or dict of them"),
+    "maximum recursion depth": ("calls itself without end", "run it once to see where"),
+}
+"""What torch.export says -> what that means, and the way out."""
+
+
+def _explain(entry: str, error: BaseException) -> CaptureError:
     """The tracer's exception as one sentence, with the usual way out."""
-    text = str(error).strip().split("\n")[0][:300]
-    kind = type(error).__name__
+    kind, text, line = type(error).__name__, str(error).strip().split("\n")[0][:300], _place_of(error)
     if "DataDependent" in kind or "GuardOnDataDependent" in kind or "data-dependent" in text:
         return CaptureError(
-            f"{entry} decides by tensor values, which a graph cannot express: {text}",
+            f"{entry} decides by tensor values, which a graph cannot express{f': `{line}`' if line else ''}",
             "move the branch, .item() or int(tensor) out of forward",
         )
-    return CaptureError(f"{entry} could not be traced: {kind}: {text}", "run it once to see the full error")
+    if isinstance(error, SystemExit):
+        return CaptureError(f"{entry} ends the process", "raise an exception instead")
+    for words, (meaning, remedy) in TRACER.items():
+        if words in text:
+            return CaptureError(f"{entry} {meaning}", remedy)
+    where = f" at `{line}`" if line else ""
+    return CaptureError(
+        f"{entry} could not be traced{where}: {kind}: {text}", "run it once to see the full error"
+    )
+
+
+def _place_of(error: BaseException) -> str:
+    """The line of the person's code that raised it; empty when it was none of theirs."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<kernel-lsp")]
+    return (frames[-1].line or "").strip() if frames else ""

@@ -1,7 +1,8 @@
 """Questions that a program's Python asks while it runs and that a captured graph cannot ask again.
 
 `unanswerable(source, device)` names one that was answered differently during capture (gradients, tracing,
-the device); `decides_by_batch(source)` says whether a branch may depend on the size of dimension 0, so that
+the device); `hides_gradients(source, entry)` says whether a part runs under a gradient mode of its own;
+`decides_by_batch(source)` says whether a branch may depend on the size of dimension 0, so that
 two or three captured sizes prove nothing about the others. Reads the text only; what imported code asks is
 not seen.
 """
@@ -17,6 +18,7 @@ MODES = frozenset({
     "is_grad_enabled", "requires_grad", "is_inference_mode_enabled", "is_inference", "is_autocast_enabled",
     "is_compiling", "is_dynamo_compiling", "is_exporting", "is_leaf", "grad_fn",
 })  # fmt: skip
+GRADIENT_MODES = frozenset({"no_grad", "inference_mode", "enable_grad", "set_grad_enabled"})
 DEVICES = frozenset({"is_cuda", "is_cpu", "get_device"})
 BUILDERS = frozenset({"__init__", "get_inputs", "get_init_inputs", "reset_parameters", "extra_repr"})
 SIZES = frozenset({"shape", "size", "numel", "nelement"})
@@ -39,6 +41,24 @@ def unanswerable(source: str, device: str) -> str | None:
     return None
 
 
+def hides_gradients(source: str, entry: str) -> bool:
+    """True when a part of the program runs under another gradient mode than the rest, which a graph that
+    was captured without gradients does not show. The target's own decorators stay, and so do not count."""
+    for function in _running(source):
+        is_target = function.name in ("forward", entry.split(".")[-1])
+        decorators = [] if is_target else function.decorator_list
+        withs = (node for node in ast.walk(function) if isinstance(node, ast.With))
+        opened = [item.context_expr for node in withs for item in node.items]
+        if any(_names(expression) & GRADIENT_MODES for expression in [*decorators, *opened]):
+            return True
+    return False
+
+
+def _names(expression: ast.expr) -> set[str]:
+    found = {node.attr for node in ast.walk(expression) if isinstance(node, ast.Attribute)}
+    return found | {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+
+
 def decides_by_batch(source: str) -> bool:
     """True when the size of dimension 0 may flow into a comparison, a remainder or a minimum."""
     for function in _running(source):
@@ -49,7 +69,7 @@ def decides_by_batch(source: str) -> bool:
     return False
 
 
-def _running(source: str) -> Iterator[ast.AST]:
+def _running(source: str) -> Iterator[ast.FunctionDef]:
     """Functions that run on each call."""
     for node in ast.walk(parsing.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name not in BUILDERS:

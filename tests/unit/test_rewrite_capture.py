@@ -46,7 +46,7 @@ def test_ops_in_place_on_fresh_tensors_become_ordinary() -> None:
         ("y = x * 2\ny[0] = 1.0\nreturn y", "in place"),
         ("if x.sum() > 0:\n    return x\nreturn -x", "tensor values"),
         ("return torch.full((2,), x.sum().item())", "a Python number"),
-        ("return x.numpy()", "traced"),
+        ("return x.numpy()", "leaves torch"),
         ("return undefined_name(x)", "traced"),
     ],
 )

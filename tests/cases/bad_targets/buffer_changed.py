@@ -1,0 +1,20 @@
+# expect: refused: Model sets self.calls on each call, which a rewritten forward would not
+"""It counts its calls."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.relu(x * 2) + 1
+
+
+def get_inputs():
+    return [torch.randn(6, 8)]

@@ -1,0 +1,19 @@
+# expect: rewritten
+"""There is nothing to compute."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        pass
+
+    def forward(self, x):
+        return torch.relu(x * 2) + 1
+
+
+def get_inputs():
+    return [torch.randn(0, 8)]

@@ -1,0 +1,20 @@
+# expect: refused: Model.linear has a forward pre-hook (lambda), which a rewritten forward would run twice or not at all
+"""A hook that changes what a layer is given."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 4)
+        self.linear.register_forward_pre_hook(lambda layer, args: (args[0] + 1,))
+
+    def forward(self, x):
+        return torch.sum(self.linear(F.dropout(x, 0.5, False)), dim=1, keepdim=True)
+
+
+def get_inputs():
+    return [torch.randn(6, 8)]
