@@ -13,7 +13,7 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen import matmul_cost, matmul_tail
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
 from kernel_lsp.rewrite.codegen.matmul_operands import Product, product_of
-from kernel_lsp.rewrite.codegen.matmul_source import Job, Tile, emit
+from kernel_lsp.rewrite.codegen.matmul_source import Job, Plan, emit
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.wording import worded
 from kernel_lsp.rewrite.generated import Generated, Match
@@ -30,15 +30,14 @@ def _match(graph: Graph, product: Product) -> Match | None:
     nodes = _covered(graph, product)
     if nodes is None:
         return None
-    space = matmul_cost.parameters(product)
-    default = {name: choices[0] for name, choices in space.items()}
+    plans = matmul_cost.plans(product)
     return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary=_summary(nodes),
-        benefit=matmul_cost.benefit(graph, product, nodes, default),
+        benefit=matmul_cost.benefit(graph, product, nodes, plans[0]),
         plain=False,
-        data={"nodes": [node.name for node in nodes], "parameters": space},
+        data={"nodes": [node.name for node in nodes], "parameters": {"plan": [str(plan) for plan in plans]}},
     )
 
 
@@ -118,8 +117,7 @@ def _unique(
             region=lowered.region,
             left=left,
             right=right,
-            tile=Tile.parse(choice["tile"], int(choice["splits"])),
-            parts=float32,
+            tile=Plan.parse(choice["plan"]),
             float32=float32,
             summary=f"{_summary(nodes).capitalize()}.",
         )

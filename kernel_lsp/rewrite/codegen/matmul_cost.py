@@ -1,4 +1,4 @@
-"""How a matrix product is run, and about how long that takes: tiles, splits, and when to stay silent.
+"""How a matrix product is run, and about how long that takes: forms, tiles, splits, and when to stay silent.
 
 Only ranks choices and keeps hopeless places silent; what is offered has been measured.
 """
@@ -6,8 +6,7 @@ Only ranks choices and keeps hopeless places silent; what is offered has been me
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import fx
@@ -15,89 +14,157 @@ from torch import fx
 from kernel_lsp.rewrite import cost as roofline
 from kernel_lsp.rewrite.codegen import cost
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
-from kernel_lsp.rewrite.codegen.matmul_source import Tile
+from kernel_lsp.rewrite.codegen.matmul_source import Plan
+from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.graph import Graph
 
 PROCESSORS = 132
 """Multiprocessors of an H200."""
 SHARED_BYTES = 227 * 1024
-REGISTERS = 200
-"""Accumulators a thread can hold beside its addresses and operands, of 255 registers."""
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
-RATE = {True: 550e12, False: 600e12}
-"""Products of 16-bit numbers: (parts of float32, 16-bit factors), whole tiles on every multiprocessor."""
+RATES = {"parts": 550e12, "tiles": 250e12, "16 bits": 600e12}
+"""Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting takes
+as long as multiplying."""
+L2_BYTES_PER_S = 6e12
+CUBLAS = {True: 50e12, False: 650e12}
+"""float32 on CUDA cores, 16 bits on tensor cores."""
+SHORTEST_S = 15e-6
+"""Below this the launches themselves are the time, and eager's are cheaper."""
 LEAST = 0.1
 """Share of the covered operations' own time that must be saved to speak up."""
-TILES = (
-    "128x256x64/8/2", "128x128x64/8/3", "128x256x32/8/4", "128x128x64/4/3", "64x128x64/4/4", "128x64x64/4/4",
-    "64x64x64/4/4",
-)  # fmt: skip
+MOST_PLANS = 10
+# rows, columns, warps, stages for blocks of 64 along the inner dimension
+PARTS = (
+    (128, 256, 8, 2),
+    (128, 128, 8, 3),
+    (128, 128, 4, 3),
+    (64, 128, 4, 4),
+    (128, 64, 4, 4),
+    (64, 64, 4, 4),
+)
+TILES = ((128, 128, 8, 2), (64, 128, 4, 3), (128, 64, 4, 3), (64, 64, 4, 3), (32, 64, 4, 3), (16, 64, 4, 3))
+SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 
 
-def parameters(product: Product) -> dict[str, list[Any]]:
-    """Finite search space, most promising first."""
-    choices = sorted(_choices(product), key=lambda choice: seconds(product, *choice))
-    tiles = list(dict.fromkeys(tile for tile, _ in choices))[:4]
-    splits = list(dict.fromkeys(splits for _, splits in choices[:6]))[:3]
-    return {"tile": tiles, "splits": splits}
+def plans(product: Product) -> list[Plan]:
+    """Finite search space, most promising first; never more than three that differ in splits alone."""
+    ranked = sorted(_plans(product), key=lambda plan: seconds(product, plan))
+    found, seen = list[Plan](), dict[tuple[object, ...], int]()
+    for plan in ranked:
+        key = plan.parts, plan.rows, plan.cols, plan.warps
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= 3 and len(found) < MOST_PLANS:
+            found.append(plan)
+    return found
 
 
-def seconds(product: Product, tile: str, splits: int) -> float:
+def seconds(product: Product, plan: Plan) -> float:
     """The product alone: parts, tiles, and the sum over splits."""
-    shape = Tile.parse(tile)
     float32 = product.node.meta["val"].dtype == torch.float32
-    programs = splits * product.batch * _tiles(product, shape)
-    waves = math.ceil(programs / PROCESSORS)
-    work = 2.0 * shape.rows * shape.cols * product.inner / splits * (3 if float32 else 1)
+    form = ("parts" if plan.parts else "tiles") if float32 else "16 bits"
+    programs = plan.splits * product.batch * _tiles(product, plan)
+    inner = math.ceil(product.inner / plan.splits / plan.inner) * plan.inner
     # Small tiles read more for each product, and the memory behind them does not keep up.
-    efficiency = min(1.0, (shape.rows * shape.cols / (128 * 256)) ** 0.25)
-    total = waves * work / (RATE[float32] / PROCESSORS * efficiency) + LAUNCH_S
-    out = 4.0 * product.batch * product.rows * product.cols
-    if float32:
-        total += parts_seconds(product)
-    if splits > 1:
-        total += 2 * splits * out / _bytes_per_s() + LAUNCH_S
-    return total + out / _bytes_per_s() * 0.5
+    efficiency = min(1.0, (plan.rows * plan.cols / (128 * 256)) ** 0.25)
+    one = (
+        2.0 * plan.rows * plan.cols * inner * (3 if float32 else 1) / (RATES[form] / PROCESSORS * efficiency)
+    )
+    read = programs * (plan.rows + plan.cols) * inner * (4.0 if float32 else 2.0)
+    busy = max(math.ceil(programs / PROCESSORS) * one, read / L2_BYTES_PER_S)
+    size = 4.0 if float32 else 2.0
+    out = product.batch * product.rows * product.cols
+    extra = parts_seconds(product) if plan.parts else 0.0
+    if plan.splits > 1:
+        extra += 8.0 * plan.splits * out / _bytes_per_s() + LAUNCH_S
+    return (
+        max(busy + 0.5 * size * out / _bytes_per_s(), moved_bytes(product) / _bytes_per_s())
+        + LAUNCH_S
+        + extra
+    )
 
 
 def parts_seconds(product: Product) -> float:
     """Both factors read and written once more, in two launches."""
-    columns = product.cols * (product.batch if product.batched else 1)
-    moved = 8.0 * product.inner * (product.batch * product.rows + columns)
+    moved = 8.0 * product.inner * (product.batch * product.rows + _columns(product))
     return moved / _bytes_per_s() + 2 * LAUNCH_S
 
 
-def benefit(graph: Graph, product: Product, nodes: Sequence[fx.Node], choice: dict[str, Any]) -> float:
+def benefit(graph: Graph, product: Product, nodes: Sequence[fx.Node], plan: Plan) -> float:
     """Share of the target's time that is saved; 0 where too little is, or where no GPU is asked for."""
     if graph.device != "cuda":
         return 0.0
     tail = [node for node in nodes if node is not product.node]
     read = {arg for node in tail for arg in node.all_input_nodes if arg not in nodes}
-    extra = sum(cost.read_once_seconds(graph, [node], 0) for node in read)
-    return cost.benefit(graph, nodes, seconds(product, choice["tile"], choice["splits"]) + extra, LEAST)
+    ours = seconds(product, plan) + sum(cost.read_once_seconds(graph, [node], 0) for node in read)
+    before = eager_seconds(product) + sum(cost.eager_seconds(graph, node) for node in tail)
+    if before < SHORTEST_S or ours > before * (1.0 - LEAST):
+        return 0.0
+    whole = cost.eager_seconds(graph, product.node)
+    total = max(sum(cost.eager_seconds(graph, node) for node in graph.nodes) + before - whole, before)
+    return round((before - ours) / total, 4)
 
 
-def _choices(product: Product) -> list[tuple[str, int]]:
-    blocks = math.ceil(product.inner / 64)
-    found = []
-    for text in TILES:
-        shape = Tile.parse(text)
-        for splits in (1, 2, 3, 4, 6, 8, 16):
-            alone = splits == 1 or product.batch * _tiles(product, shape) * splits <= 2 * PROCESSORS
-            if _fits(shape) and alone and splits * 4 <= max(4, blocks):
-                found.append((text, splits))
-    return found
+def eager_seconds(product: Product) -> float:
+    """cuBLAS: its rate, or the traffic of a product that is all traffic."""
+    float32 = product.node.meta["val"].dtype == torch.float32
+    rate = CUBLAS[float32]
+    return max(product.flops / rate, moved_bytes(product) / _bytes_per_s()) + LAUNCH_S
 
 
-def _fits(tile: Tile) -> bool:
-    held = tile.rows * tile.cols / (32 * tile.warps)
-    shared = tile.stages * 2 * (tile.rows + tile.cols) * tile.inner * 2
-    return held <= REGISTERS and shared <= SHARED_BYTES
+def moved_bytes(product: Product) -> float:
+    """Both factors and the result, each once."""
+    size = 4.0 if product.node.meta["val"].dtype == torch.float32 else 2.0
+    rows = product.batch * product.rows
+    return size * (rows * product.cols + product.inner * (rows + _columns(product)))
 
 
-def _tiles(product: Product, tile: Tile) -> int:
-    return math.ceil(product.rows / tile.rows) * math.ceil(product.cols / tile.cols)
+def _plans(product: Product) -> Iterator[Plan]:
+    float32 = product.node.meta["val"].dtype == torch.float32
+    if float32:
+        yield from (plan for shape in PARTS for plan in _shared(product, True, 64, *shape))
+    block = min(64, max(16, next_power_of_two(product.inner)))
+    yield from (plan for shape in TILES for plan in _shared(product, False, block, *shape))
+
+
+def _shared(
+    product: Product, parts: bool, inner: int, rows: int, cols: int, warps: int, stages: int
+) -> Iterator[Plan]:
+    """One tile with every sensible number of programs that share its inner dimension."""
+    if not _worth(product.rows, rows) or not _worth(product.cols, cols):
+        return
+    blocks = math.ceil(product.inner / inner)
+    for splits in SPLITS:
+        plan = Plan(
+            parts=parts,
+            rows=rows,
+            cols=cols,
+            inner=inner,
+            warps=warps,
+            stages=min(stages, max(1, blocks)),
+            splits=splits,
+        )
+        programs = product.batch * _tiles(product, plan) * splits
+        if _fits(plan) and (splits == 1 or (programs <= 2 * PROCESSORS and splits * 4 <= blocks)):
+            yield plan
+
+
+def _worth(size: int, block: int) -> bool:
+    """At least half of the first tile is used; the smallest tiles always are worth a look."""
+    return block <= max(2 * size, 64)
+
+
+def _fits(plan: Plan) -> bool:
+    width = 4  # bytes of each element: two float16 parts, or one float32
+    return plan.stages * (plan.rows + plan.cols) * plan.inner * width <= SHARED_BYTES
+
+
+def _tiles(product: Product, plan: Plan) -> int:
+    return math.ceil(product.rows / plan.rows) * math.ceil(product.cols / plan.cols)
+
+
+def _columns(product: Product) -> int:
+    return product.cols * (product.batch if product.batched else 1)
 
 
 def _bytes_per_s() -> float:

@@ -26,9 +26,11 @@ FINISH_ROWS, FINISH_COLS = 16, 128
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
-    """What one program computes, and with how much."""
+class Plan:
+    """How the product is computed: which form, and what one program computes with how much."""
 
+    parts: bool
+    """Float32 factors are split before the product, not tile by tile inside of it."""
     rows: int
     cols: int
     inner: int
@@ -38,11 +40,24 @@ class Tile:
     """Programs that share the inner dimension of one tile."""
 
     @staticmethod
-    def parse(text: str, splits: int = 1) -> Tile:
-        """``128x256x64/8/2``: rows x columns x inner, warps, stages."""
-        sizes, warps, stages = text.split("/")
+    def parse(text: str) -> Plan:
+        """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts`` or ``tiles``."""
+        form, sizes, _, warps, _, stages, _, splits = text.split()
         rows, cols, inner = map(int, sizes.split("x"))
-        return Tile(rows=rows, cols=cols, inner=inner, warps=int(warps), stages=int(stages), splits=splits)
+        return Plan(
+            parts=form == "parts",
+            rows=rows,
+            cols=cols,
+            inner=inner,
+            warps=int(warps),
+            stages=int(stages),
+            splits=int(splits),
+        )
+
+    def __str__(self) -> str:
+        form = "parts" if self.parts else "tiles"
+        sizes = f"{self.rows}x{self.cols}x{self.inner}"
+        return f"{form} {sizes} warps {self.warps} stages {self.stages} splits {self.splits}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,14 +68,17 @@ class Job:
     region: Region
     left: str
     right: str
-    tile: Tile
-    parts: bool
+    tile: Plan
     float32: bool
     summary: str
 
     @property
     def batched(self) -> bool:
         return self.product.batched
+
+    @property
+    def parts(self) -> bool:
+        return self.tile.parts
 
     @property
     def split(self) -> bool:
