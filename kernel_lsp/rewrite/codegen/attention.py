@@ -3,7 +3,7 @@
 Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 and 4 with any strides, float32,
 bfloat16 and float16; the chain may scale, add biases, fill by masks of any broadcastable shape; keys and values
 that are repeated for groups of query heads are read once; triangles built from ones are computed, not read, and
-what they hide is skipped. Not covered: dropout in train mode, operations between softmax and the second product,
+what they hide is skipped; a float32 call of the library without a mask is spelled out first. Not covered: dropout in train mode, operations between softmax and the second product,
 einsum, scores that somebody else reads. The kernel's text is `attention_source.py`'s.
 """
 
@@ -29,10 +29,15 @@ from kernel_lsp.rewrite.graph import Graph, argument
 aten = torch.ops.aten
 PRODUCTS = ("matmul", "bmm")
 SOFTMAX = ("softmax", "_softmax")
+LIBRARY = "scaled_dot_product_attention"
 LARGEST_HEAD = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}
-FLOPS = {torch.float32: 70e12, torch.bfloat16: 300e12, torch.float16: 300e12}
-"""What the kernel reaches."""
+FLOPS = {torch.float32: 55e12, torch.bfloat16: 280e12, torch.float16: 280e12}
+"""What the kernel reaches (H200, 2026-11-21, heads of 64: 26 GFLOP in 0.46 and 0.09 ms)."""
+LIBRARY_FLOPS = {torch.float32: 32e12, torch.bfloat16: 390e12, torch.float16: 390e12}
+"""What the library reaches (0.80 and 0.066 ms)."""
 EAGER_FLOPS = {torch.float32: 45e12, torch.bfloat16: 450e12, torch.float16: 450e12}
+FEW_QUERIES = 16
+"""Below, eager multiplies matrices by vectors: it reads keys and values at 0.35 of copy speed."""
 MIN_SAVING = 0.1
 
 
@@ -298,7 +303,56 @@ def locate_in(sizes: tuple[int, ...]) -> chain.Locate:
 
 def matches(graph: Graph) -> list[Match]:
     found = [find(graph, node) for node in graph.nodes]
-    return [match for item in found if item is not None for match in _matches(graph, item)]
+    by_hand = [match for item in found if item is not None for match in _matches(graph, item)]
+    calls = [_call_match(graph, node) for node in graph.nodes if op_name(node) == LIBRARY and _plain_call(node)]
+    return [*by_hand, *(match for match in calls if match is not None)]
+
+
+def _plain_call(node: fx.Node) -> bool:
+    """The library's attention in float32, where its kernel is slower than ours; without a mask tensor."""
+    q, k, v = (arg.meta["val"] for arg in node.args[:3])
+    alike = q.dim() == k.dim() == v.dim() and q.dtype == k.dtype == v.dtype == torch.float32
+    bare = argument(node, "attn_mask") is None and not argument(node, "dropout_p")
+    return bool(alike and bare and q.dim() in (3, 4) and q.shape[:-2] == k.shape[:-2] == v.shape[:-2])
+
+
+def _call_match(graph: Graph, node: fx.Node) -> Match | None:
+    twin = graph.copy()
+    item = find(twin, _by_hand(twin, _named(twin, node.name)))
+    if item is None or item.sizes[-2] < FEW_QUERIES:
+        return None
+    flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
+    library_s, own_s = (flops / rate[item.dtype] + cost.TRITON_OVERHEAD_S for rate in (LIBRARY_FLOPS, FLOPS))
+    others = sum(cost.eager_seconds(graph, other) for other in graph.nodes if other is not node)
+    worth = own_s < library_s * (1.0 - MIN_SAVING)
+    return Match(
+        nodes=(node,),
+        label=graph.label(node),
+        summary=f"compute {_kind(item)} on tensor cores with float32's error",
+        benefit=round((library_s - own_s) / (library_s + others), 4) if worth else 0.0,
+        plain=False,
+        data={"out": node.name, "library": False, "parameters": parameters(item)},
+    )
+
+
+def _by_hand(graph: Graph, node: fx.Node) -> fx.Node:
+    """Put what the library computes into the graph, operation by operation; the call itself goes."""
+    q, k, v = node.args[:3]
+    given = argument(node, "scale")
+    size = q.meta["val"].shape[-1]
+    turned = graph.call(aten.transpose.int, (k, -2, -1), before=node)
+    scores = graph.call(aten.matmul.default, (q, turned), before=node)
+    scores = graph.call(aten.mul.Tensor, (scores, given if given is not None else size**-0.5), before=node)
+    if argument(node, "is_causal"):
+        value = scores.meta["val"]
+        options = {"dtype": torch.bool, "device": value.device}
+        ones = graph.call(aten.ones.default, (list(value.shape[-2:]),), options, before=node)
+        hidden = graph.call(aten.triu.default, (ones, 1), before=node)
+        scores = graph.call(aten.masked_fill.Scalar, (scores, hidden, -math.inf), before=node)
+    weights = graph.call(aten.softmax.int, (scores, -1), before=node)
+    out = graph.call(aten.matmul.default, (weights, v), before=node)
+    graph.replace(node, out)
+    return out
 
 
 def _matches(graph: Graph, item: Attention) -> list[Match]:
@@ -316,7 +370,7 @@ def _matches(graph: Graph, item: Attention) -> list[Match]:
         nodes=item.nodes,
         label=graph.label(item.scores, item.out),
         summary=f"call the library's attention for {_kind(item)}",
-        benefit=_benefit(graph, item, FLOPS[item.dtype]),
+        benefit=_benefit(graph, item, LIBRARY_FLOPS[item.dtype]) if item.sizes[-2] >= FEW_QUERIES else 0.0,
         data={"out": item.out.name, "library": True, "parameters": {}},
     )
     return [own, library]
@@ -334,8 +388,12 @@ def _benefit(graph: Graph, item: Attention, flops_per_s: float) -> float:
     flops = 2.0 * points * (head + value)
     moved = points * item.scores.meta["val"].element_size()
     passes = 2 + 2 * (len(chain.real(item.chain)) + (item.softmax is not None))
-    eager_s = flops / EAGER_FLOPS[item.dtype] + passes * moved / rates.bytes_per_s
-    tiles = -(-item.sizes[-2] // 64) * 64 / item.sizes[-2]
+    few = item.sizes[-2] < FEW_QUERIES
+    operands = sum(base_cost.moved_bytes_of(graph, node) for node in (item.k, item.v)) * item.group
+    products_s = max(flops / EAGER_FLOPS[item.dtype], operands / ((0.35 if few else 1.0) * rates.bytes_per_s))
+    eager_s = products_s + passes * moved / rates.bytes_per_s
+    block = parameters(item)["BLOCK_QUERIES"][0]
+    tiles = -(-item.sizes[-2] // block) * block / item.sizes[-2]
     seen = tiles * (0.6 if item.end is not None else 1.0)
     tensors = sum(base_cost.moved_bytes_of(graph, node) for node in (item.q, item.k, item.v, item.out))
     fused_s = max(flops * seen / flops_per_s, tensors / rates.bytes_per_s) + cost.TRITON_OVERHEAD_S
@@ -347,17 +405,15 @@ def _benefit(graph: Graph, item: Attention, flops_per_s: float) -> float:
 
 def parameters(item: Attention) -> dict[str, list[Any]]:
     """Finite search space, default first."""
-    queries, keys = (next_power_of_two(size) for size in item.sizes[-2:])
+    queries, keys = (max(16, next_power_of_two(size)) for size in item.sizes[-2:])
     low = item.dtype != torch.float32
-    wide = max(item.head_sizes) > 64
-    rows = [128, 64] if low else [64, 128]
-    columns = [64, 128] if low else [32] if wide else [64, 32]
+    columns = [64, 128] if low else [32] if max(item.head_sizes) > 64 else [64]
     found: dict[str, list[Any]] = {
-        "BLOCK_QUERIES": list(dict.fromkeys(max(16, min(size, queries)) for size in rows)),
-        "BLOCK_KEYS": list(dict.fromkeys(max(16, min(size, keys)) for size in columns)),
-        "num_warps": [8, 4] if low else [4, 8],
+        "BLOCK_QUERIES": list(dict.fromkeys(min(size, queries) for size in (128, 64))),
+        "BLOCK_KEYS": list(dict.fromkeys(min(size, keys) for size in columns)),
+        "num_warps": [8, 4] if queries >= 128 else [4, 2],
     }
-    return found if low else {**found, "precision": ["tf32x3", "bf16x6"][: 1 if wide else 2]}
+    return found if low else {**found, "precision": ["bf16x6", "tf32x3"]}
 
 
 # --- applying it -------------------------------------------------------------------------
@@ -389,8 +445,14 @@ def factor(item: Attention) -> float | None:
     return scale if item.end in (None, 1) and math.isfinite(scale) else None
 
 
+def _found(graph: Graph, match: Match) -> Attention | None:
+    """The match's attention; a call of the library is spelled out in the graph first."""
+    node = _named(graph, match.data["out"])
+    return find(graph, _by_hand(graph, node) if op_name(node) == LIBRARY else node)
+
+
 def proofs(graph: Graph, match: Match) -> list[Proof]:
-    item = find(graph, _named(graph, match.data["out"]))
+    item = _found(graph.copy(), match)
     assert item is not None
     over = "softmax runs over the keys" if item.softmax is not None else "no softmax between the products"
     found = [
@@ -413,7 +475,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    item = find(graph, _named(graph, match.data["out"]))
+    item = _found(graph, match)
     if item is None:
         raise RewriteError(
             f"{match.label} is no longer an attention", "apply it before what changes its parts"
