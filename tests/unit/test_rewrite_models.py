@@ -129,6 +129,59 @@ def test_several_results_are_copied_one_by_one() -> None:
     assert torch.equal(copied["b"][0], x) and type(copied["b"]) is tuple
 
 
+# --- compile-target --------------------------------------------------------------------------
+
+
+def compile_sites(source: str, *others: str) -> list[Site]:
+    opened = on_cuda(source, "compile-target", *others)
+    found = opened.capture().sites
+    assert not opened.notes
+    return [site for site in found if site.skill == "compile-target"]
+
+
+def test_a_target_is_compiled_under_its_own_name_and_replayed_where_launches_cost_most() -> None:
+    (site,) = compile_sites(module(CHAIN, LAYERS))
+    assert (
+        site.summary == "torch.compile of the target, default mode, replayed as one CUDA graph" and site.wraps
+    )
+    heavy = module("return self.layer(x)", "self.layer = nn.Linear(4096, 4096)", "torch.randn(4096, 4096)")
+    (site,) = compile_sites(heavy)
+    assert site.summary == "torch.compile of the target, mode max-autotune-no-cudagraphs"
+
+
+def test_random_draws_and_rewritten_targets_are_not_compiled() -> None:
+    assert compile_sites(module(KEPT_IN_STEP["dropout"], LAYERS)) == []
+    init = f"{LAYERS}\nself.drop = nn.Dropout(0.5)\nself.eval()"
+    source = module(CHAIN.replace("return x", "return self.drop(x)"), init)
+    opened = on_cuda(source, "compile-target", "remove-dead-work")
+    first = next(site for site in opened.capture().sites if site.skill == "remove-dead-work")
+    left = opened.propose([Step(skill=first.skill, site=first.site)]).sites_left
+    assert "compile-target" not in [site.skill for site in left]
+
+
+def test_a_compiler_that_fails_is_asked_once_and_the_original_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = module("return self.layer(x)", "self.layer = nn.Linear(4096, 4096)", "torch.randn(4096, 4096)")
+    opened = on_cuda(heavy, "compile-target")
+    step = Step(skill="compile-target", site=opened.capture().sites[0].site)
+    namespace: dict[str, object] = {}
+    exec(opened.propose([step]).candidate.program, namespace)
+    asked: list[object] = []
+
+    def broken(function: object, **_: object) -> object:
+        asked.append(function)
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    made = torch.nn.Linear(3, 3)
+    run = namespace["_run_compiled"]
+    x = torch.randn(2, 3)
+    for _ in range(3):
+        torch.testing.assert_close(run(made, made.forward, x), made(x))  # type: ignore[operator]
+    assert len(asked) == 1
+    with pytest.raises(RuntimeError):  # the steps' own error is theirs
+        run(made, made.forward, torch.randn(2, 4))  # type: ignore[operator]
+
+
 # --- loops -----------------------------------------------------------------------------------
 
 SCAN = """

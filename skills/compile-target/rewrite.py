@@ -1,0 +1,106 @@
+"""torch.compile of the target as it stands: replayed as a CUDA graph, or with a search for kernels."""
+
+from __future__ import annotations
+
+from kernel_lsp.rewrite import replay
+from kernel_lsp.rewrite.skill import (
+    Graph,
+    Match,
+    Node,
+    Proof,
+    Wrapper,
+    aten,
+    cost,
+    has_effect,
+    is_op,
+    is_random,
+    proof,
+)
+
+SEARCH = "max-autotune-no-cudagraphs"
+HEAVY = (aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm, *cost.CONVOLUTIONS, *cost.TRANSPOSED)
+HEAVY_SHARE = 0.6
+MOST_OPERATIONS = 200
+"""An unrolled loop of 128 steps compiles for minutes."""
+parameters: dict[str, list[object]] = {}
+
+SOURCE = '''
+_uncompilable = set()
+
+
+@functools.cache
+def _compiled(function):
+    """Compiled at its first call; every module of the class shares it, each with guards of its own."""
+    return torch.compile(function{mode})
+
+
+def _run_compiled(module, steps, *arguments):
+    """``steps(*arguments)`` by torch.compile{words}; as they stand where that fails."""
+    function = steps.__func__
+    if function in _uncompilable:
+        return steps(*arguments)
+    try:
+        return _compiled(function)(module, *arguments)
+    except Exception:  # a compiler may fail in any way; what the steps themselves raise, they raise again
+        result = steps(*arguments)
+        _uncompilable.add(function)
+        return result
+'''
+REPLAYED = '''
+
+def _replayed_compiled(module, steps, *arguments):
+    """One launch for all kernels that torch.compile made of the steps."""
+    return _replayed(module, functools.partial(_run_compiled, module, steps), *arguments)
+'''
+
+
+def match(graph: Graph) -> list[Match]:
+    module = graph.origin.module
+    if (
+        not replay.fits(graph)
+        or not graph.is_pristine
+        or len(graph.nodes) > MOST_OPERATIONS
+        or module is None
+    ):
+        return []
+    first = next(node for item in graph.inputs if (node := item.node) is not None)
+    heavy = [node for node in graph.nodes if is_op(node, *HEAVY)]
+    made = []
+    if gain := replay.benefit(graph):
+        made.append(_match(graph, [first], "default mode, replayed as one CUDA graph", 0.9 * gain, "replay"))
+    if cost.share(graph, sum(cost.seconds(graph, node) for node in heavy)) > HEAVY_SHARE:
+        made.append(_match(graph, [first, heavy[0]], f"mode {SEARCH}", 0.05, SEARCH))
+    return made
+
+
+def preconditions(graph: Graph, match: Match) -> list[Proof]:
+    changing = [node.name for node in graph.nodes if has_effect(node) or is_random(node)]
+    found = [proof("nothing is changed or drawn", not changing, ", ".join(changing[:4]) or "no effects")]
+    return [*found, *(replay.proofs(graph) if match.data["mode"] == "replay" else [])]
+
+
+def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
+    mode = match.data["mode"]
+    replayed = mode == "replay"
+    source = SOURCE.replace("{mode}", "" if replayed else f', mode="{mode}"')
+    source = source.replace("{words}", "" if replayed else f" in mode {mode}")
+    graph.caveat("the first call of each kind compiles, which takes seconds to minutes")
+    if replayed:
+        note = "Compiled by torch.compile, and replayed from a CUDA graph to save the launches."
+        replay.wrap(graph, "_replayed_compiled", note, ("import functools",), "\n" + source + REPLAYED)
+        return
+    note = f"Compiled by torch.compile in mode {mode}, which tries kernels for each matrix product."
+    imports = ("import functools", "import torch")
+    graph.wrap(Wrapper(name="_run_compiled", imports=imports, definitions=source, note=note))
+    graph.require("not torch.compiler.is_compiling()", "a compiler that runs already needs no second one")
+
+
+def _match(graph: Graph, nodes: list[Node], how: str, gain: float, mode: str) -> Match:
+    return Match(
+        nodes=tuple(graph.nodes),
+        label=graph.label(*nodes),
+        summary=f"torch.compile of the target, {how}",
+        benefit=gain,
+        wraps=True,
+        data={"mode": mode},
+    )
