@@ -40,6 +40,6 @@ class Stem(nn.Module):
         # Batch norm in eval mode is y * scale + shift, so it moves into the layer's weights.
         # Folded on each call: load_state_dict and fine-tuning stay right.
         scale = self.norm.weight * torch.rsqrt(self.norm.running_var + 1e-05)
-        weight = self.conv.weight * scale.unsqueeze(-1).unsqueeze(-1).unsqueeze(-1)
+        weight = self.conv.weight * scale.view(-1, 1, 1, 1)
         shift = -self.norm.running_mean * scale + self.norm.bias
         return F.conv2d(images, weight, shift)
