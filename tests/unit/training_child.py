@@ -62,11 +62,91 @@ def prepared(item, model):
     return made.requires_grad_(item.requires_grad)
 
 
+def compose(request):
+    """Whether the rewritten program agrees with eager where something else changes how it runs, and whether
+    its fast path was taken there."""
+    before, after = load(request["before"]), load(request["after"])
+    eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
+    fused.load_state_dict(eager.state_dict())
+    fell_back, original = [], fused._forward_eager
+    fused._forward_eager = lambda *args: (fell_back.append(True), original(*args))[1]
+    want, got = (MODES[request["mode"]](model, inputs) for model in (eager, fused))
+    alike = [a.dtype == b.dtype and torch.allclose(a, b, atol=1e-5) for a, b in zip(got, want, strict=True)]
+    return {"alike": all(alike), "fell_back": bool(fell_back)}
+
+
+def _autocast(model, inputs):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return leaves(model(*inputs))
+
+
+def _inference(model, inputs):
+    with torch.inference_mode():
+        return leaves(model(*inputs))
+
+
+def _vmap(model, inputs):
+    return leaves(torch.func.vmap(model)(*[torch.stack([item, item * 2]).detach() for item in inputs]))
+
+
+def _functional_grad(model, inputs):
+    return [torch.func.grad(lambda item: model(item, *inputs[1:]).sum())(inputs[0].detach())]
+
+
+def _checkpoint(model, inputs):
+    from torch.utils.checkpoint import checkpoint
+
+    out = checkpoint(model, *inputs, use_reentrant=False)
+    return list(torch.autograd.grad(out.square().sum(), [*inputs, *model.parameters()]))
+
+
+def _replica(model, inputs):
+    """As DataParallel makes them: parameters are plain attributes with a history."""
+    copy_ = model._replicate_for_data_parallel()
+    for name, parameter in model.named_parameters(recurse=False):
+        setattr(copy_, name, parameter * 1)
+    return list(torch.autograd.grad(copy_(*inputs).square().sum(), [*inputs, *model.parameters()]))
+
+
+def _half(model, inputs):
+    return leaves(model.bfloat16()(*[item.bfloat16() for item in inputs]))
+
+
+def _frozen(model, inputs):
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return list(torch.autograd.grad(model(*inputs).square().sum(), inputs))
+
+
+def _accumulated(model, inputs):
+    """Two backward passes into .grad, the way a training loop collects small batches."""
+    for _ in range(2):
+        model(*inputs).square().sum().backward()
+    found = [item.grad.clone() for item in [*inputs, *model.parameters()]]
+    for item in inputs:
+        item.grad = None
+    return found
+
+
+MODES = {
+    "autocast": _autocast,
+    "inference mode": _inference,
+    "vmap": _vmap,
+    "functional grad": _functional_grad,
+    "checkpoint": _checkpoint,
+    "replica": _replica,
+    "bfloat16 model": _half,
+    "frozen": _frozen,
+    "accumulated": _accumulated,
+}
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         try:
-            reply = {"result": run(json.loads(line))}
+            request = json.loads(line)
+            reply = {"result": compose(request) if "mode" in request else run(request)}
         except Exception as problem:  # any failure belongs to the test that asked
             reply = {"error": f"{type(problem).__name__}: {problem}"}
         print(json.dumps(reply), flush=True)

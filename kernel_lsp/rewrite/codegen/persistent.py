@@ -34,11 +34,12 @@ def fits(region: Region, rows: tuple[int, ...]) -> bool:
 def parameters(columns: int) -> dict[str, list[Any]]:
     block = source.next_power_of_two(columns)
     tile = max(1, 2048 // block)
-    return {"BLOCK_ROWS": [tile], "num_warps": [max(2, min(16, block * tile // 512))]}
+    warps = max(2, min(16, block * tile // 512))
+    return {"BLOCK_ROWS": [tile], "num_warps": [warps], "NUM_STAGES": [1], "PROGRAMS": [PROGRAMS]}
 
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
-    """``choice``: BLOCK_ROWS and num_warps."""
+    """``choice``: BLOCK_ROWS, NUM_STAGES, PROGRAMS (the most of them) and num_warps."""
     layout = Layout(region=region, tiled=True, looped=False)
     lines = _kernel(layout)
     text = "\n".join(lines)
@@ -47,7 +48,7 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
         *source.pointers(region),
         *("n_rows", "n_cols", "rows_per_program"),
         *(f"{name}: tl.constexpr" for name in sizes),
-        *("BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
+        *("NUM_STAGES: tl.constexpr", "BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
     ]
     doc = "Each program handles rows_per_program rows, BLOCK_ROWS at a time, and keeps sums over them."
     kernel = source.kernel_text(f"_{region.name}_kernel", header, doc, lines)
@@ -62,7 +63,7 @@ def _kernel(layout: Layout) -> list[str]:
     sums = {
         o: body.assign(f"{o.name}_sum", "tl.full([BLOCK_ROWS, BLOCK_SIZE], 0.0, tl.float32)") for o in columns
     }
-    body.add("for start in range(0, rows_per_program, BLOCK_ROWS):")
+    body.add("for start in tl.range(0, rows_per_program, BLOCK_ROWS, num_stages=NUM_STAGES):")
     inner = body.inner()
     inner.add("rows = program * rows_per_program + start + tl.arange(0, BLOCK_ROWS)[:, None]")
     inner.add("mask = (rows < n_rows) & (cols < n_cols)  # the last rows, and a power of two of columns")
@@ -84,12 +85,14 @@ def _kernel(layout: Layout) -> list[str]:
 def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
     tile = choice["BLOCK_ROWS"]
     values = {
+        "NUM_STAGES": f"NUM_STAGES={choice['NUM_STAGES']}",
         "BLOCK_ROWS": f"BLOCK_ROWS={tile}",
         "BLOCK_SIZE": "BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1))",
     }
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
-    rounded = f"triton.cdiv(n_rows, {PROGRAMS})" if tile == 1 else _rounded(tile)
+    programs = choice["PROGRAMS"]
+    rounded = f"triton.cdiv(n_rows, {programs * tile})" + (f" * {tile}" if tile > 1 else "")
     return "\n".join(
         [
             f"def {region.name}({source.signature(region)}):",
@@ -105,7 +108,3 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
             "",
         ]
     )
-
-
-def _rounded(tile: int) -> str:
-    return f"triton.cdiv(n_rows, {PROGRAMS * tile}) * {tile}"
