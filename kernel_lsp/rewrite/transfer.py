@@ -82,6 +82,12 @@ def _part(graph: Graph, base: Fact, node: fx.Node) -> Fact:
         "unbind",
         "median",
         "kthvalue",
+        "max_pool1d_with_indices",
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
     )
     if _opname(source) not in selecting or not isinstance(source.args[0], fx.Node):
         return base
@@ -320,7 +326,9 @@ RULES |= {
     "softmax": _bounded(0.0, 1.0, inf_makes_nan=True),
     "log_softmax": _bounded(-INF, 0.0, inf_makes_nan=True),
     "log_sigmoid": _bounded(-INF, 0.0),
-    "exp": _bounded(0.0, INF),
+    "atan": _bounded(-1.5708, 1.5708, sign=True),
+    "expm1": _bounded(-1.0, INF, sign=True),
+    "selu": _bounded(-1.7582, INF, sign=True),
     # Lower bounds of the smooth rectifiers, rounded away from zero.
     "gelu": _bounded(-0.18, INF, sign=True, inf_makes_nan=True),
     "silu": _bounded(-0.28, INF, sign=True, inf_makes_nan=True),
@@ -336,6 +344,57 @@ def _leaky(base: Fact, args: list[Any], arg: Any) -> Fact:
         return base
     made = _monotone(base, args[0], lambda x: x if x >= 0 else x * slope)
     return replace(made, may_be_nan=made.may_be_nan or (slope == 0 and args[0].may_be_inf))
+
+
+@_rule("exp")
+def _exp(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """The device's function may be off by a few last places."""
+    fact, slack = args[0], 8 * torch.finfo(base.dtype).eps if base.floating else 0.0
+    if not base.floating:
+        return _bounded(0.0, INF)(base, args, arg)
+    top = math.exp(fact.hi) * (1 + slack) if fact.hi < 700 else INF
+    low = math.exp(fact.lo) * (1 - slack) if -80 < fact.lo < 700 else 0.0
+    inf = fact.may_be_inf and fact.hi == INF
+    return _range(base, low, top, nan=fact.may_be_nan, inf=inf)
+
+
+@_rule("elu", "celu")
+def _elu(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """x above zero (times scale), and no lower than -alpha * scale; rounded away from zero."""
+    alpha, scale = float(arg("alpha")), float(arg("scale") or 1)
+    if alpha <= 0 or scale <= 0 or float(arg("input_scale") or 1) <= 0:
+        return base
+    slack = 1 + 4 * torch.finfo(base.dtype).eps if base.floating else 1.0
+    return _bounded(-alpha * scale * slack, INF, sign=True)(base, args, arg)
+
+
+@_rule("threshold")
+def _threshold(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """x where it is larger than the threshold (or NaN), else the value."""
+    fact, limit = args[0], rounded(base.dtype, float(arg("threshold")))
+    if not base.floating or math.isnan(limit):
+        return base
+    kept = replace(fact, lo=max(fact.lo, limit), hi=max(fact.hi, limit))
+    return _hull(base, [kept, arg("value")])
+
+
+@_rule("hardshrink", "softshrink")
+def _shrink(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """Toward zero, never past it."""
+    return _hull(base, [args[0], 0.0]) if float(arg("lambd")) >= 0 else base
+
+
+@_rule("logsumexp")
+def _logsumexp(base: Fact, args: list[Any], arg: Any) -> Fact:
+    """At least the largest term, which is taken out before the exponentials."""
+    fact = args[0]
+    lo = fact.lo if base.floating and fact.floating and fact.numel else -INF
+    return replace(base, lo=lo, may_be_nan=fact.may_be_nan)
+
+
+@_rule("rsqrt")
+def _rsqrt(base: Fact, args: list[Any], arg: Any) -> Fact:
+    return replace(base, lo=0.0, may_be_nan=args[0].may_be_nan or args[0].lo < 0)
 
 
 @_rule("softplus")
@@ -354,14 +413,21 @@ def _abs(base: Fact, args: list[Any], arg: Any) -> Fact:
 
 @_rule("square")
 def _square(base: Fact, args: list[Any], arg: Any) -> Fact:
-    return replace(base, lo=0.0, may_be_nan=args[0].may_be_nan) if base.floating else base
+    if not base.floating:
+        return base
+    fact = args[0]
+    ends = fact.lo * fact.lo, fact.hi * fact.hi
+    low = 0.0 if fact.lo <= 0 <= fact.hi else min(ends)
+    return _range(base, low, max(ends), nan=fact.may_be_nan, inf=fact.may_be_inf)
 
 
 @_rule("pow")
 def _pow(base: Fact, args: list[Any], arg: Any) -> Fact:
     power = args[1]
     even = isinstance(power, (int, float)) and power > 0 and power % 2 == 0
-    return _square(base, args, arg) if even else base
+    if even and power == 2:
+        return _square(base, args, arg)
+    return replace(base, lo=0.0, may_be_nan=args[0].may_be_nan) if even and base.floating else base
 
 
 @_rule("sqrt")
@@ -465,7 +531,8 @@ def _sum(base: Fact, args: list[Any], arg: Any) -> Fact:
     return replace(base, lo=0.0 if fact.lo >= 0 else -INF, hi=0.0 if fact.hi <= 0 else INF, may_be_nan=nan)
 
 
-@_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d")
+@_rule("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+       "adaptive_avg_pool3d")  # fmt: skip
 def _mean(base: Fact, args: list[Any], arg: Any) -> Fact:
     """Signs only: the rounded mean of numbers can leave their interval by an ulp."""
     divisor = arg("divisor_override")

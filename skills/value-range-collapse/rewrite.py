@@ -23,7 +23,10 @@ CLAMPS = (aten.clamp, aten.clip, aten.hardtanh, aten.relu6, aten.clamp_min, aten
 SETTLED = (aten.relu, aten.sigmoid, aten.softmax, aten.exp, aten.square)
 """Values of at least 0 whose own gradient is 0 where they are 0: a ReLU behind them changes no gradient."""
 NEVER_MINUS_ZERO = (aten.abs, aten.sigmoid, aten.softmax, aten.exp, aten.square)
-POINTWISE = (aten.relu, aten.leaky_relu, aten.abs, aten.minimum, aten.maximum, *CLAMPS)
+ROUNDING = (aten.floor, aten.ceil, aten.trunc, aten.round)
+RECTIFIERS = (aten.leaky_relu, aten.elu, aten.celu)
+"""x where it is positive, and nothing positive elsewhere."""
+POINTWISE = (aten.relu, *RECTIFIERS, aten.abs, aten.minimum, aten.maximum, *ROUNDING, *CLAMPS)
 
 
 parameters: dict[str, list[object]] = {}
@@ -70,19 +73,24 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, kind = match.nodes[0], match.data["kind"]
-    smooth = kind == "relu of leaky" or (is_op(node, aten.relu) and is_op(node.args[0], *SETTLED))
+    smooth = kind == "relu of rectifier" or (is_op(node, aten.relu) and is_op(node.args[0], *SETTLED))
     if not smooth:
         without_gradients(graph, "at the ends of a range the gradients differ")
     if kind == "identity":
         graph.replace(node, node.args[0])
     elif kind == "constant":
         _settle(graph, node)
-    elif kind == "relu of leaky":
+    elif kind == "relu of rectifier":
+        inner = node.args[0]
         made = graph.call(aten.relu.default, (node.args[0].args[0],), before=node)
-        graph.note(made, "A leaky ReLU only changes negative values, which this ReLU removes anyway.")
+        graph.note(
+            made, f"{inner.target._opname} only changes negative values, which this ReLU removes anyway."
+        )
         graph.replace(node, made)
     else:
-        low, high = _merged(graph, node)
+        merged = _merged(graph, node)
+        assert merged is not None, "matched because the bounds merge"
+        low, high = merged
         bounds = [None if math.isinf(bound) else bound for bound in (low, high)]
         made = graph.call(aten.clamp.default, (node.args[0].args[0], *bounds), before=node)
         graph.note(made, "Two clamps in a row are one.")
@@ -106,11 +114,22 @@ def _kind(graph: Graph, node: Node) -> str | None:
     inner = node.args[0]
     if graph.only_user(inner) is not node:
         return None
-    if is_op(node, aten.relu) and is_op(inner, aten.leaky_relu) and argument(inner, "negative_slope") > 0:
-        return "relu of leaky"
+    if is_op(node, aten.relu) and _rectifies(inner):
+        return "relu of rectifier"
     return (
         "clamp of clamp" if is_op(node, *CLAMPS) and is_op(inner, *CLAMPS) and _merged(graph, node) else None
     )
+
+
+def _rectifies(node: Node) -> bool:
+    """x where it is positive; negative or zero, and never NaN, where it is not."""
+    if is_op(node, aten.leaky_relu):
+        return bool(argument(node, "negative_slope") > 0)
+    if is_op(node, aten.elu):
+        return bool(
+            argument(node, "alpha") > 0 and argument(node, "scale") == argument(node, "input_scale") == 1
+        )
+    return is_op(node, aten.celu) and bool(argument(node, "alpha") > 0)
 
 
 def _changes_nothing(graph: Graph, node: Node) -> bool:
@@ -118,8 +137,12 @@ def _changes_nothing(graph: Graph, node: Node) -> bool:
     before = graph.fact(node.args[0])
     if is_op(node, aten.abs):  # abs(-0.0) is 0.0, and a reciprocal tells them apart
         return before.lo > 0 or (before.lo >= 0 and is_op(node.args[0], *NEVER_MINUS_ZERO))
-    if is_op(node, aten.relu, aten.leaky_relu):
+    if is_op(node, *ROUNDING):
+        return before.integer and not argument(node, "decimals")
+    if is_op(node, aten.relu):
         return before.lo >= 0
+    if is_op(node, *RECTIFIERS):
+        return before.lo >= 0 and _rectifies(node)
     if is_op(node, aten.minimum, aten.maximum):
         other = graph.fact(node.args[1])
         apart = before.hi <= other.lo if is_op(node, aten.minimum) else before.lo >= other.hi

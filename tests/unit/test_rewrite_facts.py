@@ -34,6 +34,14 @@ def fact(expression: str) -> Fact:
         ("torch.max(torch.sigmoid(x), dim=1)[0]", 0, 1),
         ("torch.ones(3)", 1, 1),
         ("torch.ones(3) * 0.5", 0.5, 0.5),
+        ("F.elu(torch.relu(x))", 0, math.inf),
+        ("F.threshold(torch.sigmoid(x), 0.5, 0.25)", 0.25, 1),
+        ("F.softshrink(torch.sigmoid(x))", 0, 1),
+        ("torch.logsumexp(torch.relu(x), dim=1)", 0, math.inf),
+        ("torch.clamp(x, -2.0, 1.0).square()", 0, 4),
+        ("torch.clamp(x, 2.0, 3.0) ** 2", 4, 9),
+        ("torch.rsqrt(torch.relu(x) + 1.0)", 0, math.inf),
+        ("F.adaptive_max_pool1d(torch.sigmoid(x), 2)", 0, 1),
         ("x", -math.inf, math.inf),
         ("torch.relu(x) - torch.relu(x)", -math.inf, math.inf),
     ],
@@ -66,11 +74,14 @@ UNARY = [
     "F.hardswish({})", "F.softplus({})", "torch.softmax({}, dim=-1)", "F.log_softmax({}, dim=-1)",
     "torch.exp({})", "torch.sqrt({})", "{}.square()", "{}.mean(dim=-1, keepdim=True)",
     "{}.sum(dim=0, keepdim=True)", "torch.floor({})", "{}.amax(dim=0, keepdim=True)", "F.relu6({})",
-    "F.hardsigmoid({})", "({0} * {0})", "({0} + torch.relu({0}))", "torch.minimum({}, torch.ones(4))",
+    "F.hardsigmoid({})", "F.elu({}, 0.7)", "F.celu({}, 1.3)", "F.selu({})", "F.threshold({}, 0.3, -0.2)",
+    "F.softshrink({})", "F.hardshrink({})", "torch.rsqrt({})", "torch.atan({})", "torch.expm1({})",
+    "torch.logsumexp({}, dim=-1, keepdim=True)", "({} ** 2)", "({0} * {0})",
+    "({0} + torch.relu({0}))", "torch.minimum({}, torch.ones(4))",
 ]  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(UNARY), min_size=1, max_size=4), st.integers(0, 2**31))
 def test_no_value_ever_leaves_its_range(chain: list[str], seed: int) -> None:
     expression = "x"

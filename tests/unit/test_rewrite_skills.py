@@ -125,6 +125,7 @@ def test_other_reductions_are_left_alone(forward: str) -> None:
     "forward",
     [
         "return F.relu(F.relu(x))", "return F.relu(torch.sigmoid(x))", "return F.relu(F.leaky_relu(x, 0.1))",
+        "return F.relu(F.elu(x, 0.5))", "return F.elu(torch.sigmoid(x))", "return torch.floor(torch.ceil(x))",
         "return torch.clamp(torch.tanh(x), -1.0, 1.0)", "return F.hardtanh(torch.sigmoid(x), 0.0, 1.0)",
         "return torch.clamp(torch.clamp(x, -1.0, 0.5), 0.0, 2.0)", "return F.relu(torch.softmax(x, dim=1))",
         "return torch.abs(torch.sigmoid(x)).mean(dim=1)", "return F.leaky_relu(torch.exp(x), 0.2)",
@@ -151,6 +152,10 @@ def test_clamps_that_leave_one_value_keep_nan() -> None:
         "return torch.clamp(torch.sigmoid(x), 0.1, 1.0)",
         "return F.relu(self.p)",  # parameters may change
         "return F.relu(F.leaky_relu(x, -0.1))",
+        "return F.relu(F.selu(x))",
+        "return F.relu(F.elu(x, -0.5))",
+        "return F.selu(torch.sigmoid(x))",
+        "return torch.floor(torch.sigmoid(x) * 3.0)",
         "y = F.leaky_relu(x, 0.1)\nreturn F.relu(y), y",
         "return torch.abs((x > 0).int() - 1)",
     ],
