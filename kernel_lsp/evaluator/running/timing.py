@@ -160,7 +160,7 @@ class Rounds:
             with _time_box(seconds):
                 compiled = torch.compile(target)
                 for _ in range(2):
-                    self._call(compiled, self.arena.fill(0, 1.0, 0))
+                    self.call(compiled, self.arena.fill(0, 1.0, 0))
                     self.device.synchronize()
         except Slow:
             self.notes.append(f"torch.compile took longer than {seconds:.0f} s and is no baseline here")
@@ -177,7 +177,7 @@ class Rounds:
         outputs = []
         for call in (target, switched):
             _manual_seed(self.seeds[0])
-            result = self._call(call, self.arena.fill(0, 1.0, 0))
+            result = self.call(call, self.arena.fill(0, 1.0, 0))
             outputs.append([t.detach().clone() for t in tensor_leaves(result)])
         if not all(torch.equal(a, b) for a, b in zip(*outputs, strict=True)):
             self.providers["eager_tf32"] = switched
@@ -223,10 +223,6 @@ class Rounds:
             if _clock() > end:
                 break
         return times
-
-    def called(self, target: Callable[..., Any]) -> Any:
-        """What a call returns on fresh inputs of the first set, unscaled."""
-        return self._call(target, self.arena.fill(0, 1.0, 0))
 
     def run(self, seconds: float, checks: int) -> Measured:
         """At least MIN_ROUNDS rounds, then more until ``seconds`` have passed."""
@@ -301,7 +297,7 @@ class Rounds:
         """Of a call that is not timed: reading the counters takes the host tens of microseconds."""
         arguments = self.arena.fill(*drawn)
         self.device.reset_peak()
-        self._call(self.providers[name], arguments)
+        self.call(self.providers[name], arguments)
         self.device.synchronize()
         peak = self.device.peak_bytes()
         if peak is not None:
@@ -311,7 +307,7 @@ class Rounds:
         """``count`` calls back to back on the same fresh values, then a synchronization."""
         target, arguments = self.providers[name], self.arena.fill(*self._draw())
         for _ in range(count):
-            self._call(target, arguments)
+            self.call(target, arguments)
         self.device.synchronize()
 
     def _sample(self, name: str, place: int, scale: float, offset: int) -> tuple[Sample, Any]:
@@ -331,7 +327,8 @@ class Rounds:
                 lambda arguments: target(*arguments[0], **arguments[1]),
             )
 
-    def _call(self, target: Callable[..., Any], arguments: Any) -> Any:
+    def call(self, target: Callable[..., Any], arguments: Any) -> Any:
+        """One call on (positional, by name), gradients recorded as the workload has it."""
         with _set_grad(self.grad):
             return target(*arguments[0], **arguments[1])
 
@@ -358,7 +355,7 @@ class Rounds:
     def _record(self, name: str) -> Callable[[], Any] | None:
         target, arguments = self.providers[name], self.arena.fill(0, 1.0, 0)
         try:
-            made = self.device.graph(lambda: self._call(target, arguments))
+            made = self.device.graph(lambda: self.call(target, arguments))
             if made is None or self._same_values(target, *made):
                 return made and made[0]
             self.notes.append(f"{name}: a recorded graph gives other values, so it has no device time")
@@ -373,7 +370,7 @@ class Rounds:
         self.arena.fill(0, scale, 0)
         replay()
         recorded = [t.detach().clone() for t in tensor_leaves(output)]
-        called = tensor_leaves(self._call(target, self.arena.fill(0, scale, 0)))
+        called = tensor_leaves(self.call(target, self.arena.fill(0, scale, 0)))
         return all(_close(a, b) for a, b in zip(recorded, called, strict=True))
 
 

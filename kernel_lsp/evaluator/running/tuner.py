@@ -1,7 +1,7 @@
 """The tuning process: several variants of one rewrite, compiled beside each other and timed in turn.
 
-Requests: prepare (reference and inputs), compile (variants, in parallel), try (one variant's first call,
-Requests: prepare (reference, inputs), compile (variants, in parallel), try (one variant's first call,
+Requests: prepare (reference, inputs), compile (variants, in parallel), try (one variant's first call; bar.py
+says when it is too inaccurate), race (interleaved rounds of some of them; each call timed as timing.py does).
 It only says what is worth judging: nothing is claimed from its times, nothing is offered because its values
 were near. Whatever it finds goes through the whole gate, in other processes.
 
@@ -26,12 +26,11 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.evaluator import devices, programs
 from kernel_lsp.evaluator.running import timing
+from kernel_lsp.evaluator.running.bar import Bar
 from kernel_lsp.evaluator.running.worker import failure
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
-FAR = 0.05
-"""Difference of an output, relative to its norm, that no rounding makes."""
 WARMUPS = 8
 Launch = Callable[[], Any]
 
@@ -44,7 +43,7 @@ class Tuner:
         self.state: dict[str, torch.Tensor] = {}
         self.init: programs.Arguments = ([], {})
         self.workload: Workload | None = None
-        self.expected: list[torch.Tensor] = []
+        self.bar: Bar | None = None
         self.seed = 0
         self.clock: timing.Rounds | None = None
 
@@ -67,7 +66,7 @@ class Tuner:
             grad = grad or (trained and any(p.requires_grad for p in reference.parameters()))
         self.clock = timing.Rounds(self.device, [inputs], [self.seed], grad)
         self.clock.add(message["name"], reference)
-        self.expected = self._outputs(reference)
+        self.bar = Bar(reference, inputs, self._outputs(reference), self.clock.call)
         self.clock.warm_up(message["name"], WARMUPS)
         return {"ok": True}
 
@@ -94,7 +93,7 @@ class Tuner:
     def _outputs(self, target: Any) -> list[torch.Tensor]:
         assert self.clock is not None
         torch.manual_seed(self.seed)
-        result = self.clock.called(target)
+        result = self.clock.call(target, self.clock.arena.fill(0, 1.0, 0))
         self.device.synchronize()
         return [tensor.detach().clone() for tensor in tensor_leaves(result)]
 
@@ -122,18 +121,16 @@ class Tuner:
 
     def attempt(self, message: dict[str, Any]) -> dict[str, Any]:
         """The first real call of one variant; it takes part when its values are near the reference's."""
-        assert self.clock is not None
+        assert self.clock is not None and self.bar is not None
         variant = message["variant"]
         try:
             target = self._loaded(variant)
-            found = self._outputs(target)
+            if wrong := self.bar.problem(self._outputs(target)):
+                return {"error": wrong, "kind": "wrong_result"}
             self.clock.add(variant["name"], target)
             self.clock.warm_up(variant["name"], WARMUPS)
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "calling the variant")
-        if len(found) != len(self.expected) or not all(map(_near, found, self.expected)):
-            del self.clock.providers[variant["name"]]
-            return {"error": "its values are far from the original's", "kind": "wrong_result"}
         return {"ok": True}
 
     def _loaded(self, variant: dict[str, Any]) -> Any:
@@ -181,15 +178,6 @@ def _compiled(launch: Launch) -> str:
     except BaseException as error:  # Triton raises many kinds; each means: not this variant
         return failure(error, "compiling")["error"]
     return ""
-
-
-def _near(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return False
-    if not expected.dtype.is_floating_point:
-        return True  # the gate compares whole numbers; one that is off by one would be slow to find here
-    a, b = found.float().nan_to_num(), expected.float().nan_to_num()
-    return float((a - b).norm()) <= FAR * float(b.norm())
 
 
 def answer(tuner: Tuner, message: dict[str, Any]) -> dict[str, Any]:
