@@ -4,14 +4,17 @@ One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output chann
 writes the convolution's own result. Two ways to walk the sum over (input channel, tap):
 
 ``gather``  both at once, in blocks of the flattened filter: for few input channels, reads the weight as it is
+``rows``    one row of the filter in all input channels at a time: for few channels and large filters
 ``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the channels of
             a tap are neighbors, which is one small kernel before
+``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel behind it
 
 Not covered: transposed convolutions, depthwise ones (conv_depthwise.py), gradients.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +23,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
-from kernel_lsp.rewrite.codegen.conv_facts import Conv
+from kernel_lsp.rewrite.codegen.conv_facts import Conv, Pool
 from kernel_lsp.rewrite.codegen.conv_tail import Tail, reduced_dims
 from kernel_lsp.rewrite.codegen.ops import helpers_for
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
@@ -88,7 +91,8 @@ class _Kernel:
         self.x, self.weight = job.names[self.conv.x], job.names[self.conv.weight]
         self.packed = choice["way"] == "taps" and self.conv.taps > 1
         self.depthwise = choice["way"] == "depthwise"
-        self.rounds = choice["precision"] == "tf32" and not self.depthwise
+        self.library = choice["way"] == "library"
+        self.rounds = choice["precision"] == "tf32" and not (self.depthwise or self.library)
         self.lines: list[str] = []
 
     def text(self) -> str:
@@ -96,6 +100,8 @@ class _Kernel:
         if self.tail.pool is None:
             self._pixel_axes("pixels", "out", "    ")
             name = self._tile_value("    ")
+        elif self.stacked:
+            name = self._stacked_value()
         else:
             name = self._pooled_value()
         self._store(name)
@@ -106,11 +112,18 @@ class _Kernel:
 
     @property
     def blocks(self) -> list[str]:
-        return [name for name in BLOCKS if name != "BLOCK_K" or not self.depthwise]
+        return [name for name in BLOCKS if name != "BLOCK_K" or not (self.depthwise or self.library)]
 
     def pointers(self) -> list[str]:
-        names = ["packed" if self.packed and n == self.weight else n for n in self.job.names.values()]
-        return [f"{name}_ptr" for name in (*dict.fromkeys(names), "out")]
+        return [f"{name}_ptr" for name in (*self.tensors(), "out")]
+
+    def tensors(self) -> list[str]:
+        """What the kernel reads, in the launcher's names."""
+        if self.library:
+            kept = [node for node in self.job.names if node is self.conv.bias or node in self.tail.operands]
+            return ["convolved", *dict.fromkeys(self.job.names[node] for node in kept)]
+        named = ["packed" if self.packed and n == self.weight else n for n in self.job.names.values()]
+        return list(dict.fromkeys(named))
 
     def constants(self) -> list[str]:
         """Sizes that the text uses, in the launcher's names."""
@@ -119,22 +132,36 @@ class _Kernel:
                  *(f"kernel_{s}" for s in self.sizes), "n_pixels"]  # fmt: skip
         return [name for name in known if name in words]
 
+    @property
+    def stacked(self) -> bool:
+        """All pixels of a window lie in one tile; else the tile is computed for each position in it."""
+        pool = self.tail.pool
+        return pool is not None and stacks(pool) and not self.depthwise
+
     # --- where the tile lies -------------------------------------------------------------
 
     def _add(self, *lines: str, indent: str = "    ") -> None:
         self.lines += [indent + line for line in lines]
 
     def _head(self) -> None:
-        groups = 1 if self.depthwise else self.conv.groups
+        groups = 1 if self.depthwise or self.library else self.conv.groups
         per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
         self._add(
             f"channel_tiles = tl.cdiv({per_group}, BLOCK_CHANNELS)" + (f" * {groups}" if groups > 1 else ""),
-            "pixel_tiles = tl.cdiv(n_pixels, BLOCK_PIXELS)",
+            f"pixel_tiles = tl.cdiv(n_pixels, {self.tile_pixels})",
             "tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input",
             "image = (tile // pixel_tiles).to(tl.int64)  # int64: offsets can pass 2**31",
-            "pixels = tile % pixel_tiles * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)",
-            "pixel_mask = pixels < n_pixels  # the last tile of an image reaches past its end",
         )
+        if self.stacked:
+            count = self.tail.pool.count if self.tail.pool else 1
+            self._add(
+                f"rows = tl.arange(0, BLOCK_PIXELS)  # the {count} pixels of a window are neighbors",
+                f"pixels = tile % pixel_tiles * ({self.tile_pixels}) + rows // {count}",
+                f"window = rows % {count}",
+            )
+        else:
+            self._add("pixels = tile % pixel_tiles * BLOCK_PIXELS + tl.arange(0, BLOCK_PIXELS)")
+        self._add("pixel_mask = pixels < n_pixels  # the last tile of an image reaches past its end")
         if groups > 1:
             self._add(
                 f"group = tl.program_id(0) % channel_tiles // (channel_tiles // {groups})",
@@ -148,6 +175,8 @@ class _Kernel:
                 "channels = tl.program_id(0) % channel_tiles * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)",
                 "channel_mask = channels < out_channels",
             )
+        if self.library:
+            return
         plane = " * ".join(self.sizes)
         first = f" + group * {self.conv.group_in} * {_group(plane)}" if groups > 1 else ""
         all_channels = (
@@ -169,6 +198,43 @@ class _Kernel:
             left = axis
         assert left == "x"
 
+    @property
+    def tile_pixels(self) -> str:
+        """Pixels of the result that a tile yields, as source."""
+        count = self.tail.pool.count if self.stacked and self.tail.pool else 1
+        return f"BLOCK_PIXELS // {count}" if count > 1 else "BLOCK_PIXELS"
+
+    def _stacked_value(self) -> str:
+        """The tail's value for each pooled pixel, from a tile that holds whole windows."""
+        pool = self.tail.pool
+        assert pool is not None
+        for position, axis in enumerate(self.axes):
+            inner = " * ".join(self._pooled_size(i) for i in range(position + 1, len(self.axes)))
+            spot = f"pixels // {_group(inner)}" if inner else "pixels"
+            spot = f"{spot} % {self._pooled_size(position)}" if position else spot
+            self._add(f"out_{axis} = {spot} * {pool.window[position]} + {self._window(position)}")
+        name = self._tile_value("    ")
+        width = "1" if self._after_channel_reduction() else "BLOCK_CHANNELS"
+        self._add(f"windows = tl.reshape({name}, ({self.tile_pixels}, {pool.count}, {width}))")
+        if pool.kind == "max":
+            self._add("pooled = tl.reduce(windows, 1, _nan_max)")
+        else:
+            self._add(f"pooled = tl.sum(windows, axis=1) / {float(pool.count)}")
+        self._add(
+            f"pixels = tile % pixel_tiles * ({self.tile_pixels}) + tl.arange(0, {self.tile_pixels})",
+            "pixel_mask = pixels < n_pixels",
+        )
+        lines, result = self.writer.after_pool("pooled", "    ")
+        self.lines += lines
+        return result
+
+    def _window(self, position: int) -> str:
+        """The offset of a window's pixel along one axis."""
+        assert self.tail.pool is not None
+        later = math.prod(self.tail.pool.window[position + 1 :])
+        text = "window" if later == 1 else f"window // {later}"
+        return f"{text} % {self.tail.pool.window[position]}" if position else text
+
     def _pooled_value(self) -> str:
         """The tail's value for each pooled pixel: its windows one after the other."""
         pool = self.tail.pool
@@ -187,12 +253,7 @@ class _Kernel:
         )
         indent = "        "
         for position, axis in enumerate(self.axes):
-            later = 1
-            for n in pool.window[position + 1 :]:
-                later *= n
-            text = "window" if later == 1 else f"window // {later}"
-            text = f"{_group(text)} % {pool.window[position]}" if position else text
-            self._add(f"out_{axis} = pooled_{axis} + {text}", indent=indent)
+            self._add(f"out_{axis} = pooled_{axis} + {self._window(position)}", indent=indent)
         name = self._tile_value(indent)
         if pool.kind == "max":
             self._add(
@@ -220,14 +281,29 @@ class _Kernel:
     def _tile_value(self, indent: str) -> str:
         if self.depthwise:
             self._depthwise(indent)
+        elif self.library:
+            self._read(indent)
         elif self.choice["way"] == "gather":
             self._gather(indent)
+        elif self.choice["way"] == "rows":
+            self._rows(indent)
         else:
             self._taps(indent)
         self.writer = TailWriter(self.conv.node, self.conv.bias, self.tail, self._tile(), self.job.names)
         lines, name = self.writer.before_pool("acc", indent)
         self.lines += lines
         return name
+
+    def _read(self, indent: str) -> None:
+        """The library's result, where the channels of a pixel are neighbors."""
+        full = " * ".join(f"out_{s}" for s in self.sizes) if self.tail.pool else "n_pixels"
+        wide = "" if dtype_name(self.conv.dtype) == "float32" else ".to(tl.float32)"
+        self._add(
+            f"place = (image * {_group(full)} + {self._flat_pixel()}) * out_channels + channels[None, :]",
+            "acc = tl.load(convolved_ptr + place,",
+            f"              mask=pixel_mask[:, None] & channel_mask[None, :], other=0.0){wide}",
+            indent=indent,
+        )
 
     def _gather(self, indent: str) -> None:
         taps, deeper = self.conv.taps, indent + "    "
@@ -256,6 +332,49 @@ class _Kernel:
             indent=deeper,
         )
         self._dot(deeper, round_filters=True)
+
+    def _rows(self, indent: str) -> None:
+        """One row of the filter in all input channels at a time: most of the address never changes."""
+        conv, deeper, width = self.conv, indent + "    ", self.conv.kernel[-1]
+        plane = " * ".join(self.sizes)
+        pixel = "out_x" + _times(conv.stride[-1]) + (f" - {conv.before[-1]}" if conv.before[-1] else "")
+        column = f"terms % {width}" + _times(conv.dilation[-1])
+        masks = ["term_mask[:, None]", "pixel_mask[None, :]"]
+        masks += ["(x >= 0) & (x < width)"] if conv.padded else []
+        self._add(
+            "acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)",
+            "terms = tl.arange(0, BLOCK_K)  # (input channel, tap in a row of the filter)",
+            f"term_mask = terms < in_channels * {width}",
+            f"x = {_group(pixel)}[None, :] + ({column})[:, None]",
+            f"in_row = (terms // {width})[:, None] * {_group(plane)} + x",
+            f"in_row_mask = {' & '.join(masks)}",
+            f"taps = terms // {width} * {conv.taps} + terms % {width}",
+            f"for row in range({conv.taps // width}):",
+            indent=indent,
+        )
+        self._row_step(deeper)
+
+    def _row_step(self, indent: str) -> None:
+        conv, parts, valid = self.conv, list[str](), list[str]()
+        for position, axis in enumerate(self.axes[:-1]):
+            later = math.prod(conv.kernel[position + 1 : -1])
+            tap = "row" if later == 1 else f"row // {later}"
+            tap = f"{tap} % {conv.kernel[position]}" if position else tap
+            tap = f"{_group(tap)}{_times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
+            shift = f" - {conv.before[position]}" if conv.before[position] else ""
+            self._add(f"{axis} = out_{axis}{_times(conv.stride[position])}{shift} + {tap}", indent=indent)
+            parts.append(f"{axis} * {_group(' * '.join(self.sizes[position + 1 :]))}")
+            valid.append(f"({axis} >= 0) & ({axis} < {self.sizes[position]})")
+        inside = f" & ({' & '.join(valid)})[None, :]" if conv.padded else ""
+        self._add(
+            f"patch = tl.load(base + in_row + ({' + '.join(parts)})[None, :],",
+            f"                mask=in_row_mask{inside}, other=0.0)",
+            f"place = channels[None, :] * (in_channels * {conv.taps}) + taps[:, None]",
+            f"filters = tl.load({self.weight}_ptr + place + row * {conv.kernel[-1]},",
+            "                  mask=term_mask[:, None] & channel_mask[None, :], other=0.0)",
+            indent=indent,
+        )
+        self._dot(indent, round_filters=True)
 
     def _taps(self, indent: str) -> None:
         taps, deeper = self.conv.taps, indent + "    "
@@ -308,9 +427,7 @@ class _Kernel:
         """Input coordinates of each pixel (row) under each tap (column)."""
         conv = self.conv
         for position, axis in enumerate(self.axes):
-            later = 1
-            for n in conv.kernel[position + 1 :]:
-                later *= n
+            later = math.prod(conv.kernel[position + 1 :])
             tap = index if later == 1 else f"{index} // {later}"
             tap = f"{tap} % {conv.kernel[position]}" if position or per_term else tap
             pixel = f"out_{axis}" + _times(conv.stride[position])
@@ -385,8 +502,8 @@ class _Kernel:
             )
             return
         self._add(
-            "where = (image * out_channels + channels[None, :]) * n_pixels + pixels[:, None]",
-            f"tl.store(out_ptr + where, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
+            "place = (image * out_channels + channels[None, :]) * n_pixels + pixels[:, None]",
+            f"tl.store(out_ptr + place, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
         )
 
     def _store_partial(self, name: str, kind: str) -> None:
@@ -400,6 +517,11 @@ class _Kernel:
             f"partial = {text}",
             "tl.store(out_ptr + tile.to(tl.int64) * out_channels + channels, partial, mask=channel_mask)",
         )
+
+
+def stacks(pool: Pool) -> bool:
+    """Windows of a power of two fill a tile without gaps."""
+    return pool.count <= 64 and pool.count & (pool.count - 1) == 0
 
 
 BLOCKS = ("BLOCK_PIXELS", "BLOCK_CHANNELS", "BLOCK_K")
@@ -426,27 +548,47 @@ def _launcher(job: Job, choice: Mapping[str, Any], kernel: _Kernel) -> str:
     ]  # fmt: skip
     lines.append(f"    n_pixels = {' * '.join(pooled)}")
     pixels, channels = choice["BLOCK_PIXELS"], choice["BLOCK_CHANNELS"]
-    lines.append(f"    tiles = batch * triton.cdiv(n_pixels, {pixels})")
+    yielded = pixels // tail.pool.count if kernel.stacked and tail.pool else pixels
+    lines.append(f"    tiles = batch * triton.cdiv(n_pixels, {yielded})")
     lines += _allocate(job, x, [text.strip("()") if tail.pool else text for text in pooled])
     if kernel.packed:
         lines += _pack_lines(job, weight)
-    groups = 1 if kernel.depthwise else conv.groups
+    if kernel.library:
+        lines += _library_lines(conv, x, weight)
+    groups = 1 if kernel.depthwise or kernel.library else conv.groups
     per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
     times = f" * {groups}" if groups > 1 else ""
     constants = [name for name in kernel.constants() if name not in BLOCKS]
-    used = ["packed" if n == weight and kernel.packed else n for n in signature]
-    arguments = [*used, "out", *constants, *(f"{name}={choice[name]}" for name in kernel.blocks),
+    arguments = [*kernel.tensors(), "out", *constants, *(f"{name}={choice[name]}" for name in kernel.blocks),
                  f"num_warps={choice['num_warps']}"]  # fmt: skip
-    if not kernel.depthwise:
+    if not (kernel.depthwise or kernel.library):
         arguments.append(f"num_stages={choice['num_stages']}")
     lines += [
         "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
         f"        grid = (tiles * triton.cdiv({per_group}, {channels}){times},)",
         source.wrapped(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
-        *_result(job, choice),
+        *_result(job, yielded),
         "",
     ]
     return "\n".join(lines)
+
+
+def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
+    """cuDNN's fastest kernels want the channels of a pixel side by side; a signal is an image of one row."""
+    signal = conv.rank == 1
+    form = "torch.channels_last_3d" if conv.rank == 3 else "torch.channels_last"
+    row = ".unsqueeze(2)" if signal else ""
+    options = [(1, *sizes) if signal else sizes for sizes in (conv.stride, conv.dilation)]
+    padding = (0, *conv.before) if signal else conv.before
+    name = f"torch.conv{max(2, conv.rank)}d"
+    return [
+        f"    channels_last = {form}  # cuDNN's fastest kernels want the channels of a pixel side by side",
+        f"    convolved = {name}(",
+        f"        {x}{row}.contiguous(memory_format=channels_last),",
+        f"        {weight}{row}.contiguous(memory_format=channels_last),",
+        f"        None, {options[0]}, {padding}, {options[1]}, {conv.groups},",
+        "    ).contiguous(memory_format=channels_last)",
+    ]
 
 
 def _out_size(conv: Conv, position: int, size: str) -> str:
@@ -477,7 +619,7 @@ def _allocate(job: Job, x: str, pooled: list[str]) -> list[str]:
     return [f"    out = torch.empty(({shape}), dtype=torch.{dtype}, device={x}.device)"]
 
 
-def _result(job: Job, choice: Mapping[str, Any]) -> list[str]:
+def _result(job: Job, tile_pixels: int) -> list[str]:
     """What the launcher returns; the tiles' partial results are combined here, in a fixed order."""
     spatial, rank = job.tail.spatial, job.conv.rank
     if spatial is None:
@@ -487,7 +629,7 @@ def _result(job: Job, choice: Mapping[str, Any]) -> list[str]:
     dims, kept = ("(1, 2)", "1") if channels_too else ("1", "out_channels")
     how = kind if kind in ("amax", "amin") else "sum"
     lines = [
-        f"    by_image = out.view(batch, triton.cdiv(n_pixels, {choice['BLOCK_PIXELS']}), out_channels)",
+        f"    by_image = out.view(batch, triton.cdiv(n_pixels, {tile_pixels}), out_channels)",
         f"    result = by_image.{how}({dims})",
     ]
     if kind not in ("sum", "amax", "amin"):

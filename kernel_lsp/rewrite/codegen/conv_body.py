@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.body import LOW_PRECISION, Body, Names
+from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.conv_tail import Tail
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply
 from kernel_lsp.rewrite.codegen.pointwise import TABLE, argument_of, dtype_name, op_name
@@ -188,9 +188,11 @@ class TailWriter:
 
 _AXES: dict[str, tuple[int, ...]] = {"scalar": (), "channel": (0,), "element": (0, 1)}
 _WORDS = (
-    "acc", "pixels", "pixel_mask", "channels", "channel_mask", "image", "window", "pooled", "patch",
-    "filters",
-    "step", "tile", "pid", "partial", "valid", "channel", "out_x", "out_y", "out_z", "x", "y", "z",
-    "group", "tap", "row", "tiles", "depth_ids", "in_channels", "base",
+    "acc", "pixels", "pixel_mask", "channels", "channel_mask", "image", "window", "windows", "pooled",
+    "patch", "filters", "rows", "taps", "in_row", "in_row_mask", "step", "tile", "partial", "out_x",
+    "out_y", "out_z", "pooled_x", "pooled_y", "pooled_z", "x", "y", "z", "group", "tap", "row", "base",
+    "place", "average", "local", "start", "terms", "term_mask", "pixel_tiles", "channel_tiles",
+    "in_channels", "out_channels", "height", "width", "depth", "n_pixels", "out_height", "out_width",
+    "out_depth", "kernel_height", "kernel_width", "kernel_depth", "convolved",
 )  # fmt: skip
-__all__ = ["LOW_PRECISION", "TailWriter", "Tile"]
+"""What the surrounding kernel calls its own variables."""

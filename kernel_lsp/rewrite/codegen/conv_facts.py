@@ -87,6 +87,16 @@ class Conv:
         )
 
     @property
+    def symmetric(self) -> bool:
+        """As many zeros behind as before: the library takes one number for both."""
+        return all(
+            o == (n + 2 * b - d * (k - 1) - 1) // s + 1
+            for o, n, b, d, k, s in zip(
+                self.out, self.size, self.before, self.dilation, self.kernel, self.stride, strict=True
+            )
+        )
+
+    @property
     def dtype(self) -> torch.dtype:
         found: torch.dtype = self.node.meta["val"].dtype
         return found

@@ -22,8 +22,6 @@ from kernel_lsp.rewrite.graph import Graph
 
 MOST_CHANNELS = 256
 """Channels of one tile: 128 pixels x 256 sums are 256 registers a thread at 4 warps, 128 at 8."""
-GATHER_DEPTH = 160
-"""Up to here the flattened filter is walked as it lies; deeper sums go tap by tap."""
 TF32 = "torch.backends.cudnn.allow_tf32"
 
 
@@ -74,32 +72,42 @@ def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
         return {
             "way": ["depthwise"],
             "precision": ["native"],
-            "BLOCK_PIXELS": [512, 1024, 256],
+            "BLOCK_PIXELS": [256, 512, 128],
             "BLOCK_CHANNELS": [1],
             "num_warps": [4, 8],
         }
-    per_group = facts.out_channels // facts.groups
-    block = max(16, next_power_of_two(per_group))
-    channels = [block] if tail.all_channels or block <= 64 else [128, 64] if block >= 128 else [block]
-    wide = max(channels) >= 128
+    block = max(16, next_power_of_two(facts.out_channels // facts.groups))
+    channels = block if tail.all_channels else min(128, block)
+    found = ways(facts)
     return {
-        "way": ["gather"] if gathers(facts) else ["taps"],
+        "way": found,
         "precision": precisions(facts),
-        "BLOCK_PIXELS": [64 if channels[0] > 128 else 128],
-        "BLOCK_CHANNELS": channels,
-        "BLOCK_K": [block_k(facts)],
-        "num_warps": [8, 4] if wide else [4, 8],
-        "num_stages": [3, 2],
+        "BLOCK_PIXELS": [64 if channels > 128 else 128],
+        "BLOCK_CHANNELS": [channels],
+        "BLOCK_K": block_ks(facts, found[0]),
+        "num_warps": [8, 4] if channels >= 128 else [4, 8],
+        "num_stages": [4 if found[0] == "taps" else 3],
     }
 
 
+def ways(facts: Conv) -> list[str]:
+    """See conv.py: few input channels are gathered, many go tap by tap or through the library."""
+    if gathers(facts):
+        rows = facts.rank > 1 and facts.depth > 64 and facts.group_in * facts.kernel[-1] <= 64
+        return ["rows", "gather"] if rows else ["gather"]
+    return ["taps", "library"] if facts.symmetric else ["taps"]
+
+
 def gathers(facts: Conv) -> bool:
-    return facts.taps > 1 and (facts.depth <= GATHER_DEPTH or facts.group_in < 16)
+    return facts.taps > 1 and facts.group_in < 16
 
 
-def block_k(facts: Conv) -> int:
-    size = facts.depth if gathers(facts) else facts.group_in
-    return max(16, min(32, next_power_of_two(size)))
+def block_ks(facts: Conv, way: str) -> list[int]:
+    if way == "rows":
+        return [max(16, next_power_of_two(facts.group_in * facts.kernel[-1]))]
+    if way == "gather":
+        return [max(16, min(64, next_power_of_two(facts.depth)))]
+    return [32, 16] if facts.taps == 1 else [16, 32]
 
 
 def precisions(facts: Conv) -> list[str]:
@@ -144,7 +152,8 @@ def launch(graph: Graph, job: conv.Job, kernel: Generated) -> None:
 
 def job_of(graph: Graph, facts: Conv, tail: Tail) -> conv.Job:
     """Names that read like the person's code, and a name that nothing else has."""
-    names = Names([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid"])
+    names = Names([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
+                   "channels_last", "result", "by_image"])  # fmt: skip
     tensors = [facts.x, facts.weight, *([facts.bias] if facts.bias is not None else []), *tail.operands]
     chosen: dict[fx.Node, str] = {}
     for node in dict.fromkeys(tensors):

@@ -66,7 +66,7 @@ def tail_of(graph: Graph, conv: Conv, *, channels: bool = True) -> Tail:
             chain.append(node)
     for end in range(min(len(chain), MOST), 0, -1):
         nodes = chain[:end]
-        if walk.roles[nodes[-1]] != "same" and _closed(graph, conv, nodes):
+        if _closed(graph, conv, nodes):
             return walk.tail(nodes)
     return walk.tail([])
 
