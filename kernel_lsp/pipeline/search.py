@@ -31,6 +31,8 @@ MOST_VARIANTS = {"cuda": 16, "cpu": 6}
 MOST_RACES = 4
 TUNE_S = {"cuda": 8.0, "cpu": 8.0}
 """Seconds after which no further step's parameters are searched."""
+MOST_SHORTER = 4
+"""Courses with one step less in one comparison."""
 MOST_IN_FULL = 4
 PRECISION = "precision"
 """The parameter whose choices are classes of accuracy."""
@@ -62,8 +64,8 @@ class Search:
     budget: int
     _contestants: dict[str, Contestant] = field(default_factory=dict)
     """By the candidate's id."""
-    _searched: set[tuple[str, int]] = field(default_factory=set)
-    """(candidate of a course, step) whose parameters were compared."""
+    _searched: set[str] = field(default_factory=set)
+    """Sites whose parameters were compared."""
 
     async def run(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
         """Every candidate that was judged, best first; none when there is no course."""
@@ -141,15 +143,29 @@ class Search:
     async def _variants(self, center: Contestant) -> tuple[str, list[Contestant]]:
         """(name of the skill, variants) of the most valuable step whose parameters nobody knows yet."""
         for place in center.course.places():
-            site, mark = center.course.sites[place], (center.course.candidate.id, place)
-            if mark in self._searched or self.known.best(site) is not None:
+            site = center.course.sites[place]
+            if _mark(site) in self._searched or self.known.best(site) is not None:
                 continue
-            self._searched.add(mark)
+            self._searched.add(_mark(site))
             with contextlib.suppress(RewriteError):
                 made = await self.engine.variants(center.steps, place, MOST_VARIANTS[self.device])
                 others = [replace(center, candidate=c, steps=c.steps, complete=False) for c in made[1:]]
-                return site.skill, [self._add(other) for other in others]
+                shorter = await self._without(center, place)
+                return site.skill, [self._add(other) for other in (*others, *shorter)]
         return "rewrites", []
+
+    async def _without(self, center: Contestant, tuned: int) -> list[Contestant]:
+        """The course without this step, and without each that has no parameters: one may do harm."""
+        course, found = center.course, []
+        places = [p for p in range(len(course.sites)) if p == tuned or p not in course.places()]
+        for place in places[:MOST_SHORTER] if len(course.sites) > 1 else []:
+            sites = course.sites[:place] + course.sites[place + 1 :]
+            steps = center.steps[:place] + center.steps[place + 1 :]
+            with contextlib.suppress(RewriteError):  # a later step needs it
+                made = replace(await self.engine.make(steps), proposer=NAME)
+                shorter = Course(candidate=made, sites=sites, steps=steps)
+                found.append(Contestant(candidate=made, course=shorter, steps=steps, complete=True))
+        return found
 
     def _add(self, contestant: Contestant) -> Contestant:
         return self._contestants.setdefault(contestant.candidate.id, contestant)
@@ -198,7 +214,7 @@ class Search:
             return
         best = self._contestants[min(passed, key=lambda n: rank(done[n]))]
         for place in best.course.places():
-            if (best.course.candidate.id, place) in self._searched:
+            if _mark(best.course.sites[place]) in self._searched:
                 self.known.keep(best.course.sites[place], best.steps[place].parameters)
 
 
@@ -212,15 +228,19 @@ def _wrong(proposal: Proposal) -> bool:
 
 
 def _coarser(contestant: Contestant, refused: Contestant) -> bool:
-    """Whether it is the refused one's course with no step in a safer class of precision."""
-    if contestant.course is not refused.course:
-        return False
-    classes = [
-        (_rank_of(site, mine), _rank_of(site, theirs))
-        for site, mine, theirs in zip(contestant.course.sites, contestant.steps, refused.steps, strict=True)
-        if PRECISION in site.parameters
-    ]
-    return bool(classes) and all(mine >= theirs for mine, theirs in classes)
+    """Whether each of its steps that has a precision stood in the refused one, in no coarser class there."""
+    mine, theirs = _classes(contestant), _classes(refused)
+    return bool(mine) and all(name in theirs and mine[name] >= theirs[name] for name in mine)
+
+
+def _classes(contestant: Contestant) -> dict[str, int]:
+    """Site -> how coarse its step is, of the steps with a choice of precision."""
+    pairs = zip(contestant.course.sites, contestant.steps, strict=True)
+    return {_mark(site): _rank_of(site, step) for site, step in pairs if PRECISION in site.parameters}
+
+
+def _mark(site: Site) -> str:
+    return f"{site.skill}\0{site.site}"
 
 
 def _rank_of(site: Site, step: Step) -> int:

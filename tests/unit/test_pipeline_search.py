@@ -50,7 +50,7 @@ class FakeEngine:
         self.proposed: list[str] = []
 
     async def variants(self, steps: Sequence[Step], at: int, limit: int) -> tuple[Candidate, ...]:
-        (parameters,) = [self.sites[steps[at].skill].parameters]
+        parameters = self.sites[steps[at].skill].parameters
         ((name, choices),) = parameters.items()
         others = [steps[at].parameters, *({name: c} for c in choices if {name: c} != steps[at].parameters)]
         made = []
@@ -185,6 +185,32 @@ async def test_competing_courses_race_and_then_the_best_one_is_tuned(tmp_path: P
     played = await play(courses, times, {"f": faster(1.6), "g:2": faster(2.5)}, tmp_path)
     assert played.tuner.asked == [["f", "g:1", "h"], ["g:1", "g:2"]]
     assert played.judged == ["f", "g:2"] and played.ranking[0] == "g:2 faster"
+
+
+def chained(*courses: Course) -> Course:
+    """One course with the steps of all."""
+    steps = tuple(step for one in courses for step in one.steps)
+    sites = tuple(site for one in courses for site in one.sites)
+    return Course(candidate=candidate(_name(steps)), sites=sites, steps=steps)
+
+
+async def test_a_step_that_does_harm_is_left_out(tmp_path: Path) -> None:
+    """c has no parameters, f has: the race meets f's other choice and the chain without either."""
+    one = chained(course("c"), course("f", block=[1, 2]))
+    times = {"c+f:1": 5.0, "c+f:2": 4.8, "f:1": 3.0, "c": 9.0}
+    played = await play([one], times, {"c+f:1": faster(2.0), "f:1": faster(3.3)}, tmp_path)
+    assert played.tuner.asked == [["c+f:1", "c+f:2", "f:1", "c"]]
+    assert played.judged == ["c+f:1", "f:1"] and played.ranking[0] == "f:1 faster"
+
+
+async def test_steps_are_tuned_one_after_the_other_from_what_is_best_so_far(tmp_path: Path) -> None:
+    one = chained(course("f", block=[1, 2]), course("g", block=[1, 2]))
+    times = {"f:1+g:1": 6.0, "f:2+g:1": 5.0, "f:2+g:2": 4.0, "f:1": 9.0, "g:1": 9.0, "f:2": 9.0}
+    verdicts = {"f:1+g:1": faster(1.6), "f:2+g:2": faster(2.5)}
+    played = await play([one], times, verdicts, tmp_path)
+    assert played.tuner.asked == [["f:1+g:1", "f:2+g:1", "g:1"], ["f:2+g:1", "f:2+g:2", "f:2"]]
+    assert played.judged == ["f:1+g:1", "f:2+g:2"]
+    assert [played.known.best(site) for site in one.sites] == [{"block": 2}, {"block": 2}]
 
 
 async def test_a_coarser_class_that_is_wrong_is_followed_by_a_safer_one(tmp_path: Path) -> None:
