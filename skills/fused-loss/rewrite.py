@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import cross_entropy, fuse, space
+from kernel_lsp.rewrite.codegen import cross_entropy, fuse, space, triplet
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
 def match(graph: Graph) -> list[Match]:
-    return [*fuse.reduction_matches(graph, space.LOSSES), *cross_entropy.matches(graph)]
+    pairs = fuse.reduction_matches(graph, space.LOSSES)
+    return [*pairs, *cross_entropy.matches(graph), *triplet.matches(graph)]
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
@@ -23,5 +24,7 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     if "cross_entropy" in match.data:
         cross_entropy.apply(graph, match, parameters)
+    elif "triplet" in match.data:
+        triplet.apply(graph, match, parameters)
     else:
         fuse.apply(graph, match, parameters)

@@ -9,7 +9,7 @@ from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
 def match(graph: Graph) -> list[Match]:
-    found = fuse.reduction_matches(graph, space.REDUCE, alone=False)
+    found = fuse.reduction_matches(graph, space.REDUCE)
     return [match for match in found if not fuse.is_rms(graph, match)]  # those are fused-norm's
 
 

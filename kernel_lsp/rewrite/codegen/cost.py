@@ -28,6 +28,11 @@ COMPOSITE = {
     "logsumexp": (5.0, 4),
     "smooth_l1_loss": (1.5, 2),
     "cross_entropy_loss": (3.0, 2),
+    "cosine_similarity": (5.0, 8),
+    "pairwise_distance": (3.0, 3),
+    "triplet_margin_loss": (4.0, 10),
+    "layer_norm": (1.8, 1),
+    "group_norm": (4.0, 2),
     **dict.fromkeys([name for name in LOSSES if name != "smooth_l1_loss"], (2.5, 3)),
 }
 

@@ -1,6 +1,7 @@
 """Cross entropy over rows of logits: logsumexp minus the picked logit, then a sum over the rows.
 
-Covered: logits [rows, classes], whole-number targets [rows], mean, sum and none, ignore_index.
+Covered: cross_entropy, and nll_loss of log_softmax; logits [rows, classes], whole-number targets [rows];
+mean, sum and none; ignore_index.
 Not covered: class weights, label smoothing, probabilities as targets, dimensions after the classes.
 """
 
@@ -43,7 +44,7 @@ def _{name}_kernel(logits_ptr, target_ptr, loss_ptr, n_cols, BLOCK_SIZE: tl.cons
     # Targets outside of the classes read nothing and give NaN, where eager stops with an assertion.
     valid = kept & (target >= 0) & (target < n_cols)
     picked = tl.load(logits_ptr + row * n_cols + target, mask=valid, other=float("nan")).to(tl.float32)
-    loss = row_max + tl.log(row_sum) - picked
+    loss = tl.log(row_sum) + (row_max - picked)  # in this order: a common shift of the logits cancels exactly
     tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
 '''
 
@@ -85,14 +86,15 @@ def _{name}_backward_kernel(
     mask = cols < n_cols  # the last block is not full
     logits = tl.load(logits_ptr + row * n_cols + cols, mask=mask).to(tl.float32)
     target = tl.load(target_ptr + row)
-    probability = tl.exp(logits - tl.load(log_sum_ptr + row))
+    row_max, log_sum = tl.load(log_sum_ptr + row), tl.load(log_sum_ptr + tl.num_programs(0) + row)
+    probability = tl.exp((logits - row_max) - log_sum)
     scale = {scale}
     grad = (probability - tl.where(cols == target, 1.0, 0.0)) * scale
     tl.store(grad_logits_ptr + row * n_cols + cols, tl.where(target == {ignore}, 0.0, grad), mask=mask)
 
 
 class _{title}(torch.autograd.Function):
-    """Cross entropy; one number a row is kept for the backward, which makes the probabilities again."""
+    """Cross entropy; two numbers a row are kept for the backward, which makes the probabilities again."""
 
     @staticmethod
     def forward(ctx, logits, target):
@@ -134,23 +136,42 @@ def _is_trainable(graph: Graph) -> bool:
     return not (graph.gradients and graph.origin.hides_gradients)
 
 
+def _logits(node: fx.Node) -> fx.Node | None:
+    """The logits of a cross entropy; also of nll_loss(log_softmax(logits, 1)) when nobody else reads the
+    logarithms. None for anything else."""
+    name = op_name(node)
+    if name not in ("cross_entropy_loss", "nll_loss_nd", "nll_loss"):
+        return None
+    first: fx.Node = node.args[0]
+    if name == "cross_entropy_loss":
+        return first
+    if op_name(first) != "log_softmax" or len(first.users) != 1:
+        return None
+    same = first.meta["val"].dtype == first.args[0].meta["val"].dtype
+    return first.args[0] if same and argument(first, "dim") in (1, -1) else None
+
+
 def _covered(node: fx.Node) -> bool:
-    if op_name(node) != "cross_entropy_loss" or argument(node, "weight") is not None:
+    given = _logits(node)
+    if given is None or argument(node, "weight") is not None:
         return False
-    logits, target = (arg.meta["val"] for arg in node.args[:2])
+    logits, target = given.meta["val"], node.args[1].meta["val"]
     plain = argument(node, "label_smoothing", 0.0) == 0.0
     return bool(plain and logits.dim() == 2 and logits.dtype in FLOATS and target.dtype == torch.int64)
 
 
 def _match(graph: Graph, node: fx.Node) -> Match:
-    fused_s = cost.read_once_seconds(graph, [node.args[0]], launches=_launches(node))
-    benefit = cost.benefit(graph, [node], fused_s, 0.1)
+    logits = _logits(node)
+    assert logits is not None
+    nodes = [node] if node.args[0] is logits else [node.args[0], node]
+    fused_s = cost.read_once_seconds(graph, [logits], launches=_launches(node))
+    benefit = cost.benefit(graph, nodes, fused_s, 0.1)
     if graph.gradients:
-        fused_s += cost.read_once_seconds(graph, [node.args[0], node.args[0]], launches=1)
-        benefit = cost.trained_benefit(graph, [node], fused_s, 0.1)
+        fused_s += cost.read_once_seconds(graph, [logits, logits], launches=1)
+        benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
     return Match(
-        nodes=(node,),
-        label=graph.label(node),
+        nodes=tuple(nodes),
+        label=graph.label(*nodes),
         summary="compute cross entropy without writing the probabilities",
         benefit=benefit,
         plain=False,
@@ -164,7 +185,9 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     kernel = _generate(node, choice, _name(graph))
     if graph.gradients:
         kernel = _trained(node, kernel)
-    call = graph.call_generated(kernel, list(node.args[:2]), like=node.meta["val"], before=node, name="loss")
+    call = graph.call_generated(
+        kernel, [_logits(node), node.args[1]], like=node.meta["val"], before=node, name="loss"
+    )
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
 
@@ -175,15 +198,15 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
     text = kernel.definitions.replace(f"def {name}(", f"def {name}_forward(")
     text = text.replace("loss_ptr, n_cols, BLOCK", "loss_ptr, log_sum_ptr, n_cols, BLOCK")
     text = text.replace(
-        "    loss = row_max + tl.log(row_sum) - picked\n",
-        "    log_sum = row_max + tl.log(row_sum)\n"
-        "    loss = log_sum - picked\n"
-        "    tl.store(log_sum_ptr + row, log_sum)\n",
+        "    tl.store(loss_ptr",
+        "    tl.store(log_sum_ptr + row, row_max)  # apart: their sum would lose digits\n"
+        "    tl.store(log_sum_ptr + tl.num_programs(0) + row, tl.log(row_sum))\n"
+        "    tl.store(loss_ptr",
     )
     text = text.replace(
         "device=logits.device)\n    if n_rows",
         "device=logits.device)\n"
-        "    log_sum = torch.empty(n_rows, dtype=torch.float32, device=logits.device)\n"
+        "    log_sum = torch.empty((2, n_rows), dtype=torch.float32, device=logits.device)\n"
         "    if n_rows",
     )
     text = text.replace("logits, target, loss, n_cols,", "logits, target, loss, log_sum, n_cols,")

@@ -115,6 +115,25 @@ def _norm(node: fx.Node, get: Get) -> Value:
     return apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="norm")
 
 
+def _cosine_similarity(node: fx.Node, get: Get) -> Value:
+    """Each factor is divided by its own norm, as eager does: products of large numbers would overflow."""
+    least = float(argument(node, "eps", 1e-8))
+    parts = []
+    for name in ("x1", "x2"):
+        x = as_float(get(name))
+        length = apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="length")
+        parts.append(apply("div", x, apply("clamp", length, least, None, hint="length"), hint="unit"))
+    return reduce("sum", apply("mul", *parts, hint="product"), hint="cosine")
+
+
+def _pairwise_distance(node: fx.Node, get: Get) -> Value:
+    eps = float(argument(node, "eps", 1e-6))
+    between = apply("add", apply("sub", as_float(get("x1")), as_float(get("x2")), hint="difference"), eps)
+    if argument(node, "p", 2.0) == 1:
+        return reduce("sum", apply("abs", between), hint="distance")
+    return apply("root", reduce("sum", apply("square", between), hint="square_sum"), hint="distance")
+
+
 def _loss(node: fx.Node, get: Get) -> Value:
     each = LOSS[op_name(node)](node, as_float(get("self")), as_float(get("target")))
     how = argument(node, "reduction", 1)
@@ -196,4 +215,6 @@ BUILDERS: dict[str, Callable[[fx.Node, Get], Value]] = {
     "std": _variance,
     "norm": _norm,
     "linalg_vector_norm": _norm,
+    "cosine_similarity": _cosine_similarity,
+    "pairwise_distance": _pairwise_distance,
 }

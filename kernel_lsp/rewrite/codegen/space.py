@@ -28,7 +28,11 @@ REDUCE = (
     "std",
     "norm",
     "linalg_vector_norm",
+    "cosine_similarity",
+    "pairwise_distance",
 )
+PAIRS = ("cosine_similarity", "pairwise_distance")
+"""Reductions of two tensors of one shape."""
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits",
           "hinge_embedding_loss", "soft_margin_loss")  # fmt: skip
 
@@ -64,6 +68,8 @@ def space_of(node: fx.Node) -> Shape | None:
             return _along(node, [int(argument(node, "dim"))])
         if name in NORMS:
             return _norm(node, name)
+        if name in PAIRS:
+            return _pair(node)
         if name in REDUCE:
             return _reduction(node)
         if name in LOSSES:
@@ -119,6 +125,14 @@ def _reduction(node: fx.Node) -> Shape:
     dims = argument(node, "dim")
     dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     return _along(node, dims)
+
+
+def _pair(node: fx.Node) -> Shape:
+    left, right = (argument(node, name) for name in ("x1", "x2"))
+    alike = left.meta["val"].dtype == right.meta["val"].dtype and shape_of(left) == shape_of(right)
+    if not alike or argument(node, "p", 2.0) not in (1, 2):
+        raise Unsupported("two tensors that differ, or another norm")
+    return _along(node, [argument(node, "dim", 1) if op_name(node) == "cosine_similarity" else -1])
 
 
 def _loss(node: fx.Node) -> Shape:

@@ -15,7 +15,8 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import backward, cost, templates
 from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Region
 from kernel_lsp.rewrite.codegen.lower import Lowered
-from kernel_lsp.rewrite.codegen.space import Shape
+from kernel_lsp.rewrite.codegen.pointwise import op_name
+from kernel_lsp.rewrite.codegen.space import PAIRS, Shape
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 
@@ -39,8 +40,8 @@ def with_backward(
 
 def is_trainable(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered, space: Shape) -> bool:
     """Every operation has a derivative, and a template runs them."""
-    if graph.origin.hides_gradients:
-        return False
+    if graph.origin.hides_gradients or any(op_name(node) in PAIRS for node in nodes):
+        return False  # eager clamps the norms of a cosine where no gradient is recorded
     planned = backward.plan(graph, nodes, lowered)
     return planned is not None and (
         not planned.region.outputs or _template(planned.region, space) is not None
