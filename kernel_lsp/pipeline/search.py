@@ -73,22 +73,37 @@ class Search:
         first = await anext(courses, None)
         if first is None:
             return ()
-        at_once = self.device == "cuda" and self.budget > 1
-        judging = asyncio.create_task(self.tournament.in_full(first.candidate)) if at_once else None
+        judging: dict[str, asyncio.Task[Proposal]] = {}
         try:
+            if self.device == "cuda" and self.budget > 1:
+                judging[first.candidate.id] = self._begin(first.candidate)
             field_ = [first, *[course async for course in courses]]
             race = await self._compared(field_)
-            judged = [await judging] if judging else []
+            if race is not None and judging:
+                await self._go_ahead(race, first, judging)
+            done = {name: await task for name, task in judging.items()}
         finally:
-            if judging:
-                judging.cancel()
-                await asyncio.gather(judging, return_exceptions=True)
+            for task in judging.values():
+                task.cancel()
+            await asyncio.gather(*judging.values(), return_exceptions=True)
         if race is not None:
-            return await self._judged(race, judged, deadline)
-        candidates = [course.candidate for course in field_]
-        if not judged:
-            judged = [await self.tournament.in_full(first.candidate)]
-        return await self.tournament.among(judged, candidates[1:], deadline)
+            return await self._judged(race, done, deadline)
+        judged = list(done.values()) or [await self.tournament.in_full(first.candidate)]
+        return await self.tournament.among(judged, [c.candidate for c in field_[1:]], deadline)
+
+    def _begin(self, candidate: Candidate) -> asyncio.Task[Proposal]:
+        return asyncio.create_task(self.tournament.in_full(candidate))
+
+    async def _go_ahead(self, race: Race, first: Course, judging: dict[str, asyncio.Task[Proposal]]) -> None:
+        """Judge what won the race while the first course still is being judged, unless its
+        class of precision is coarser: then the verdict on the first tells whether to try."""
+        best, begun = self._contestants[race.order[0]], self._contestants[first.candidate.id]
+        bar, mine, theirs = race.speedup(first.candidate.id), _classes(best), _classes(begun)
+        coarser = any(mine[name] > theirs[name] for name in mine.keys() & theirs.keys())
+        if best is begun or coarser or race.speedup(race.order[0]) <= max(1.0, LOOKS_BETTER * bar):
+            return
+        if made := await self._made(best):
+            judging[race.order[0]] = self._begin(made)
 
     # --- comparing -----------------------------------------------------------------------
 
@@ -172,9 +187,8 @@ class Search:
 
     # --- judging -------------------------------------------------------------------------
 
-    async def _judged(self, race: Race, judged: list[Proposal], deadline: float) -> tuple[Proposal, ...]:
+    async def _judged(self, race: Race, done: dict[str, Proposal], deadline: float) -> tuple[Proposal, ...]:
         """The race's order, judged in full until nothing that is left looks better."""
-        done = {proposal.candidate.id: proposal for proposal in judged}
         unmeasured = [n for n in self._contestants if n not in race.order and n not in race.dropped]
         for name in (*race.order, *unmeasured):
             contestant = self._contestants[name]
