@@ -40,6 +40,14 @@ def test_layouts_are_what_they_are_called() -> None:
     assert variations.relaid(expanded, "sliced") is expanded
 
 
+@pytest.mark.parametrize("layout", variations.LAYOUTS)
+def test_rows_of_a_delicate_program_begin_at_multiples_of_16_bytes(layout: str) -> None:
+    values = torch.arange(64.0, dtype=torch.bfloat16).reshape(4, 2, 8)
+    made = variations.relaid(values, layout, aligned=True)
+    assert torch.equal(made, values) and made.storage_offset() == 8
+    assert layout == "transposed" or all(step % 8 == 0 for step in made.stride()[:-1])
+
+
 def test_a_batch_is_shared_by_all_tensors_of_the_first_ones_size_or_is_the_firsts_alone() -> None:
     arguments = [[torch.ones(4, 2), 3, torch.ones(4), torch.ones(5)], {}]
     assert variations.batches(arguments) == [(0, 1), (0,)]

@@ -21,6 +21,8 @@ class Sample:
     """From the moment the device could start on the call until the work it queued is done."""
     outside_ms: float
     """The host's clock, from before the inputs are written until the whole device is idle."""
+    queued_ms: float = 0.0
+    """The host's clock until everything is queued; 0 where nothing is."""
 
 
 class Device(Protocol):
@@ -31,7 +33,8 @@ class Device(Protocol):
     can_time: bool
     can_run_triton: bool
     lead_ms: float
-    """How long the device is kept busy before a timed call, so that it does not wait for Python."""
+    """How long the device is kept busy before a timed call, so that it does not wait for Python, which
+    prepares the inputs and launches meanwhile."""
     notes: list[str]
     """What this machine does not let a measurement do."""
 

@@ -80,9 +80,10 @@ class Cuda:
         start.record(stream)
         result = call(arguments)
         stop.record(stream)
+        queued = (_clock() - begin) / 1e6
         self._synchronize()  # every stream of the device
         outside = (_clock() - begin) / 1e6
-        return Sample(self._elapsed(start, stop), outside), result
+        return Sample(self._elapsed(start, stop), outside, queued), result
 
     def launch(self, prepare: Callable[[], Any], call: Callable[[Any], Any]) -> float | None:
         arguments = prepare()

@@ -20,7 +20,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
-from kernel_lsp.evaluator.judging import numerics
+from kernel_lsp.evaluator.judging import numerics, variations
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
@@ -80,6 +80,7 @@ class Reference:
         self.insensitive: list[int] = []
         """Places of the outputs that are the same for other inputs."""
         self.layouts: list[str] = []
+        self._delicate = any(name in program.source for name in variations.DELICATE)
         self.batch: tuple[tuple[int, ...], list[int]] | None = None
         """Which arguments share a batch dimension, and other sizes for it; None: none was accepted."""
 
@@ -90,6 +91,10 @@ class Reference:
     @property
     def range_bound(self) -> bool:
         return any(word in self.program.source for word in RANGE_BOUND)
+
+    def relaid(self, tensor: torch.Tensor, layout: str) -> torch.Tensor:
+        """The same values in other memory, as far as this program bears it."""
+        return variations.relaid(tensor, layout, aligned=self._delicate and self.device.name == "cuda")
 
     def arguments(self, seed: int) -> Any:
         """:meth:`given`, on the CPU."""

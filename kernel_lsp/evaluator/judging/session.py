@@ -376,7 +376,7 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     special = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
     return {
         **descriptor,
-        "arguments": map_tensors(lambda t: variations.relaid(t, layout), arguments),
+        "arguments": map_tensors(lambda t: reference.relaid(t, layout), arguments),
         "state": {k: v.clone() for k, v in fresh.items() if isinstance(v, torch.Tensor)},
         "noise_seed": seed % 2**31,
         "draw": generator,

@@ -75,7 +75,7 @@ def _vary(reference: Reference, trial: Trial, first: Ran) -> None:
         plain = first
     assert plain is not None
     for layout in variations.LAYOUTS[-1:] if big and reference.batch is None else variations.LAYOUTS:
-        relaid = map_tensors(lambda t, how=layout: variations.relaid(t, how), arguments)
+        relaid = map_tensors(lambda t, how=layout: reference.relaid(t, how), arguments)
         other = _accepted(reference, trial, relaid)
         if other is not None and _same_kind(other.output, plain.output) and alike(other.output, plain.output):
             reference.layouts.append(layout)

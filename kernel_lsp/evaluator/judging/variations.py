@@ -17,6 +17,10 @@ from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 LAYOUTS = ("transposed", "sliced", "offset")
 """The last asks least: it is for references that refuse the others."""
+ALIGNMENT = 16
+DELICATE = ("attention", "Attention", "Transformer")
+"""Names in a reference whose inputs stay aligned on a GPU: torch's own attention kernels fault on bf16 rows
+that begin elsewhere (cudaErrorMisalignedAddress, torch 2.11 on an H200), and a fault ends the judge."""
 UPDATES = ("load_state_dict", "copy", "data", "round_trip")
 """load_state_dict; copy_() under no_grad, as an optimizer steps; a new p.data; through float64 and back."""
 BIG = 2**20
@@ -24,21 +28,25 @@ BIG = 2**20
 are then varied in one trial of about this many elements."""
 
 
-def relaid(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+def relaid(tensor: torch.Tensor, layout: str, *, aligned: bool = False) -> torch.Tensor:
     """The same values in other memory, one element into its storage: ``transposed`` (last two dimensions),
-    ``sliced`` (gaps between rows), ``offset`` (contiguous). Expanded and one-element tensors stay."""
+    ``sliced`` (gaps between rows), ``offset`` (contiguous). Expanded and one-element tensors stay.
+
+    ``aligned``: every row begins at a multiple of 16 bytes all the same, where rows have such a length.
+    """
     if tensor.numel() < 2 or 0 in tensor.stride() or layout == "as_given":
         return tensor
     shape, values = tensor.shape, tensor.detach()
+    into = max(1, ALIGNMENT // tensor.element_size()) if aligned else 1
     if layout == "offset":
-        made = values.new_zeros(values.numel() + 1)[1:].view(shape)
+        made = values.new_zeros(values.numel() + into)[into:].view(shape)
     elif values.dim() < 2:
-        made = values.new_zeros(2 * values.numel() + 1)[1::2]
+        made = values.new_zeros(2 * values.numel() + into)[into::2]
     elif layout == "transposed":
         turned = (*shape[:-2], shape[-1], shape[-2])
-        made = values.new_zeros(values.numel() + 1)[1:].view(turned).transpose(-1, -2)
+        made = values.new_zeros(values.numel() + into)[into:].view(turned).transpose(-1, -2)
     else:
-        made = values.new_zeros(*shape[:-1], shape[-1] + 3)[..., 1 : shape[-1] + 1]
+        made = values.new_zeros(*shape[:-1], shape[-1] + 3 * into)[..., into : shape[-1] + into]
     return made.copy_(values).requires_grad_(tensor.requires_grad)
 
 

@@ -24,6 +24,8 @@ from kernel_lsp.evaluator.request import EvaluationRequest
 MEMORY_SHARE = 0.8
 SPARE_PROCESSES = 512
 """Threads and processes a child may add to what the user already runs: torch.compile needs about 60."""
+READY_S = 120.0
+"""For a context on a machine where many are made; nothing of a candidate runs yet."""
 DISK_BYTES = 2 * 1024**3
 
 
@@ -156,7 +158,7 @@ class Sandbox:
         inside the quiet windows a gate judged 43 candidates a minute on an H200. Raises WorkerLost.
         """
         if self.pool and self._gpu:
-            await party.ask("ready", self.request.budget.load_s)
+            await party.ask("ready", READY_S)
             self.pool.quiet.add(party.child)
 
     async def _watch(self, child: process.Child, scratch: Path) -> None:
