@@ -1,10 +1,11 @@
 """Attention written by hand: products, a chain of pointwise operations, softmax or none, products.
 
-Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 and 4 with any strides, float32,
-bfloat16 and float16; the chain may scale, add biases, fill by masks of any broadcastable shape; keys and values
-that are repeated for groups of query heads are read once; triangles built from ones are computed, not read, and
-what they hide is skipped; a float32 call of the library without a mask is spelled out first. Not covered: dropout in train mode, operations between softmax and the second product,
-einsum, scores that somebody else reads. The kernel's text is `attention_source.py`'s.
+Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 and 4 with any strides,
+float32, bfloat16 and float16; the chain may scale, add biases, fill by masks of any broadcastable shape;
+keys and values that are repeated for groups of query heads are read once; triangles built from ones are
+computed, not read, and what they hide is skipped; a float32 call of the library without a mask is spelled
+out first. Not covered: dropout in train mode, operations between softmax and the second product, einsum,
+scores that somebody else reads. The kernel's text is `attention_source.py`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as base_cost
 from kernel_lsp.rewrite.codegen import attention_source, chain, cost
 from kernel_lsp.rewrite.codegen.lower import is_identity
-from kernel_lsp.rewrite.codegen.pointwise import FLOATS, WHOLE, argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.pointwise import FLOATS, WHOLE, argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -85,7 +86,7 @@ class Attention:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.q.meta["val"].dtype  # type: ignore[no-any-return]
+        return self.q.meta["val"].dtype
 
 
 def find(graph: Graph, out: fx.Node) -> Attention | None:
@@ -93,7 +94,7 @@ def find(graph: Graph, out: fx.Node) -> Attention | None:
     if op_name(out) not in PRODUCTS or not _shaped(out):
         return None
     weights, node = [], out.args[0]
-    while is_identity(node) and graph.only_user(node) is not None:
+    while is_identity(node) and is_pointwise(node) and graph.only_user(node) is not None:
         weights.append(node)
         node = node.args[0]
     softmax = node if op_name(node) in SOFTMAX else None
@@ -304,7 +305,9 @@ def locate_in(sizes: tuple[int, ...]) -> chain.Locate:
 def matches(graph: Graph) -> list[Match]:
     found = [find(graph, node) for node in graph.nodes]
     by_hand = [match for item in found if item is not None for match in _matches(graph, item)]
-    calls = [_call_match(graph, node) for node in graph.nodes if op_name(node) == LIBRARY and _plain_call(node)]
+    calls = [
+        _call_match(graph, node) for node in graph.nodes if op_name(node) == LIBRARY and _plain_call(node)
+    ]
     return [*by_hand, *(match for match in calls if match is not None)]
 
 
@@ -469,7 +472,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
                 claim=f"keys from query + {item.end} on have no weight",
                 holds=True,
                 because="the mask is a triangle of ones made in this call",
-            )  # fmt: skip
+            )
         )
     return found
 

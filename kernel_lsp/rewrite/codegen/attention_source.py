@@ -1,7 +1,7 @@
 """Triton source of attention: one program for a tile of queries, walking over tiles of keys.
 
-The online softmax is that of Milakov and Gimelshein (2018) in the tiling of FlashAttention (Dao et al., 2022):
-running maximum and sum for each query, earlier results rescaled when the maximum grows.
+The online softmax is that of Milakov and Gimelshein (2018) in the tiling of FlashAttention (Dao et al.,
+2022): running maximum and sum for each query, earlier results rescaled when the maximum grows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernel_lsp.rewrite.codegen import chain, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.ir import Operand, topological
 from kernel_lsp.rewrite.codegen.ops import helpers_for
-from kernel_lsp.rewrite.codegen.pointwise import op_name
+from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
@@ -24,9 +24,13 @@ from kernel_lsp.rewrite.graph import Graph
 if TYPE_CHECKING:
     from kernel_lsp.rewrite.codegen.attention import Attention
 
-TAKEN = ("q", "k", "v", "tile", "head", "batch", "heads", "queries", "keys", "start", "scores", "weights", "row_max",
-         "row_sum", "acc", "new_max", "pivot", "decay", "key_head", "n_queries", "n_keys", "inner", "columns", "here",
-         "end", "tiles", "out", "present", "cols")  # fmt: skip
+TAKEN = (
+    "q", "k", "v", "tile", "head", "batch", "heads", "queries", "keys", "start", "products", "weights",
+    "row_max", "row_sum", "acc", "new_max", "pivot", "decay", "key_head", "n_queries", "n_keys", "inner",
+    "columns", "here", "end", "tiles", "query", "near", "first", "q_here", "k_here", "v_here", "k_base",
+    "v_base", "kept", "out", "present", "cols",
+)  # fmt: skip
+"""Names that the templates below use themselves."""
 AXES = ("batch", "head", "query", "key")
 
 
@@ -66,17 +70,19 @@ class _Writer:
 
         self.graph, self.item, self.choice, self.name = graph, item, choice, name
         self.rank = len(item.sizes)
-        self.names = Names(TAKEN)
+        self.names = Names(TAKEN)  # of operands
         self.chain = chain.Chain(
             graph=graph, inside=set(item.chain), names=self.names, locate=locate_in(item.sizes)
         )
-        self.seed = self.chain.seed(item.scores, "scores")
+        self.seed = self.chain.seed(item.scores, "products")
         self.triangles = {
             node: self.chain.seed(node, "hidden" if upper else "seen", self._truth(node))
             for node, (_, upper) in item.triangles.items()
         }
         self.root = self.chain.value(item.root)
         self.operands = list(self.chain.operands.values())
+        self.body: Body
+        """Where the operands of the chain are loaded."""
         self.low = item.dtype != torch.float32
         self.head, self.value = item.head_sizes
 
@@ -95,7 +101,7 @@ class _Writer:
     # --- kernel --------------------------------------------------------------------------
 
     def kernel(self) -> str:
-        body = Body(self.names, self._load)
+        body = Body(Names(TAKEN), self._load)
         self._start(body)
         end = "n_keys"
         if self.item.end is not None:
@@ -110,14 +116,9 @@ class _Writer:
         body.lines += inner.lines
         if self.item.softmax is not None:
             body.add("acc = acc / row_sum[:, None]  # a query that sees no key is 0 / 0, as in torch")
-        body.add(
-            f"out_here = out_ptr + {self._base('out')} + queries.to(tl.int64)[:, None] * stride_out_query"
-        )
-        body.add(
-            "tl.store(out_here + columns[None, :] * stride_out_inner, acc, mask=present[:, None]"
-            + self._columns()
-            + ")"
-        )
+        body.add(f"out_here = out_ptr + {self._base('out')} + query * stride_out_query")
+        stored = f"present[:, None]{self._columns()}"
+        body.add(f"tl.store(out_here + columns[None, :] * stride_out_inner, acc, mask={stored})")
         doc = "Each program handles BLOCK_QUERIES queries of one head."
         return source.kernel_text(f"_{self.name}_kernel", self._header(), doc, body.lines)
 
@@ -136,27 +137,26 @@ class _Writer:
         )
         body.add(f"tile = {order}" + ("  # longest first" if self.item.end is not None else ""))
         if self.rank == 4:
-            body.add("head = (tl.program_id(0) // tiles) % heads")
             body.add(
-                "batch = (tl.program_id(0) // (tiles * heads)).to(tl.int64)  # int64: offsets can pass 2**31"
+                "head = ((tl.program_id(0) // tiles) % heads).to(tl.int64)  # int64: offsets can pass 2**31"
             )
+            body.add("batch = (tl.program_id(0) // (tiles * heads)).to(tl.int64)")
         else:
             body.add("batch = (tl.program_id(0) // tiles).to(tl.int64)  # int64: offsets can pass 2**31")
         if self.item.group > 1:
-            body.add(
-                f"key_head = head // {self.item.group}  # {self.item.group} heads of queries share one of keys"
-            )
+            body.add(f"key_head = head // {self.item.group}  # so many heads of queries share one of keys")
         body.add("queries = tile * BLOCK_QUERIES + tl.arange(0, BLOCK_QUERIES)")
         body.add("present = queries < n_queries  # the last tile is not full")
+        body.add("query = queries.to(tl.int64)[:, None]")
         body.add("inner = tl.arange(0, BLOCK_INNER)")
         body.add("columns = tl.arange(0, BLOCK_COLUMNS)")
         short = "" if self._exact(self.head) else f" & (inner < {self.head})[None, :]"
-        body.add(f"q_here = q_ptr + {self._base('q')} + queries.to(tl.int64)[:, None] * stride_q_query")
         body.add(
-            f"q = tl.load(q_here + inner[None, :] * stride_q_inner, mask=present[:, None]{short}, other=0.0)"
+            f"q_here = q_ptr + {self._base('q')} + query * stride_q_query + inner[None, :] * stride_q_inner"
         )
-        body.add(f"k_base = k_ptr + {self._base('k')}")
-        body.add(f"v_base = v_ptr + {self._base('v')}")
+        body.add(f"q = tl.load(q_here, mask=present[:, None]{short}, other=0.0)")
+        body.add(f"k_base = k_ptr + {self._base('k')} + inner[None, :] * stride_k_inner")
+        body.add(f"v_base = v_ptr + {self._base('v')} + columns[None, :] * stride_v_inner")
 
     def _base(self, name: str) -> str:
         if self.rank == 3:
@@ -171,16 +171,16 @@ class _Writer:
         body.add("acc = tl.zeros([BLOCK_QUERIES, BLOCK_COLUMNS], tl.float32)")
 
     def _tile(self, body: Body) -> None:
+        self.body = body
         body.add("keys = start + tl.arange(0, BLOCK_KEYS)")
-        short = "" if self._exact(self.head) else f" & (inner < {self.head})[None, :]"
+        body.add("first = tl.cast(start, tl.int64)  # int64: offsets can pass 2**31")
         body.add("near = tl.arange(0, BLOCK_KEYS)[:, None]")
-        body.add(
-            "k_here = k_base + tl.cast(start, tl.int64) * stride_k_key + near * stride_k_key + inner[None, :] * stride_k_inner"
-        )
+        short = "" if self._exact(self.head) else f" & (inner < {self.head})[None, :]"
+        body.add("k_here = k_base + first * stride_k_key + near * stride_k_key")
         body.add(f"k = tl.load(k_here, mask=(keys < n_keys)[:, None]{short}, other=0.0)")
         precision = "" if self.low else f', input_precision="{self.choice["precision"]}"'
-        body.add(f"scores = tl.dot(q, tl.trans(k){precision})")
-        body.known[self.seed] = "scores"
+        body.add(f"products = tl.dot(q, tl.trans(k){precision})")
+        body.known[self.seed] = "products"
         for node, value in self.triangles.items():
             distance, upper = self.item.triangles[node]
             shift = f" + {distance}" if distance > 0 else f" - {-distance}" if distance else ""
@@ -194,9 +194,7 @@ class _Writer:
             body.add(
                 f"weights = tl.where((keys < n_keys)[None, :], {text}, 0.0)  # the last tile is not full"
             )
-        body.add(
-            "v_here = v_base + tl.cast(start, tl.int64) * stride_v_key + near * stride_v_key + columns[None, :] * stride_v_inner"
-        )
+        body.add("v_here = v_base + first * stride_v_key + near * stride_v_key")
         body.add(f"v = tl.load(v_here, mask=(keys < n_keys)[:, None]{self._columns()}, other=0.0)")
         body.add(f"acc += tl.dot(weights{'.to(v.dtype)' if self.low else ''}, v{precision})")
 
@@ -208,7 +206,7 @@ class _Writer:
         body.add("# Queries that saw only -inf: -inf - -inf would be NaN where it must weigh nothing.")
         body.add('pivot = tl.where(new_max == float("-inf"), 0.0, new_max)')
         body.add("weights = tl.exp(kept - pivot[:, None])")
-        body.add("decay = tl.exp(row_max - pivot)")
+        body.add("decay = tl.exp(row_max - pivot)  # of what was summed so far")
         body.add("row_sum = row_sum * decay + tl.sum(weights, axis=1)")
         body.add("acc = acc * decay[:, None]")
         body.add("row_max = new_max")
@@ -216,19 +214,24 @@ class _Writer:
     def _load(self, operand: Operand) -> str:
         if not operand.axes:
             return f"tl.load({operand.name}_ptr)"
-        terms, masks = [], []
+        lead, far, masks = [], [], []
         for axis in operand.axes:
             word = self._axis(axis)
-            index = {
-                "batch": "batch",
-                "head": "head",
-                "query": "queries.to(tl.int64)[:, None]",
-                "key": "keys[None, :]",
-            }[word]
-            terms.append(f"{index} * stride_{operand.name}_{word}")
+            stride = f"stride_{operand.name}_{word}"
+            if word == "key":
+                far.append(f"keys.to(tl.int64)[None, :] * {stride}")
+            else:
+                lead.append(f"{word} * {stride}")
             masks += {"query": ["present[:, None]"], "key": ["(keys < n_keys)[None, :]"]}.get(word, [])
-        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        return f"tl.load({operand.name}_ptr + {' + '.join(terms)}{mask})"
+        mask = " & ".join(masks)
+        if len(masks) > 1:
+            mask = self.body.define("here", mask)
+            self.body.lines[-1] += "  # neither tile needs to be full"
+        mask = f", mask={mask}, other=0" if masks else ""
+        if not lead or not far:
+            return f"tl.load({operand.name}_ptr + {' + '.join([*lead, *far])}{mask})"
+        here = self.body.define(f"{operand.name}_here", f"{operand.name}_ptr + {' + '.join(lead)}")
+        return f"tl.load({here} + {' + '.join(far)}{mask})"
 
     def _axis(self, axis: int) -> str:
         return AXES[axis] if self.rank == 4 else ("batch", "query", "key")[axis]
@@ -264,14 +267,29 @@ class _Writer:
             *(f"{name}: tl.constexpr" for name in fixed),
         ]  # fmt: skip
 
+    def _shapes(self) -> list[tuple[str, str, str]]:
+        dtype, lead = dtype_name(self.item.dtype), "batch, heads, " if self.rank == 4 else "batch, "
+        shared = lead if self.item.group == 1 else f"batch, heads // {self.item.group}, "
+        turned = "head_size, n_keys" if self.item.k_transposed else "n_keys, head_size"
+        found = [
+            ("q", dtype, f"({lead}n_queries, head_size)"),
+            ("k", dtype, f"({shared}{turned})"),
+            ("v", dtype, f"({shared}n_keys, value_size)"),
+        ]
+        for operand in self.operands:
+            words = ["1"] * self.rank
+            for axis in operand.axes:
+                words[axis] = ([*lead.split(", ")[:-1], "n_queries", "n_keys"])[axis]
+            found.append((operand.name, operand.dtype, f"({', '.join(words)})" if operand.axes else ""))
+        return [*found, ("out", dtype, f"({lead}n_queries, value_size)")]
+
     def launcher(self) -> str:
         item, order = self.item, result_order(self.graph, self.item)
         names = ["q", "k", "v", *(operand.name for operand in self.operands)]
         sizes = ["batch", "heads", "n_queries"] if self.rank == 4 else ["batch", "n_queries"]
         shape = [*sizes, "v.shape[-1]"]
         allocate = f"torch.empty(({', '.join(shape[i] for i in order)}), dtype=q.dtype, device=q.device)"
-        if order != list(range(self.rank)):
-            allocate += ".transpose(1, 2)  # heads are merged next: then without a copy"
+        swapped = order != list(range(self.rank))
         blocks = {
             "BLOCK_QUERIES": self.choice["BLOCK_QUERIES"], "BLOCK_KEYS": self.choice["BLOCK_KEYS"],
             "BLOCK_INNER": max(16, next_power_of_two(self.head)),
@@ -287,10 +305,15 @@ class _Writer:
         )
         lines = [
             f"def {self.name}({', '.join(names)}):",
-            f'    """{self.doc()}"""',
+            *chain.described(self.doc(), self._shapes()),
             f"    {', '.join(sizes)}, _ = q.shape",
             f"    n_keys = k.shape[{-1 if item.k_transposed else -2}]",
             f"    out = {allocate}",
+            *(
+                ["    out = out.transpose(1, 2)  # heads are merged next: then without a copy"]
+                if swapped
+                else []
+            ),
             f"    grid = ({grid},)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),

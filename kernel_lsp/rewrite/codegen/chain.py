@@ -7,7 +7,7 @@ generator says where an operand lies (`locate`) and renders its loads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -124,8 +124,15 @@ class Chain:
 
     def value(self, node: fx.Node) -> Any:
         if node not in self.known:
-            self.known[node] = self._build(node) if node in self.inside else load(self.operand(node))
+            self.known[node] = self._named(node) if node in self.inside else load(self.operand(node))
         return self.known[node]
+
+    def _named(self, node: fx.Node) -> Any:
+        """The value under the name that the person gave it."""
+        made = self._build(node)
+        if not isinstance(made, Value) or made.operand is not None or made in self.known.values():
+            return made
+        return replace(made, hint=self.graph.variable(node))
 
     def _build(self, node: fx.Node) -> Any:
         def get(name: str) -> Any:
@@ -183,3 +190,12 @@ def grouped_axes(
     if any(own[axis] != 1 for axis in range(len(sizes)) if sizes[axis] == 1):
         return None
     return tuple(found) if value.is_contiguous() else None
+
+
+def described(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]:
+    """A launcher's docstring: what it computes, then name, dtype and shape of what it reads and writes."""
+    groups: dict[str, list[str]] = {}
+    for name, dtype, shape in shapes:
+        groups.setdefault(f"{dtype} {shape}" if shape else f"one {dtype} number", []).append(name)
+    lines = [f"    {', '.join(names)}: {text}" for text, names in groups.items()]
+    return [f'    """{summary}', "", *lines, '    """']

@@ -1,10 +1,10 @@
 """Pools: which nodes one kernel takes, and when that pays.
 
 Covered: max and average pools in one to three dimensions with stride, padding, dilation, ceil_mode,
-count_include_pad and divisor_override, adaptive ones whose windows are all of one size, with pointwise neighbors on
-both sides; a maximum over everything becomes `amax`. Not covered: return_indices, windows of several sizes, more
-than 64 elements a window, tensors that are not contiguous.
-The kernel's text is `pooling_source.py`'s.
+count_include_pad and divisor_override, adaptive ones whose windows are all of one size, with pointwise
+neighbors on both sides; a maximum over everything becomes `amax`. Not covered: return_indices, windows of
+several sizes, more than 64 elements a window, tensors that are not contiguous. The kernel's text is
+`pooling_source.py`'s.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ aten = torch.ops.aten
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": [4, 8]}
 MIN_SAVING = 0.1
 EAGER_SHARE = {"max": 0.4, "avg": 0.4}
-"""Share of copy speed that torch's kernels reach, counting operand and result only (H200, 2026-11-21: 0.29 to 0.47
-for max pools in one to three dimensions, 0.15 to 0.43 for average pools)."""
+"""Share of copy speed that torch's kernels reach, counting operand and result only (H200, 2026-11-21: 0.29 to
+0.47 for max pools in one to three dimensions, 0.15 to 0.43 for average pools)."""
 OWN_SHARE = 0.65
 """What the generated kernel reaches: 0.54 where windows overlap in one dimension, up to 0.93."""
 
@@ -72,7 +72,7 @@ class Pool:
 
     @property
     def root(self) -> fx.Node:
-        return self.seed.args[0]  # type: ignore[return-value]
+        return self.seed.args[0]
 
     @property
     def last(self) -> fx.Node:

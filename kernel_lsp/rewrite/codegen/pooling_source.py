@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 WORDS = {1: ("column",), 2: ("row", "column"), 3: ("slice", "row", "column")}
 LENGTHS = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
-TAKEN = ("place", "plane", "spot", "base", "best", "total", "inside", "tap", "slice", "row", "column", "depth", "height",
-         "width", "slices", "rows", "columns", "channel", "n_channels", "n_elements", "out_depth", "out_height",
-         "out_width", "n_places", "count", "i", "j", "k", "reach")  # fmt: skip
+TAKEN = (
+    "place", "plane", "spot", "base", "best", "total", "inside", "tap", "slice", "row", "column", "depth",
+    "height", "width", "slice_ok", "row_ok", "column_ok", "slices", "rows", "columns", "channel",
+    "n_channels", "n_elements", "out_depth", "out_height", "out_width", "n_places", "count", "i", "j", "k",
+    "reach",
+)  # fmt: skip
+"""Names that the templates below use themselves."""
 
 
 def emit(graph: Graph, pool: Pool, choice: Mapping[str, Any], name: str) -> tuple[Generated, list[fx.Node]]:
@@ -40,6 +44,10 @@ def emit(graph: Graph, pool: Pool, choice: Mapping[str, Any], name: str) -> tupl
         numbers=writer.numbers(),
     )
     return made, writer.inputs
+
+
+def _between(index: str, length: str, low: bool) -> str:
+    return f"({index} >= 0) & ({index} < {length})" if low else f"{index} < {length}"
 
 
 class _Writer:
@@ -57,7 +65,6 @@ class _Writer:
         self.tail = chain.Chain(
             graph=graph, inside=set(pool.epilogue), names=names, locate=locator(sizes_out, self.rank)
         )
-        self.names = names
         self.root = self.head.value(pool.root)
         self.seed = self.tail.seed(pool.result, "pooled")
         self.result = self.tail.value(pool.last)
@@ -81,7 +88,7 @@ class _Writer:
     # --- kernel --------------------------------------------------------------------------
 
     def kernel(self) -> str:
-        body = Body(self.names, lambda operand: self._load(operand, tap=False))
+        body = Body(Names(TAKEN), lambda operand: self._load(operand, tap=False))
         self._start(body)
         body.add(f"{self._total()} = tl.full([BLOCK_SIZE], {self._identity()}, tl.float32)")
         inner = self._loops(body)
@@ -95,7 +102,7 @@ class _Writer:
         if any("channel" in line for line in body.lines):
             at = next(i for i, line in enumerate(body.lines) if line.strip().startswith("base ="))
             body.lines.insert(at, "    channel = plane % n_channels")
-        doc = f"Each program computes BLOCK_SIZE consecutive outputs: {self.doc()[0].lower()}{self.doc()[1:]}"
+        doc = "Each program computes BLOCK_SIZE consecutive outputs."
         return source.kernel_text(f"_{self.name}_kernel", self._header(body), doc, body.lines)
 
     def _total(self) -> str:
@@ -149,9 +156,12 @@ class _Writer:
             body.add(f"{word}_in = {text}")
             names.append(f"{word}_in")
             length = LENGTHS[self.rank][index]
-            checks += [f"({word}_in >= 0)"] * (window.padding > 0) + [f"({word}_in < {length})"]
-        outside = len(checks) > 1
-        body.add(f"inside = {' & '.join(checks)}" + ("  # not the padding" if outside else ""))
+            body.add(f"{word}_ok = {_between(f'{word}_in', length, window.padding > 0)}")
+            checks.append(f"{word}_ok")
+        where = " & ".join(checks[1:])
+        body.add(
+            f"inside = mask & {where}  # not the padding" if where else "inside = mask  # all of a window"
+        )
         body.add(f"tap = {self._flat(names)}")
         text = str(body.text(self.root))
         bare = self.root.operand is not None
@@ -210,6 +220,21 @@ class _Writer:
 
     # --- launching -----------------------------------------------------------------------
 
+    def _shapes(self) -> list[tuple[str, str, str]]:
+        lengths = LENGTHS[self.rank]
+        found = []
+        for part, names in ((self.head, lengths), (self.tail, tuple(f"out_{name}" for name in lengths))):
+            shapes = {
+                (0, 1, 2): ("n_planes", *names), (1,): ("n_channels",),
+                (2,): names, (1, 2): ("n_channels", *names),
+            }  # fmt: skip
+            for operand in part.operands.values():
+                words = shapes.get(operand.axes, ())
+                tail = "," if len(words) == 1 else ""
+                found.append((operand.name, operand.dtype, f"({', '.join(words)}{tail})" if words else ""))
+        out = f"(n_planes, {', '.join(f'out_{name}' for name in lengths)})"
+        return [*found, ("out", dtype_name(self.pool.last.meta["val"].dtype), out)]
+
     def _header(self, body: Body) -> list[str]:
         channels = ["n_channels"] if any("n_channels" in line for line in body.lines) else []
         self.channels = channels
@@ -227,7 +252,8 @@ class _Writer:
         x = next(o.name for n, o in self.head.operands.items() if tuple(n.meta["val"].shape) == shape_in)
         outs = [f"out_{name}" for name in lengths]
         arguments = [
-            *(operand.name for operand in self.operands), "out", "out.numel()", *self.channels, *lengths, *outs,
+            *(operand.name for operand in self.operands), "out", "out.numel()",
+            *self.channels, *lengths, *outs,
             f"BLOCK_SIZE={self.choice['BLOCK_SIZE']}", f"num_warps={self.choice['num_warps']}",
         ]  # fmt: skip
         sizes = ", ".join(lengths) + ("," if rank == 1 else "")
@@ -235,11 +261,12 @@ class _Writer:
         dtype = dtype_name(pool.last.meta["val"].dtype)
         lines = [
             f"def {self.name}({', '.join(operand.name for operand in self.operands)}):",
-            f'    """{self.doc()}"""',
+            *chain.described(self.doc(), self._shapes()),
             *source.make_contiguous(self.operands),
             f"    {sizes} = {x}.shape[-{rank}:]",
             f"    {', '.join(outs)} = {fixed}",
-            f"    out = torch.empty((*{x}.shape[:-{rank}], {', '.join(outs)}), dtype=torch.{dtype}, device={x}.device)",
+            f"    shape = (*{x}.shape[:-{rank}], {', '.join(outs)})",
+            f"    out = torch.empty(shape, dtype=torch.{dtype}, device={x}.device)",
             *([f"    n_channels = {x}.shape[-{rank + 1}]"] if self.channels else []),
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             f"        grid = (triton.cdiv(out.numel(), {self.choice['BLOCK_SIZE']}),)",

@@ -1,9 +1,10 @@
 """Cumulative sums and products: which nodes one kernel takes, and when that pays.
 
-Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor shifted by
-leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both sides; float32, bfloat16
-and float16 accumulate in float32, whole numbers and truth values in int64. Not covered: cummax, cummin,
-logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only. The source is `scan_source.py`'s.
+Covered: cumsum and cumprod along any dimension, also between two flips (from the end), of a tensor shifted
+by leading zeros (exclusive sums written with cat or pad), with pointwise neighbors on both sides; float32,
+bfloat16 and float16 accumulate in float32, whole numbers and truth values in int64. Not covered: cummax,
+cummin, logcumsumexp, a ``dtype`` argument that changes the dtype, a flip on one side only. The source is
+`scan_source.py`'s.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.b
 FEW_LINES = 132
 """Fewer lines than an H200 has multiprocessors: one program for each would leave some idle."""
 EAGER_SHARE = 0.3
-"""Share of copy speed that torch's scan reaches (H200, 2026-11-21: 0.28 along the last dimension and along a middle
-one); with few lines it is less, in proportion; a one-dimensional tensor goes to CUB, which is at copy speed."""
+"""Share of copy speed that torch's scan reaches (H200, 2026-11-21: 0.28 along the last dimension and along a
+middle one); with few lines it is less, in proportion; one line goes to CUB, which is at copy speed."""
 MIN_SAVING = 0.1
 
 
@@ -253,9 +254,9 @@ def parameters(scan: Scan) -> dict[str, list[Any]]:
 def proofs(graph: Graph, match: Match) -> list[Proof]:
     scan = find(graph, _named(graph, match.data["seed"]))
     assert scan is not None
-    value = scan.seed.args[0].meta["val"]
+    value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
     found = [
-        Proof(claim="the scan keeps torch's own dtype", holds=True, because=f"{value.dtype} in, {scan.seed.meta['val'].dtype} out"),
+        Proof(claim="the dtype is torch's own", holds=True, because=f"{value.dtype} in, {out.dtype} out"),
         Proof(claim="nobody else reads what is no longer written", holds=True, because="the graph's edges"),
         Proof(
             claim="no gradient is lost", holds=True,

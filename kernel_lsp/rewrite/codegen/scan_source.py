@@ -1,13 +1,14 @@
 """Triton source of a scan: programs walk lines in blocks and carry the running result along.
 
-A line is the run of elements that one scan goes through: neighbors in memory when the scan is along the last
-dimension, ``n_inner`` apart otherwise (then a program takes neighboring lines, so that loads stay wide).
-Few long lines take two launches: totals of chunks, then each chunk from the total of those before it.
+A line is the run of elements that one scan goes through: neighbors in memory when the scan is along the
+last dimension, ``n_inner`` apart otherwise (then a program takes neighboring lines, so that loads stay
+wide). Few long lines take two launches: totals of chunks, then each chunk from the total of those before
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,12 @@ from kernel_lsp.rewrite.graph import Graph
 if TYPE_CHECKING:
     from kernel_lsp.rewrite.codegen.scan import Scan
 
-TAKEN = ("lines", "steps", "present", "first", "offs", "source", "carry", "edge", "kept", "outer", "inner",
-         "n_lines", "n_scan", "n_inner", "n_source", "chunk", "chunks", "chunk_size", "n_chunks", "partial",
-         "earlier", "block", "total")  # fmt: skip
+TAKEN = (
+    "lines", "steps", "present", "first", "offs", "source", "carry", "edge", "kept", "outer", "inner",
+    "n_lines", "n_scan", "n_inner", "n_source", "chunk", "chunks", "chunk_size", "n_chunks", "partial",
+    "earlier", "block", "total", "first_line", "filled", "behind", "blocks",
+)  # fmt: skip
+"""Names that the templates below use themselves."""
 MAX_CHUNKS = 512
 
 
@@ -50,6 +54,11 @@ def _numbers(writer: _Writer) -> tuple[float, ...]:
     return tuple(
         float(a) for v in values for a in v.args if isinstance(a, (int, float)) and not isinstance(a, bool)
     )
+
+
+def _tuple(words: Iterable[str]) -> str:
+    parts = list(words)
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +98,7 @@ class _Writer:
         dtype = "int64" if self.whole_numbers else "float32"
         self.seed = tail.seed(scan.result, op_name(scan.seed), dtype)
         self.result = tail.value(scan.last)
-        self.head, self.tail, self.names = head, tail, names
+        self.head, self.tail = head, tail
         chains = [head] if tail is head else [head, tail]
         self.operands = [operand for part in chains for operand in part.operands.values()]
         self.inputs = [node for part in chains for node in part.operands]
@@ -99,9 +108,9 @@ class _Writer:
     def whole(self) -> tuple[list[str], list[str]]:
         """One launch; a program owns its lines from end to end."""
         once = self.scan.dim > 0 and self.scan.sizes[self.scan.dim] <= self.choice["BLOCK_SIZE"]
-        body = Body(self.names, lambda operand: self._load(operand))
-        body.add("lines = tl.program_id(0).to(tl.int64) * BLOCK_LINES + tl.arange(0, BLOCK_LINES)")
-        body.lines[-1] += "  # int64: offsets can pass 2**31"
+        body = Body(Names(TAKEN), self._load)
+        body.add("first_line = tl.program_id(0).to(tl.int64) * BLOCK_LINES  # int64: offsets can pass 2**31")
+        body.add("lines = first_line + tl.arange(0, BLOCK_LINES)")
         body.add("present = lines < n_lines  # the last program reaches past the end")
         self._before_loop(body)
         if once:
@@ -133,7 +142,7 @@ class _Writer:
         dtype = "int64" if self.whole_numbers else "float32"
         launch = [
             f"    blocks = triton.cdiv(n_scan, {block})",
-            f"    chunk_size = triton.cdiv(blocks, {MAX_CHUNKS}) * {block}  # at most {MAX_CHUNKS} chunks a line",
+            f"    chunk_size = triton.cdiv(blocks, {MAX_CHUNKS}) * {block}  # at most {MAX_CHUNKS} a line",
             "    n_chunks = triton.cdiv(n_scan, chunk_size)",
             f"    partial = torch.empty(n_lines * n_chunks, dtype=torch.{dtype}, device=out.device)",
             "    grid = (n_chunks, n_lines)",
@@ -181,13 +190,11 @@ class _Writer:
         )
 
     def _chunk_start(self) -> Body:
-        body = Body(Names(TAKEN), lambda operand: self._load(operand))
-        body.add(
-            "lines = tl.program_id(1).to(tl.int64) + tl.arange(0, BLOCK_LINES)  # int64: offsets can pass 2**31"
-        )
-        body.add("present = lines >= 0  # one line a program")
-        body.add("chunk, n_chunks = tl.program_id(0).to(tl.int64), tl.num_programs(0)")
-        body.lines[-1] = "    chunk = tl.program_id(0).to(tl.int64)"
+        body = Body(Names(TAKEN), self._load)
+        body.add("# int64: offsets can pass 2**31")
+        body.add("lines = tl.program_id(1).to(tl.int64) + tl.arange(0, BLOCK_LINES)")
+        body.add("present = lines >= 0  # one line a program: always there")
+        body.add("chunk = tl.program_id(0).to(tl.int64)")
         self._before_loop(body)
         return body
 
@@ -208,14 +215,14 @@ class _Writer:
         if self.scan.reverse:
             body.add(f"for block in range({start}, {end}, BLOCK_SIZE):")
             inner = body.inner()
-            # The last block comes first; it is the one that is not full.
-            low = "0" if start == "0" else "chunk * chunk_size"
-            high = "n_scan" if start == "0" else end
-            inner.add(
-                f"start = {low} + ({high} - {low} - 1) // BLOCK_SIZE * BLOCK_SIZE - (block - {low})  # from the end"
-                if low != "0"
-                else f"start = (n_scan - 1) // BLOCK_SIZE * BLOCK_SIZE - block  # the last block comes first"
-            )
+            if start == "0":
+                last = "(n_scan - 1) // BLOCK_SIZE * BLOCK_SIZE - block"
+                inner.add(f"start = {last}  # from the end: the last block, which is not full, comes first")
+            else:
+                inner.add("# From the end: the last block, which is not full, comes first.")
+                inner.add(f"blocks = ({end} - {start} - 1) // BLOCK_SIZE")
+                inner.add(f"behind = block - {start}")
+                inner.add(f"start = {start} + blocks * BLOCK_SIZE - behind")
         else:
             body.add(f"for start in range({start}, {end}, BLOCK_SIZE):")
             inner = body.inner()
@@ -340,7 +347,7 @@ class _Writer:
         dtype = dtype_name(scan.last.meta["val"].dtype)
         lines = [
             f"def {self.name}({', '.join(operand.name for operand in self.operands)}):",
-            f'    """{self.doc()}"""',
+            *chain.described(self.doc(), self._shapes()),
             *source.make_contiguous(self.operands),
             *sizes,
             f"    out = torch.empty({shape}, dtype=torch.{dtype}, device={part}.device)",
@@ -350,6 +357,18 @@ class _Writer:
             "",
         ]
         return "\n".join(lines)
+
+    def _shapes(self) -> list[tuple[str, str, str]]:
+        """Dimensions before and after the scan are written as one."""
+        present = [i for i, group in enumerate(self.scan.groups) if group]
+        found = []
+        for operand in self.operands:
+            shorter = bool(self.scan.shift) and operand in self.head.operands.values()
+            words = {0: "n_outer", 1: f"n_scan - {self.scan.shift}" if shorter else "n_scan", 2: "n_inner"}
+            found.append((operand.name, operand.dtype, _tuple(words[axis] for axis in operand.axes)))
+        words = {0: "n_outer", 1: "n_scan", 2: "n_inner"}
+        dtype = dtype_name(self.scan.last.meta["val"].dtype)
+        return [*found, ("out", dtype, _tuple(words[axis] for axis in present))]
 
     def _full(self) -> str:
         """An operand that varies along every dimension, at the scan's places."""

@@ -1,0 +1,188 @@
+"""flash-attention: any mask is kept, what is not attention is left alone, and the kernel fits the registers."""
+
+import pytest
+from codegen_helpers import Child, matches, program, rewritten
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+SMALL = {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16, "precision": "tf32x3"}  # the interpreter knows no bf16x6
+CROSS = "torch.randn(2, 3, 33, 16), torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 24)"
+SELF = "torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 16)"
+FLAT = "torch.randn(3, 33, 16), torch.randn(3, 40, 16), torch.randn(3, 40, 24)"
+GROUPED = "torch.randn(2, 6, 33, 16), torch.randn(2, 2, 40, 16), torch.randn(2, 2, 40, 16)"
+HIDDEN = "torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)"
+SCORES = "q @ k.transpose(-2, -1) / 4.0"
+WIDEN = "[:, :, None].expand(2, 2, 3, 40, 16).reshape(2, 6, 40, 16)"
+
+CASES = [
+    (f"torch.softmax({SCORES}, dim=-1) @ v", CROSS),
+    (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", SELF),
+    (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", CROSS),
+    (f"torch.softmax(torch.where({HIDDEN.replace('triu(1)', 'tril()')}, {SCORES}, float('-inf')), -1) @ v", SELF),
+    (f"torch.softmax(({SCORES}).masked_fill(~torch.ones(40, 40).bool().tril(3), float('-inf')), -1) @ v", SELF),
+    (f"torch.softmax({SCORES} + (1 - torch.tril(torch.ones(40, 40))) * -1e9, dim=-1) @ v", SELF),
+    (f"torch.relu(({SCORES}).masked_fill({HIDDEN}, 0.0)) @ v", SELF),
+    (f"torch.softmax(({SCORES}).masked_fill({HIDDEN.replace('1)', '-1)')}, float('-inf')), -1) @ v", SELF),
+    ("torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.3, dim=-1).bmm(v)", FLAT),
+    ("F.dropout(torch.softmax(50 * torch.tanh(q @ k.mT / 50), -1), 0.5, False) @ v", CROSS),
+    ("torch.softmax(q @ k.repeat_interleave(3, dim=1).mT * 0.3, dim=-1) @ v.repeat_interleave(3, 1)", GROUPED),
+    (f"torch.softmax(q @ k{WIDEN}.transpose(-2, -1) * 0.3, dim=-1) @ v{WIDEN}", GROUPED),
+    ("F.scaled_dot_product_attention(q, k, v)", CROSS),
+    ("F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3).transpose(1, 2).reshape(2, 33, 72)", CROSS),
+]  # fmt: skip
+
+MASKED = [
+    ("torch.softmax(q @ k.transpose(-2, -1) * 0.3 + b, dim=-1) @ v", "torch.randn(3, 33, 40)"),
+    ("torch.softmax((q @ k.mT * 0.3).masked_fill(b == 0, float('-inf')), -1) @ v",
+     "(torch.rand(2, 1, 1, 40) > 0.5).float()"),
+    ("torch.softmax((q @ k.mT).masked_fill(b[:, None, None, :], -1e9), -1) @ v", "torch.rand(2, 40) > 0.5"),
+    # Every key of some queries is hidden: the mean of all values, or NaN, as hand-written attention has it.
+    ("torch.softmax((q @ k.mT).masked_fill(b, -1e9), -1) @ v", "torch.arange(33)[:, None].expand(33, 40) % 5 == 0"),
+    ("torch.softmax((q @ k.mT).masked_fill(b, float('-inf')), -1) @ v",
+     "torch.arange(33)[:, None].expand(33, 40) % 5 == 0"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    child = Child("run")
+    yield child
+    child.close()
+
+
+def agrees(interpreter, source) -> None:
+    """As close to float64 as eager is, up to rounding; NaN at the same places."""
+    found = interpreter.ask(before=source, after=rewritten(source, "flash-attention", **SMALL))
+    assert not found["fell_back"]
+    assert all(found["same_kind"])
+    assert all(ours <= 2 * eager + 3e-6 for ours, eager in zip(found["ours"], found["eager"], strict=True))
+
+
+@pytest.mark.parametrize("expression, inputs", CASES)
+def test_attention_agrees_with_torch(interpreter, expression, inputs):
+    agrees(interpreter, program(expression, inputs, arguments="q, k, v"))
+
+
+@pytest.mark.parametrize("expression, mask", MASKED)
+def test_masks_and_biases_of_any_shape_are_read(interpreter, expression, mask):
+    agrees(interpreter, program(expression, f"{CROSS}, {mask}", arguments="q, k, v, b"))
+
+
+@pytest.mark.parametrize("special", ["nan", "inf", "-inf"])
+def test_special_scores_spread_as_in_torch(interpreter, special):
+    spoiled = f"torch.randn(2, 3, 40, 16).index_fill_(3, torch.tensor([2]), 1.0), {SELF.split('), ', 1)[1]}"
+    bias = f"torch.zeros(40, 40).index_put_((torch.tensor([3]), torch.tensor([5])), torch.tensor(float('{special}')))"
+    source = program(f"torch.softmax({SCORES} + b, -1) @ v", f"{spoiled}, {bias}", arguments="q, k, v, b")
+    agrees(interpreter, source)
+
+
+def test_views_of_one_product_are_read_where_they_lie(interpreter):
+    body = (
+        "(lambda t: torch.softmax(t[0] @ t[1].transpose(-2, -1) * 0.25, -1) @ t[2])"
+        "(x.view(2, 40, 3, 3, 16).permute(2, 0, 3, 1, 4))"
+    )
+    source = program(body, "torch.randn(2, 40, 144)", arguments="x")
+    assert ".contiguous()" not in rewritten(source, "flash-attention", **SMALL).split("_forward_eager")[0]
+    agrees(interpreter, source)
+
+
+NEAR_MISSES = [
+    "torch.softmax(q @ k.mT, dim=-2) @ v",  # over the queries
+    "(torch.softmax(q @ k.mT, dim=-1) * b) @ v",  # a mask after softmax
+    "torch.softmax(q @ k.mT, dim=-1).masked_fill(b == 0, 0.0) @ v",
+    "F.dropout(torch.softmax(q @ k.mT, dim=-1), 0.1, True) @ v",
+    "(lambda w: (w @ v, w))(torch.softmax(q @ k.mT, dim=-1))",  # the weights are returned
+    "(lambda s: (torch.softmax(s, -1) @ v, s.amax()))(q @ k.mT)",  # the scores are read
+    "torch.softmax(q @ k.mT, dim=-1, dtype=torch.float64).float() @ v",
+    "(q @ k.mT * 0.1) @ v",  # nothing between the products: better reassociated
+    "v.mT @ torch.softmax(q @ k.mT, dim=-1)",  # weights on the right
+    "torch.softmax(q @ k.mT, dim=-1) @ v[:, :1]",  # values are broadcast over heads
+    "torch.softmax((q @ k.mT).half(), dim=-1).float() @ v",
+]
+
+
+@pytest.mark.parametrize("expression", NEAR_MISSES)
+def test_what_is_not_quite_attention_is_left_alone(expression):
+    source = program(expression, f"{SELF}, torch.rand(2, 3, 40, 40)", arguments="q, k, v, b")
+    assert matches(source, "flash-attention")[1] == []
+
+
+def test_a_mask_from_outside_is_read_though_it_may_be_causal():
+    """A buffer or an argument may hold anything: no tile is skipped and the library's flag is not used."""
+    source = program(
+        f"torch.softmax(({SCORES}).masked_fill(b, float('-inf')), -1) @ v",
+        f"{SELF}, torch.ones(40, 40).bool().triu(1)", arguments="q, k, v, b",
+    )  # fmt: skip
+    found = matches(source, "flash-attention")[1]
+    assert [match.plain for match in found] == [False]
+    assert "b_ptr" in rewritten(source, "flash-attention")
+    assert "longest first" not in rewritten(source, "flash-attention")
+
+
+@pytest.mark.parametrize("diagonal, skips", [(1, True), (2, True), (0, False), (-3, False)])
+def test_only_triangles_that_leave_each_query_a_key_are_skipped(diagonal, skips):
+    hidden = HIDDEN.replace("triu(1)", f"triu({diagonal})")
+    expression = f"torch.softmax(({SCORES}).masked_fill({hidden}, float('-inf')), dim=-1) @ v"
+    source = program(expression, SELF, arguments="q, k, v")
+    assert ("longest first" in rewritten(source, "flash-attention")) == skips
+
+
+def test_a_finite_fill_skips_nothing():
+    source = program(
+        f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, -1e9), -1) @ v", SELF, arguments="q, k, v"
+    )
+    assert "longest first" not in rewritten(source, "flash-attention")
+
+
+@pytest.mark.parametrize(
+    "expression, offered",
+    [
+        (f"torch.softmax({SCORES}, dim=-1) @ v", True),
+        (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", True),
+        (f"torch.softmax({SCORES} + 1.0, dim=-1) @ v", False),
+        (f"torch.softmax(({SCORES}).masked_fill({HIDDEN.replace('1)', '2)')}, float('-inf')), dim=-1) @ v", False),
+        (f"torch.relu({SCORES}) @ v", False),
+        ("torch.softmax(1.0 / (q @ k.mT), dim=-1) @ v", False),
+    ],
+)  # fmt: skip
+def test_the_library_is_called_only_where_it_means_the_same(interpreter, expression, offered):
+    from kernel_lsp.records import Step
+
+    source = program(expression, SELF, arguments="q, k, v")
+    session, found = matches(source, "flash-attention")
+    plain = [match for match in found if match.plain]
+    assert bool(plain) == offered
+    if offered:
+        after = session.propose([Step(skill="flash-attention", site=plain[0].label)]).candidate.program
+        assert "scaled_dot_product_attention(" in after
+        result = interpreter.ask(before=source, after=after)
+        assert not result["fell_back"]
+        assert all(result["same_kind"])
+        assert result["ours"][0] <= 2 * result["eager"][0] + 3e-6
+
+
+def test_low_precision_and_wide_heads():
+    half = ", ".join(["torch.randn(2, 3, 40, {}, dtype=torch.float16)"] * 3)
+    for size, count in ((256, 1), (512, 0)):
+        found = matches(program(f"torch.softmax({SCORES}, -1) @ v", half.format(*[size] * 3), arguments="q, k, v"),
+                        "flash-attention")[1]  # fmt: skip
+        assert len([match for match in found if not match.plain]) == count
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    child = Child("compile")
+    yield child
+    child.close()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_compiles_without_spills_for_heads_of_64(compiler, dtype):
+    inputs = ", ".join([f"torch.randn(8, 12, 1024, 64, dtype=torch.{dtype})"] * 3)
+    after = rewritten(
+        program(f"torch.softmax({SCORES}, -1) @ v", inputs, arguments="q, k, v"), "flash-attention"
+    )
+    kernels = [kernel for kernel in compiler.ask(after=after) if kernel["arch"] == 90]
+    assert kernels
+    assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels
