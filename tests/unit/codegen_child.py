@@ -118,7 +118,7 @@ def compile_one(kernel, args, kwargs, arch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    warps = kwargs.pop("num_warps")
+    options = {name: kwargs[name] for name in ("num_warps", "num_stages") if name in kwargs}
     values = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(kernel.params):
@@ -126,13 +126,19 @@ def compile_one(kernel, args, kwargs, arch):
         if parameter.is_constexpr:
             signature[parameter.name], constants[(index,)] = "constexpr", value
             continue
+        if hasattr(value, "block_shape"):
+            element = POINTERS[str(value.base.dtype).removeprefix("torch.")][1:]
+            signature[parameter.name] = f"tensordesc<{element}{value.block_shape}>".replace(" ", "")
+            continue
+        if not isinstance(value, torch.Tensor) and value == 1:  # Triton makes a constant of a one
+            signature[parameter.name], constants[(index,)] = "constexpr", 1
+            continue
         tensor = isinstance(value, torch.Tensor)
         signature[parameter.name] = POINTERS[str(value.dtype).removeprefix("torch.")] if tensor else "i32"
         if tensor or value % 16 == 0:
             attributes[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={"num_warps": warps})
-    kwargs["num_warps"] = warps
+    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     return resources(made.asm["ptx"])
 
 

@@ -15,6 +15,7 @@ NAMES = {
     "fold-affine",
     "fold-batchnorm-eval",
     "fused-loss",
+    "fused-matmul",
     "fused-norm",
     "fused-pointwise",
     "fused-reduction",
@@ -26,6 +27,7 @@ NAMES = {
     "reduce-first",
     "remove-dead-work",
     "singleton-reduction",
+    "triangular-matmul",
     "value-range-collapse",
 }
 
@@ -57,6 +59,9 @@ QUERIES = {
     "mse loss mean sub pow": "fused-loss",
     "cross entropy nll loss": "fused-loss",
     "logsumexp amax reduction rows": "fused-reduction",
+    "linear gelu relu bias activation": "fused-matmul",
+    "bmm matmul": "fused-matmul",
+    "tril triu matmul": "triangular-matmul",
     "linear sum dim matmul": "reassociate-linear-reduction",
     "mean of a matmul, matrix-vector": "reassociate-linear-reduction",
     "sum singleton dimension of size 1": "singleton-reduction",

@@ -20,9 +20,11 @@ from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph
 
 
-def matches(graph: Graph) -> list[Match]:
-    """Every matrix product that can be generated, each with its longest tail."""
-    found = [_match(graph, product) for node in graph.nodes if (product := product_of(node)) is not None]
+def matches(graph: Graph, *, triangular: bool = False) -> list[Match]:
+    """Every matrix product that can be generated, each with its longest tail. ``triangular``: those of
+    which tril or triu leave a part; without it the others."""
+    products = [product for node in graph.nodes if (product := product_of(node)) is not None]
+    found = [_match(graph, product) for product in products if product.triangular == triangular]
     return [match for match in found if match is not None]
 
 
@@ -97,6 +99,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     _launch(graph, kernel, lowered, before)
     if product.node.meta["val"].dtype == torch.float32:
         graph.caveat("an infinite factor of a matrix product gives NaN where eager may give infinity")
+    if product.triangular:
+        graph.caveat("0 * infinity beside the diagonal is no longer computed: fewer NaN for infinite inputs")
     if len(nodes) > 1:
         graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
 

@@ -71,7 +71,7 @@ def seconds(product: Product, plan: Plan) -> float:
         2.0 * plan.rows * plan.cols * inner * (3 if float32 else 1) / (RATES[form] / PROCESSORS * efficiency)
     )
     read = programs * (plan.rows + plan.cols) * inner * (4.0 if float32 else 2.0)
-    busy = max(math.ceil(programs / PROCESSORS) * one, read / L2_BYTES_PER_S)
+    busy = max(math.ceil(programs / PROCESSORS) * one, read / L2_BYTES_PER_S) * share(product, plan)
     size = 4.0 if float32 else 2.0
     out = product.batch * product.rows * product.cols
     extra = parts_seconds(product) if plan.parts else 0.0
@@ -82,6 +82,27 @@ def seconds(product: Product, plan: Plan) -> float:
         + LAUNCH_S
         + extra
     )
+
+
+def share(product: Product, plan: Plan) -> float:
+    """Part of all blocks that a product of triangular matrices multiplies."""
+    if not product.triangular:
+        return 1.0
+    done = 0
+    row_starts, col_starts = range(0, product.rows, plan.rows), range(0, product.cols, plan.cols)
+    for row in row_starts:
+        for col in col_starts:
+            begin = max(row * (product.left_half == "upper"), col * (product.right_half == "lower"))
+            end = min(
+                row + plan.rows if product.left_half == "lower" else product.inner,
+                col + plan.cols if product.right_half == "upper" else product.inner,
+                product.inner,
+            )
+            outside = (product.kept_half == "upper" and col + plan.cols <= row) or (
+                product.kept_half == "lower" and row + plan.rows <= col
+            )
+            done += 0 if outside else max(0, end - begin)
+    return done / (len(row_starts) * len(col_starts) * product.inner)
 
 
 def parts_seconds(product: Product) -> float:
@@ -134,7 +155,7 @@ def _shared(
     if not _worth(product.rows, rows) or not _worth(product.cols, cols):
         return
     blocks = math.ceil(product.inner / inner)
-    for splits in SPLITS:
+    for splits in (1,) if product.triangular else SPLITS:
         plan = Plan(
             parts=parts,
             rows=rows,

@@ -34,6 +34,19 @@ class Product:
     rows: int
     cols: int
     inner: int
+    left_half: str = ""
+    """``lower`` or ``upper`` where the factor comes straight from tril or triu: the rest is zero."""
+    right_half: str = ""
+    kept: fx.Node | None = None
+    """tril or triu of the product, its only reader."""
+
+    @property
+    def kept_half(self) -> str:
+        return half_of(self.kept) if self.kept is not None else ""
+
+    @property
+    def triangular(self) -> bool:
+        return bool(self.left_half or self.right_half or self.kept_half)
 
     @property
     def flops(self) -> float:
@@ -89,6 +102,7 @@ def _normal(
     if 0 in (*first, *second) or not tensors[0].is_contiguous():
         return None
     batched = len(second) > 2
+    square = batched or len(first) == 2  # otherwise rows of several matrices lie below each other
     batch = math.prod(out[:-2]) if batched else 1
     return Product(
         node=node,
@@ -101,4 +115,23 @@ def _normal(
         rows=math.prod(out[:-1]) // batch,
         cols=out[-1],
         inner=first[-1],
+        left_half=half_of(left) if square else "",
+        right_half=half_of(right) if not transposed else "",
+        kept=_kept(node) if square and not batched and added is None else None,
+    )
+
+
+def half_of(node: fx.Node) -> str:
+    """``lower`` or ``upper`` for the main triangle that the node kept, seen through a transposition."""
+    if op_name(node) in ("numpy_T", "t") and half_of(node.args[0]):
+        return {"lower": "upper", "upper": "lower"}[half_of(node.args[0])]
+    if op_name(node) in ("tril", "triu") and argument(node, "diagonal") == 0:
+        return "lower" if op_name(node) == "tril" else "upper"
+    return ""
+
+
+def _kept(node: fx.Node) -> fx.Node | None:
+    readers = list(node.users)
+    return (
+        readers[0] if len(readers) == 1 and half_of(readers[0]) and op_name(readers[0])[:3] == "tri" else None
     )

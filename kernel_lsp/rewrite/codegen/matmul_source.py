@@ -215,7 +215,34 @@ def _position(job: Job) -> list[str]:
     ]
 
 
+def _bounds(job: Job, end: str) -> list[str]:
+    """Where the inner dimension starts and ends for a tile of triangular matrices; the rest is zero."""
+    product = job.product
+    begins, ends = list[str](), [end]
+    if product.left_half:
+        (begins if product.left_half == "upper" else ends).append("start_row")
+    if product.right_half:
+        (begins if product.right_half == "lower" else ends).append("start_col")
+    lines = ["    # Zeros above or below a diagonal are not multiplied."]
+    begin = begins[0] if len(begins) == 1 else f"tl.maximum({begins[0]}, {begins[1]})" if begins else "0"
+    last = ends[0]
+    for item in ends[1:]:
+        last = f"tl.minimum({last}, {item} + {'BLOCK_ROWS' if item == 'start_row' else 'BLOCK_COLS'})"
+    lines.append(f"    begin, end = {begin}, {last}")
+    if product.kept_half == "upper":
+        lines.append(
+            "    end = tl.where(start_col + BLOCK_COLS > start_row, end, 0)  # nothing of it is kept"
+        )
+    if product.kept_half == "lower":
+        lines.append(
+            "    end = tl.where(start_row + BLOCK_ROWS > start_col, end, 0)  # nothing of it is kept"
+        )
+    return lines
+
+
 def _range(job: Job, end: str) -> list[str]:
+    if job.product.triangular:
+        return [*_bounds(job, end), "    for start in range(begin, end, BLOCK_INNER):"]
     if not job.split:
         return [f"    for start in range(0, {end}, BLOCK_INNER):"]
     return [
@@ -258,7 +285,7 @@ def _tiles_loop(job: Job) -> list[str]:
             f"    {left}_ptr += batch * {left}_batch_stride",
             f"    {right}_ptr += batch * {right}_batch_stride",
         ]
-    end = "end" if job.split else "n_inner"
+    end = "end" if job.split or job.product.triangular else "n_inner"
     dot = "product += _dot_float16x3({0}_tile, {1}_tile)" if job.float32 else (
         "product = tl.dot({0}_tile, {1}_tile, product)"
     )  # fmt: skip
@@ -288,8 +315,9 @@ def _indices(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> li
     lines = [
         f"    rows = start_row + tl.arange(0, {rows})[:, None].to(tl.int64)",
         f"    cols = start_col + tl.arange(0, {cols})[None, :]",
-        "    row_mask, col_mask = rows < n_rows, cols < n_cols  # the last tiles reach past the end",
-        "    mask = row_mask & col_mask",
+        "    # The last tiles reach past the end of the rows and of the columns.",
+        "    row_mask, col_mask = rows < n_rows, cols < n_cols",
+        "    mask = row_mask & col_mask  # both",
     ]
     return [*lines, "    rows += batch * n_rows"] if job.batched else lines
 
@@ -309,6 +337,8 @@ def _tail(job: Job) -> list[str]:
     for value in topological(output.value for output in region.outputs):
         if value.op == "product":
             body.known[value] = "product"
+        if value.op.endswith("_half"):
+            body.known[value] = "rows <= cols" if value.op == "upper_half" else "rows >= cols"
     for output in region.outputs:
         everywhere = Operand(name=output.name, dtype=output.dtype, axes=tuple(range(len(region.dims))))
         text = str(body.text(output.value))

@@ -40,6 +40,8 @@ TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start
 def grow(graph: Graph, product: Product) -> list[fx.Node]:
     """The product and the operations that join its kernel, in graph order."""
     group, shape = [product.node], shape_of(product.node)
+    if product.kept is not None:
+        group.append(product.kept)
     for node in graph.nodes:
         if len(group) >= MOST or node in group or not any(arg in group for arg in node.all_input_nodes):
             continue
@@ -101,6 +103,10 @@ class _Lowering:
             added = self.product.added
             return value if added is None else apply("add", value, self._load(added))
 
+        if node is self.product.kept:
+            half = Value(op=f"{self.product.kept_half}_half", dtype="bool")
+            return apply("where", half, self.value(self.product.node), 0.0, hint="triangle")
+
         def get(name: str) -> Any:
             arg = argument_of(node, name)
             if not isinstance(arg, fx.Node):
@@ -117,6 +123,8 @@ class _Lowering:
     def _reads(self, node: fx.Node) -> list[fx.Node]:
         if node is self.product.node:
             return [self.product.added] if self.product.added is not None else []
+        if node is self.product.kept:
+            return []
         return [arg for _, arg in argument_nodes(node) if arg not in self.inside]
 
     # --- operands and dimensions -----------------------------------------------------------

@@ -1,0 +1,143 @@
+"""A product of lower triangular matrices."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def _split_float16_kernel(
+    values_ptr, parts_ptr, scale_ptr, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
+    BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+):
+    """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
+    batch = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    row_mask = rows < n_rows  # the last block reaches past the end
+    values_ptr += batch * batch_stride + rows * row_stride
+    largest = tl.zeros([BLOCK_ROWS, 1], tl.float32)
+    for start in range(0, n_inner, BLOCK_INNER):
+        inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
+        values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
+        largest = tl.maximum(largest, tl.max(tl.abs(values), axis=1)[:, None])
+    # A power of two, so that dividing is exact and the largest number of the row lies in [2**14, 2**15).
+    exponent = tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
+    inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
+    rows += batch * n_rows
+    tl.store(scale_ptr + rows, (exponent << 23).to(tl.float32, bitcast=True), mask=row_mask)
+    for start in range(0, padded, BLOCK_INNER):
+        inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
+        values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
+        scaled = values * inverse
+        high = scaled.to(tl.float16)
+        low = (scaled - high.to(tl.float32)).to(tl.float16)
+        mask = row_mask & (inner < padded)  # zeros up to the padding
+        tl.store(parts_ptr + rows * 2 * padded + inner, high, mask=mask)
+        tl.store(parts_ptr + rows * 2 * padded + padded + inner, low, mask=mask)
+
+
+def _split_float16(values):
+    """float32 [batch, rows, inner] as float16 parts [batch * rows, 2 * padded], and a scale per row."""
+    batch, n_rows, n_inner = values.shape
+    padded = triton.cdiv(n_inner, 64) * 64  # whole blocks: the product needs no mask there
+    parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=values.device)
+    scale = torch.empty(batch * n_rows, dtype=torch.float32, device=values.device)
+    if values.stride(2) == 1:
+        block = min(2048, triton.next_power_of_2(padded))
+        rows = 4096 // block
+    else:  # neighbors in memory belong to different rows
+        block, rows = 256, 32
+    _split_float16_kernel[(triton.cdiv(n_rows, rows), batch)](
+        values, parts, scale, n_rows, n_inner, padded, *values.stride(),
+        BLOCK_ROWS=rows, BLOCK_INNER=block, num_warps=8,
+    )
+    return parts, scale
+
+
+@triton.jit
+def _fused_matmul_relu_kernel(
+    lower_left_parts, lower_right_parts, lower_left_scale_ptr, lower_right_scale_ptr, out_ptr, n_rows,
+    n_cols, padded, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
+    tile = tl.program_id(0)
+    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.
+    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)
+    group = tile // (GROUP * col_tiles)
+    height = tl.minimum(row_tiles - group * GROUP, GROUP)
+    start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS
+    start_col = tile % (GROUP * col_tiles) // height * BLOCK_COLS
+    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
+    # Zeros above or below a diagonal are not multiplied.
+    begin, end = start_col, tl.minimum(padded, start_row + BLOCK_ROWS)
+    for start in range(begin, end, BLOCK_INNER):
+        lower_left_high = lower_left_parts.load([start_row, start])
+        lower_left_low = lower_left_parts.load([start_row, padded + start])
+        lower_right_high = lower_right_parts.load([start_col, start])
+        lower_right_low = lower_right_parts.load([start_col, padded + start])
+        # low * low is below the last bit of float32
+        product = tl.dot(lower_left_low, lower_right_high.T, product)
+        product = tl.dot(lower_left_high, lower_right_low.T, product)
+        product = tl.dot(lower_left_high, lower_right_high.T, product)
+    rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
+    cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
+    # The last tiles reach past the end of the rows and of the columns.
+    row_mask, col_mask = rows < n_rows, cols < n_cols
+    mask = row_mask & col_mask  # both
+    product *= tl.load(lower_left_scale_ptr + rows, mask=row_mask)
+    product *= tl.load(lower_right_scale_ptr + cols, mask=col_mask)
+    relu = tl.where(product < 0.0, 0.0, product)
+    tl.store(out_ptr + rows * n_cols + cols, relu, mask=mask)
+
+
+def fused_matmul_relu(lower_left, lower_right):
+    """Matmul as a float32 product on tensor cores, with relu in its last step."""
+    out = torch.empty((lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device)
+    if out.numel() == 0:  # a grid of zero programs cannot be launched
+        return out
+    lower_left = lower_left.unsqueeze(0)  # [batch, rows, inner]
+    lower_right = lower_right.T.unsqueeze(0)  # [batch, columns, inner]
+    n_rows, n_cols = lower_left.shape[1], lower_right.shape[1]
+    lower_left_parts, lower_left_scale = _split_float16(lower_left)
+    lower_right_parts, lower_right_scale = _split_float16(lower_right)
+    padded = lower_left_parts.shape[1] // 2
+    lower_left_tiles = TensorDescriptor.from_tensor(lower_left_parts, [128, 64])
+    lower_right_tiles = TensorDescriptor.from_tensor(lower_right_parts, [256, 64])
+    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 256),)
+    _fused_matmul_relu_kernel[grid](
+        lower_left_tiles, lower_right_tiles, lower_left_scale, lower_right_scale, out, n_rows, n_cols, padded,
+        BLOCK_ROWS=128, BLOCK_COLS=256, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=2,
+    )
+    return out
+
+
+# kernel-lsp: workload left=f32[2048,2048] right=f32[2048,2048]
+class LowerProduct(nn.Module):
+    def _forward_eager(self, left, right):
+        lower_left = torch.tril(left)
+        lower_right = torch.tril(right)
+        return torch.relu(lower_left @ lower_right)
+
+    def forward(self, left, right):
+        # Verified on cuda for left: float32 (2048, 2048); right: float32 (2048, 2048).
+        # Anything that the reasoning below does not cover takes the original path.
+        if not (
+            left.is_cuda
+            and left.dtype == torch.float32
+            and left.shape == (2048, 2048)
+            and right.is_cuda
+            and right.dtype == torch.float32
+            and right.shape == (2048, 2048)
+            and not torch.is_autocast_enabled("cuda")
+            and left.is_contiguous()
+            and right.is_contiguous()
+            and not torch._C._are_functorch_transforms_active()
+            and not (torch.is_grad_enabled() and (left.requires_grad or right.requires_grad))
+        ):
+            return self._forward_eager(left, right)
+        lower_left = torch.tril(left)
+        lower_right = torch.tril(right)
+        return fused_matmul_relu(lower_left, lower_right)
