@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
-from kernel_lsp.rewrite.algebra import phases
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, aten, cost, proof
+from kernel_lsp.rewrite.algebra import phase_tail, phases
+from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, aten, cost, proof
 
 PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
@@ -23,14 +23,16 @@ def match(graph: Graph) -> list[Match]:
         made = conv.read(node)
         if made is None or not made.transposed or graph.device != "cuda" or not graph.fact(node).floating:
             continue
+        tail = phase_tail.tail_of(graph, node)
+        words = "".join(f", {name}" for name in dict.fromkeys(item.target._opname for item in tail))
         found.append(
             Match(
-                nodes=(node,),
+                nodes=(node, *tail),
                 label=graph.label(node),
-                summary=f"compute {node.target._opname} as one convolution and interleave its phases",
-                benefit=cost.share(graph, _saved(graph, made)),
+                summary=f"compute {node.target._opname} as one convolution and interleave its phases{words}",
+                benefit=cost.share(graph, _saved(graph, made, tail)),
                 plain=False,
-                data={"convolution": made},
+                data={"convolution": made, "tail": tail},
             )
         )
     return found
@@ -55,8 +57,9 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     made: conv.Convolution = match.data["convolution"]
-    here = made.node
-    weight = phases.phase_weight(graph, made, here)
+    tail: tuple[Node, ...] = match.data["tail"]
+    last = match.nodes[-1]
+    weight = phases.phase_weight(graph, made, last)
     graph.note(weight, "Each output is reached by the taps of one phase only: (position + padding) % stride.")
     graph.note(
         weight, "So every phase is a small stride-1 convolution, and all of them are one with more channels."
@@ -64,18 +67,20 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     ones = [1] * len(made.axes)
     padding = [phases.taps(axis) - 1 for axis in made.axes]
     args = (made.input, weight, None, ones, padding, ones, made.groups)
-    result = graph.call(PLAIN[len(ones) - 1].default, args, before=here, name="by_phase")
-    kernel = phases.interleave(graph, made, parameters.get("BLOCK_SIZE", 1024))
-    value = graph.val(here)
+    result = graph.call(PLAIN[len(ones) - 1].default, args, before=last, name="by_phase")
+    kernel, found = phases.interleave(graph, made, tail, parameters.get("BLOCK_SIZE", 1024))
+    value = graph.val(last)
     with value.fake_mode:
         like = value.new_empty(value.shape)
-    operands = (result,) if made.bias is None else (result, made.bias)
-    placed = graph.call_generated(kernel, operands, like=like, before=here, name="interleaved")
+    operands = (result, *(node for node, _, _ in found.operands))
+    placed = graph.call_generated(kernel, operands, like=like, before=last, name="interleaved")
     graph.caveat("products are summed in another order, by another library kernel")
-    graph.replace(here, placed)
+    if tail:
+        graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+    graph.replace(last, placed)
 
 
-def _saved(graph: Graph, made: conv.Convolution) -> float:
+def _saved(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> float:
     rates = cost.RATES[graph.device]
     waste = math.prod(phases.taps(a) * a.stride / a.kernel for a in made.axes)
     out = cost.moved_bytes_of(graph, made.node)
@@ -86,4 +91,5 @@ def _saved(graph: Graph, made: conv.Convolution) -> float:
         + 3 * out / rates.bytes_per_s
         + 3 * rates.overhead_s
     )
-    return conv.library_seconds(graph, made) - ours
+    gone = conv.library_seconds(graph, made) + sum(cost.seconds(graph, node) for node in tail)
+    return gone - ours

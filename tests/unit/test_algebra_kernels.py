@@ -89,3 +89,23 @@ def test_convolutions_without_phases_are_left_alone(layer: str) -> None:
     rewrites = opened.rewrites["conv-transpose-by-phase"]
     found = rewrites.match(opened.graph)
     assert not any(all(item.holds for item in rewrites.preconditions(opened.graph, one)) for one in found)
+
+
+COMPILED = [
+    ("reduce-before-conv", "ConvTranspose3d(16, 24, 4, 2, 1)", "(8, 16, 9, 24, 24)", "y.mean((2, 3, 4))"),
+    ("reduce-before-conv", "Conv2d(3, 64, 7, 2, 3)", "(16, 3, 224, 224)", "y.mean((2, 3))"),
+    ("reduce-before-conv", "Conv1d(16, 64, 3, padding=1)", "(32, 16, 8192)", "y.sum(2)"),
+    ("conv-transpose-by-phase", "ConvTranspose3d(16, 24, 3, 2)", "(8, 16, 12, 24, 24)", "F.gelu(y)"),
+]
+
+
+@pytest.mark.parametrize(("name", "layer", "shape", "tail"), COMPILED)
+def test_kernels_compile_without_spills(name: str, layer: str, shape: str, tail: str) -> None:
+    source = module(f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}")
+    compiler = Child("compile")
+    try:
+        kernels = compiler.ask(after=for_a_gpu(source, name))
+    finally:
+        compiler.close()
+    assert {kernel["arch"] for kernel in kernels} == {80, 90}
+    assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels

@@ -10,11 +10,14 @@ Not covered: dilation.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from torch import fx
 
 from kernel_lsp.rewrite.algebra.convolution import Axis, Convolution, aten
-from kernel_lsp.rewrite.codegen.source import IMPORTS
+from kernel_lsp.rewrite.algebra.phase_tail import Lowered, lowered
+from kernel_lsp.rewrite.codegen.ops import helpers_for
+from kernel_lsp.rewrite.codegen.source import IMPORTS, wrapped
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 
@@ -43,7 +46,7 @@ def phase_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
     split = [size for axis in axes for size in (taps(axis), axis.stride)]
     weight = graph.call(aten.reshape.default, (weight, [groups, inside, outside, *split]), before=here)
     order = [0, 2, *(4 + 2 * d for d in range(rank)), 1, *(3 + 2 * d for d in range(rank))]
-    weight = graph.call(aten.permute.default, (weight, order), before=here)
+    weight = graph.call(aten.permute.default, (weight, order), before=here, name="taps")
     phases = math.prod(axis.stride for axis in axes)
     shape = [groups * outside * phases, inside, *(taps(axis) for axis in axes)]
     weight = graph.call(aten.reshape.default, (weight, shape), before=here)
@@ -54,17 +57,27 @@ def phase_weight(graph: Graph, made: Convolution, here: fx.Node) -> fx.Node:
     return weight
 
 
-def interleave(graph: Graph, made: Convolution, block: int) -> Generated:
-    """phases (n, out * phases, *places), bias (out,) or None -> (n, out, *sizes of the output)."""
-    axes = made.axes
-    letters = LETTERS[-len(axes) :]
-    dtype = str(graph.val(made.node).dtype).removeprefix("torch.")
+def interleave(
+    graph: Graph, made: Convolution, tail: Sequence[fx.Node], block: int
+) -> tuple[Generated, Lowered]:
+    """phases (n, out * phases, *places) and the operands of ``tail`` to (n, out, *sizes of the output).
+
+    The bias is the first operand where there is one; the launcher takes the phases, then the operands.
+    """
+    found = lowered(graph, made, tail)
+    dtype = str(graph.val(tail[-1] if tail else made.node).dtype).removeprefix("torch.")
     name = _free_name(graph, "interleave_phases")
-    biased = made.bias is not None
-    text = "\n".join(
-        [*_kernel(name, made, letters, biased), "", "", *_launcher(name, made, dtype, biased, block)]
+    kernel = _kernel(name, made, found)
+    launcher = _launcher(graph, name, made, found, dtype, block)
+    text = "\n".join([*kernel, "", "", *launcher])
+    definitions = "\n\n".join([*helpers_for(text), text])
+    summary = "put the phases in place" + (" and do what follows" if tail else "")
+    return (
+        Generated(
+            name=name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=found.numbers
+        ),
+        found,
     )
-    return Generated(name=name, imports=IMPORTS, definitions=text, summary="put the phases in place")
 
 
 def _free_name(graph: Graph, stem: str) -> str:
@@ -73,18 +86,19 @@ def _free_name(graph: Graph, stem: str) -> str:
     return next(name for name in names if name not in taken and name not in graph.origin.program)
 
 
-def _kernel(name: str, made: Convolution, letters: str, biased: bool) -> list[str]:
+def _kernel(name: str, made: Convolution, found: Lowered) -> list[str]:
     axes = made.axes
-    size, count = math.prod(axis.out for axis in axes), math.prod(axis.stride for axis in axes)
-    stored = math.prod(places(axis) for axis in axes)
-    bias = ", bias_ptr" if biased else ""
+    letters = LETTERS[-len(axes) :]
+    size = math.prod(axis.out for axis in axes)
+    pointers = ["phases_ptr", *(f"{operand}_ptr" for _, operand, _ in found.operands), "out_ptr"]
     lines = [
         "@triton.jit",
-        f"def _{name}_kernel(phases_ptr{bias}, out_ptr, n_planes, BLOCK_SIZE: tl.constexpr):",
+        wrapped(f"def _{name}_kernel(", [*pointers, "n_planes", "BLOCK_SIZE: tl.constexpr"], "):"),
         '    """Each program writes a block of one channel of one sample."""',
         "    plane = tl.program_id(1).to(tl.int64) * 65535 + tl.program_id(2)  # offsets can pass 2**31",
         "    if plane >= n_planes:",
         "        return",
+        f"    start = plane * {size}",
         "    position = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)",
         f"    inside = position < {size}  # the last block is not full",
     ]
@@ -94,61 +108,67 @@ def _kernel(name: str, made: Convolution, letters: str, biased: bool) -> list[st
         text = "position" if after == 1 else f"position // {after}"
         wrap = "" if letter == letters[0] else f" % {axis.out}"
         shift = f" + {axis.padding}" if axis.padding else ""
-        inner = f"({text})" if wrap and after > 1 else text
-        lines.append(f"    {letter} = {inner}{wrap}{shift}")
-    lines += _source(axes, letters, stored, count)
-    if biased:
-        lines.append(f"    value += tl.load(bias_ptr + plane % {made.out_channels})")
-    lines.append(f"    tl.store(out_ptr + plane * {size} + position, value, mask=inside)")
+        lines.append(f"    out_{letter} = {text}{wrap}{shift}")
+    lines += [*_source(axes, letters), *found.lines]
+    lines.append(f"    tl.store(out_ptr + start + position, {found.result}, mask=inside)")
     return lines
 
 
-def _source(axes: tuple[Axis, ...], letters: str, stored: int, count: int) -> list[str]:
+def _source(axes: tuple[Axis, ...], letters: str) -> list[str]:
     """Where an output position comes from: its phase, and the place within it."""
+    count, stored = math.prod(axis.stride for axis in axes), math.prod(places(axis) for axis in axes)
     phase, place, tests = "", "", ["inside"]
     for axis, letter in zip(axes, letters, strict=True):
-        one = axis.stride == 1
-        now, at = (
-            ("" if one else f"{letter} % {axis.stride}"),
-            (letter if one else f"{letter} // {axis.stride}"),
-        )
-        if now:
+        name = f"out_{letter}"
+        at = name if axis.stride == 1 else f"{name} // {axis.stride}"
+        if axis.stride > 1:
+            now = f"{name} % {axis.stride}"
             phase = f"({phase}) * {axis.stride} + {now}" if phase else now
         place = f"({place}) * {places(axis)} + {at}" if place else at
         if axis.padding + axis.out > places(axis) * axis.stride:  # output_padding reaches past every tap
             tests.append(f"({at} < {places(axis)})")
+    why = "beyond the last tap nothing is added up" if len(tests) > 1 else "some tap reaches every position"
     return [
         f"    phase = {phase}  # which taps of the kernel reach this position",
         f"    place = {place}",
-        f"    reached = {' & '.join(tests)}  # beyond the last tap there is only the bias"
-        if len(tests) > 1
-        else "    reached = inside  # some tap reaches every position",
+        f"    reached = {' & '.join(tests)}  # {why}",
         f"    source = phases_ptr + (plane * {count} + phase) * {stored} + place",
-        "    value = tl.load(source, mask=reached, other=0.0)",
     ]
 
 
-def _launcher(name: str, made: Convolution, dtype: str, biased: bool, block: int) -> list[str]:
-    axes = made.axes
+def _launcher(
+    graph: Graph, name: str, made: Convolution, found: Lowered, dtype: str, block: int
+) -> list[str]:
+    axes, channels = made.axes, made.out_channels
     count = math.prod(axis.stride for axis in axes)
     before, after = (
         ", ".join(map(str, sizes)) for sizes in ([places(a) for a in axes], [a.out for a in axes])
     )
     size = math.prod(axis.out for axis in axes)
-    return [
-        f"def {name}(phases{', bias' if biased else ''}):",
-        f'    """Put {count} phases in place{" and add the bias" if biased else ""}.',
-        "",
-        f"    phases: {dtype} (n, {made.out_channels} * {count}, {before})",
-        *([f"    bias: {dtype} ({made.out_channels},)"] if biased else []),
-        f"    out: {dtype} (n, {made.out_channels}, {after})",
-        '    """',
-        "    phases = phases.contiguous()",
-        f"    n_planes = phases.shape[0] * {made.out_channels}",
-        f"    out = phases.new_empty((phases.shape[0], {made.out_channels}, {after}))",
-        f"    grid = (triton.cdiv({size}, {block}), triton.cdiv(n_planes, 65535), min(n_planes, 65535))",
-        f"    _{name}_kernel[grid](",
-        f"        phases, {'bias, ' if biased else ''}out, n_planes, BLOCK_SIZE={block}, num_warps=4",
-        "    )",
-        "    return out",
+    names = ["phases", *(operand for _, operand, _ in found.operands)]
+    given = str(graph.val(made.node).dtype).removeprefix("torch.")
+    sizes = {"channel": f"({channels} values)", "scalar": "(1 value)", "element": f"(n, {channels}, {after})"}
+    shapes = [
+        f"    {operand}: {str(graph.val(node).dtype).removeprefix('torch.')} {sizes[kind]}"
+        for node, operand, kind in found.operands
     ]
+    more = ", then the steps that follow" if found.numbers or len(found.operands) > 1 else ""
+    return [
+        f"def {name}({', '.join(names)}):",
+        f'    """Put {count} phases in place{", add the bias" if made.bias is not None else ""}{more}.',
+        "",
+        f"    phases: {given} (n, {channels} * {count}, {before})",
+        *shapes,
+        f"    out: {dtype} (n, {channels}, {after})",
+        '    """',
+        *(f"    {operand} = {operand}.contiguous()" for operand in names),
+        f"    n_planes = phases.shape[0] * {channels}",
+        f"    out = phases.new_empty((phases.shape[0], {channels}, {after}), dtype=torch.{dtype})",
+        "    if n_planes > 0:  # a grid of zero programs cannot be launched",
+        f"        grid = (triton.cdiv({size}, {block}), triton.cdiv(n_planes, 65535), min(n_planes, 65535))",
+        wrapped(
+            f"_{name}_kernel[grid](", [*names, "out", "n_planes", f"BLOCK_SIZE={block}", "num_warps=4"], ")",
+            indent="        ",
+        ),
+        "    return out",
+    ]  # fmt: skip

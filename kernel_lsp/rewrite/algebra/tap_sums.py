@@ -157,8 +157,9 @@ def _launcher(
         "    x = x.contiguous()",
         "    n, channels = x.shape[:2]",
         f"    sums = torch.empty((n, channels, {kernel_sizes}), dtype=torch.{dtype}, device=x.device)",
-        f"    _{name}_kernel[(n * channels,)](",
-        f"        x, sums, BLOCK_ROWS={block_rows}, BLOCK_W={block_w}, TAPS={taps}, num_warps=4",
-        "    )",
+        "    if n > 0:  # a grid of zero programs cannot be launched",
+        f"        _{name}_kernel[(n * channels,)](",
+        f"            x, sums, BLOCK_ROWS={block_rows}, BLOCK_W={block_w}, TAPS={taps}, num_warps=4",
+        "        )",
         "    return sums",
     ]

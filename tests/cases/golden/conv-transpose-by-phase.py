@@ -13,33 +13,35 @@ def _interleave_phases_kernel(phases_ptr, bias_ptr, out_ptr, n_planes, BLOCK_SIZ
     plane = tl.program_id(1).to(tl.int64) * 65535 + tl.program_id(2)  # offsets can pass 2**31
     if plane >= n_planes:
         return
+    start = plane * 16384
     position = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
     inside = position < 16384  # the last block is not full
-    h = position // 128 + 1
-    w = position % 128 + 1
-    phase = (h % 2) * 2 + w % 2  # which taps of the kernel reach this position
-    place = (h // 2) * 65 + w // 2
+    out_h = position // 128 + 1
+    out_w = position % 128 + 1
+    phase = (out_h % 2) * 2 + out_w % 2  # which taps of the kernel reach this position
+    place = (out_h // 2) * 65 + out_w // 2
     reached = inside  # some tap reaches every position
     source = phases_ptr + (plane * 4 + phase) * 4225 + place
-    value = tl.load(source, mask=reached, other=0.0)
-    value += tl.load(bias_ptr + plane % 32)
-    tl.store(out_ptr + plane * 16384 + position, value, mask=inside)
+    tap_sum = tl.load(source, mask=reached, other=0.0)
+    bias = tl.load(bias_ptr + plane % 32)
+    conv_transpose2d = tap_sum + bias
+    tl.store(out_ptr + start + position, conv_transpose2d, mask=inside)
 
 
 def interleave_phases(phases, bias):
-    """Put 4 phases in place and add the bias.
+    """Put 4 phases in place, add the bias.
 
     phases: float32 (n, 32 * 4, 65, 65)
-    bias: float32 (32,)
+    bias: float32 (32 values)
     out: float32 (n, 32, 128, 128)
     """
     phases = phases.contiguous()
+    bias = bias.contiguous()
     n_planes = phases.shape[0] * 32
-    out = phases.new_empty((phases.shape[0], 32, 128, 128))
-    grid = (triton.cdiv(16384, 1024), triton.cdiv(n_planes, 65535), min(n_planes, 65535))
-    _interleave_phases_kernel[grid](
-        phases, bias, out, n_planes, BLOCK_SIZE=1024, num_warps=4
-    )
+    out = phases.new_empty((phases.shape[0], 32, 128, 128), dtype=torch.float32)
+    if n_planes > 0:  # a grid of zero programs cannot be launched
+        grid = (triton.cdiv(16384, 1024), triton.cdiv(n_planes, 65535), min(n_planes, 65535))
+        _interleave_phases_kernel[grid](phases, bias, out, n_planes, BLOCK_SIZE=1024, num_warps=4)
     return out
 
 
@@ -73,10 +75,10 @@ class Upsampler(nn.Module):
                 or self.up.weight.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(features)
-        permute = self.up.weight.reshape(1, 64, 32, 2, 2, 2, 2).permute(0, 2, 4, 6, 1, 3, 5)
+        taps = self.up.weight.reshape(1, 64, 32, 2, 2, 2, 2).permute(0, 2, 4, 6, 1, 3, 5)
         # Each output is reached by the taps of one phase only: (position + padding) % stride.
         # So every phase is a small stride-1 convolution, and all of them are one with more
         # channels.
-        phase_weight = torch.flip(permute.reshape(128, 64, 2, 2), dims=(2, 3))
+        phase_weight = torch.flip(taps.reshape(128, 64, 2, 2), dims=(2, 3))
         by_phase = F.conv2d(features, phase_weight, padding=(1, 1))
         return interleave_phases(by_phase, self.up.bias)
