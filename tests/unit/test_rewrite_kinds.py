@@ -78,3 +78,23 @@ def test_variants_of_a_site_that_is_not_there_are_refused() -> None:
 
     with pytest.raises(RewriteError, match="does not apply at nowhere"):
         session().variants([Step(skill="fused-pointwise", site="nowhere")], 0, 4)
+
+
+def test_a_chain_made_step_by_step_is_the_chain_made_at_once() -> None:
+    """Graphs after the first steps are remembered; nothing that is done with them may show in later ones."""
+    total = "y.sum(1, keepdim=True).sum(1, keepdim=True)"
+    forward = f"y = torch.sigmoid(x * 2.0) * x\nreturn torch.softmax({total} + y, dim=1)"
+    skills = [skill(name) for name in ("fused-pointwise", "singleton-reduction", "fused-row-softmax")]
+    source = module(forward, inputs="torch.randn(3000, 1000)")
+
+    def opened() -> Session:
+        return Session(program(source), workload(), "cuda", skills)
+
+    slow, steps = opened(), list[Step]()
+    while left := slow.look(steps):
+        steps.append(Step(skill=left[0].skill, site=left[0].site))
+        for other in left[1:]:
+            slow.make([*steps[:-1], Step(skill=other.skill, site=other.site)])
+        slow.variants(steps, len(steps) - 1, 3)
+    assert len(steps) >= 2
+    assert slow.make(steps) == opened().make(steps) == opened().propose(steps).candidate
