@@ -18,8 +18,9 @@ from kernel_lsp.rewrite.generated import Generated
 
 MOST_COLUMNS = 8192
 """Longest row kept in registers, beside the sums of the same length."""
-PROGRAMS = 528
-"""Four for each of an H200's 132 multiprocessors; each leaves one line of sums."""
+PROGRAMS, LEAST_ROWS = 1056, 8
+"""Eight programs for each of an H200's 132 multiprocessors: several waves even out whatever number of them
+the registers allow at a time. Each leaves one line of sums, so it should have some rows to show for it."""
 
 
 def fits(region: Region, rows: tuple[int, ...]) -> bool:
@@ -35,11 +36,11 @@ def parameters(columns: int) -> dict[str, list[Any]]:
     block = source.next_power_of_two(columns)
     tile = max(1, 2048 // block)
     warps = max(2, min(16, block * tile // 512))
-    return {"BLOCK_ROWS": [tile], "num_warps": [warps], "NUM_STAGES": [1], "PROGRAMS": [PROGRAMS]}
+    return {"BLOCK_ROWS": [tile], "num_warps": [warps]}
 
 
 def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
-    """``choice``: BLOCK_ROWS, NUM_STAGES, PROGRAMS (the most of them) and num_warps."""
+    """``choice``: BLOCK_ROWS and num_warps."""
     layout = Layout(region=region, tiled=True, looped=False)
     lines = _kernel(layout)
     text = "\n".join(lines)
@@ -48,7 +49,7 @@ def emit(region: Region, choice: Mapping[str, Any], summary: str) -> Generated:
         *source.pointers(region),
         *("n_rows", "n_cols", "rows_per_program"),
         *(f"{name}: tl.constexpr" for name in sizes),
-        *("NUM_STAGES: tl.constexpr", "BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
+        *("BLOCK_ROWS: tl.constexpr", "BLOCK_SIZE: tl.constexpr"),
     ]
     doc = "Each program handles rows_per_program rows, BLOCK_ROWS at a time, and keeps sums over them."
     kernel = source.kernel_text(f"_{region.name}_kernel", header, doc, lines)
@@ -63,7 +64,7 @@ def _kernel(layout: Layout) -> list[str]:
     sums = {
         o: body.assign(f"{o.name}_sum", "tl.full([BLOCK_ROWS, BLOCK_SIZE], 0.0, tl.float32)") for o in columns
     }
-    body.add("for start in tl.range(0, rows_per_program, BLOCK_ROWS, num_stages=NUM_STAGES):")
+    body.add("for start in range(0, rows_per_program, BLOCK_ROWS):")
     inner = body.inner()
     inner.add("rows = program * rows_per_program + start + tl.arange(0, BLOCK_ROWS)[:, None]")
     inner.add("mask = (rows < n_rows) & (cols < n_cols)  # the last rows, and a power of two of columns")
@@ -85,21 +86,19 @@ def _kernel(layout: Layout) -> list[str]:
 def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
     tile = choice["BLOCK_ROWS"]
     values = {
-        "NUM_STAGES": f"NUM_STAGES={choice['NUM_STAGES']}",
         "BLOCK_ROWS": f"BLOCK_ROWS={tile}",
         "BLOCK_SIZE": "BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1))",
     }
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
-    programs = choice["PROGRAMS"]
-    rounded = f"triton.cdiv(n_rows, {programs * tile})" + (f" * {tile}" if tile > 1 else "")
+    least, rounded = max(LEAST_ROWS, tile), f" * {tile}" if tile > 1 else ""
     return "\n".join(
         [
             f"def {region.name}({source.signature(region)}):",
             source.described(summary, region),
             *source.make_contiguous(region.operands),
             *size_lines(region, ["n_rows", "n_cols"]),
-            f"    rows_per_program = max(1, {rounded})",
+            f"    rows_per_program = max({least}, triton.cdiv(n_rows, {PROGRAMS * tile}){rounded})",
             "    n_programs = triton.cdiv(n_rows, rows_per_program)",
             *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
             "    if n_rows > 0:  # a grid of zero programs cannot be launched",
