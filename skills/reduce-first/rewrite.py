@@ -145,8 +145,15 @@ def _may_follow(graph: Graph, node: Node, reduction: Reduction) -> bool:
     if not number and not _same_for_all(graph, node, step.other, reduction):
         return False
     if step.kind in ("add", "sub"):
-        return not reduction.padded
+        return not reduction.padded and (reduction.kind == "mean" or number or _keeps_nan(graph, step))
     return reduction.kind == "mean" or (number and step.other > 0)
+
+
+def _keeps_nan(graph: Graph, step: monotone.Affine) -> bool:
+    """inf - inf is NaN in one element that is not the largest, and the largest of all would be NaN by it.
+    Parameters count as finite: a layer with an infinite one has no other results."""
+    tensors = (step.value, step.other)
+    return step.other in graph.state or not all(graph.fact(tensor).may_be_inf for tensor in tensors)
 
 
 def _same_for_all(graph: Graph, node: Node, other: Node, reduction: Reduction) -> bool:
