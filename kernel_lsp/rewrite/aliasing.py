@@ -34,11 +34,11 @@ def separate_results(graph: Graph) -> None:
     """Insert a clone wherever memory would newly be shared."""
     pristine = graph.origin.pristine
     assert pristine is not None
-    before = [_root(leaf) for leaf in pristine.outputs]
+    before = [root_of(leaf) for leaf in pristine.outputs]
     leaves: list[Any] = []
     for index, leaf in enumerate(graph.outputs):
-        root = _root(leaf)
-        earlier = [i for i, other in enumerate(leaves) if root is not None and _root(other) is root]
+        root = root_of(leaf)
+        earlier = [i for i, other in enumerate(leaves) if root is not None and root_of(other) is root]
         fresh = root is not None and root.op == "placeholder" and _name(before[index]) != root.name
         if fresh or any(before[i] is None or before[i] is not before[index] for i in earlier):
             leaf = graph.call(aten.clone.default, (leaf,), before=graph.output)
@@ -47,11 +47,14 @@ def separate_results(graph: Graph) -> None:
     graph.output.args = (type(graph.output.args[0])(leaves),)
 
 
-def _root(value: Any) -> fx.Node | None:
-    """The node whose memory the value may be; None for a plain number."""
+def root_of(value: Any) -> fx.Node | None:
+    """The node whose memory the value may be; None for a plain number. Each result of a generated launcher
+    has memory of its own."""
     if not isinstance(value, fx.Node):
         return None
     while value.op == "call_function" and value.all_input_nodes and may_alias(value):
+        if "generated" in value.all_input_nodes[0].meta:
+            break
         value = value.all_input_nodes[0]
     return value
 

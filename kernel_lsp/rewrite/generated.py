@@ -20,6 +20,8 @@ class Generated:
     """One line for a person, e.g. ``bias, GELU and residual in one pass``."""
     is_triton: bool = True
     """False: the definitions are plain PyTorch, which needs no contiguity and obeys autocast."""
+    launches: int = 1
+    """How many kernels one call runs, to know whether launching them is what takes long."""
     numbers: tuple[float, ...] = ()
     """Numbers of the program that the source contains: one of them may be a size of this workload."""
     supports_autograd: bool = False

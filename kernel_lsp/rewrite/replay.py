@@ -13,7 +13,7 @@ from torch import fx
 
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost, guard
-from kernel_lsp.rewrite.aliasing import may_alias
+from kernel_lsp.rewrite.aliasing import root_of
 from kernel_lsp.rewrite.generated import Wrapper
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
 
@@ -173,7 +173,8 @@ def benefit(graph: Graph) -> float:
 
 
 def launches(graph: Graph) -> int:
-    return sum(not _is_view(node) for node in graph.nodes)
+    counts = (node.meta["generated"].launches if "generated" in node.meta else 1 for node in graph.nodes)
+    return sum(count for node, count in zip(graph.nodes, counts, strict=True) if not _is_view(node))
 
 
 def proofs(graph: Graph) -> list[Proof]:
@@ -226,8 +227,8 @@ def _seconds(graph: Graph) -> tuple[float, float]:
 
 
 def _host(node: fx.Node) -> float:
-    if "generated" in node.meta:
-        return KERNEL_HOST_S
+    if (kernel := node.meta.get("generated")) is not None:
+        return kernel.launches * (KERNEL_HOST_S if kernel.is_triton else OPERATION_HOST_S)
     return VIEW_HOST_S if _is_view(node) else OPERATION_HOST_S
 
 
@@ -237,7 +238,8 @@ def _device(graph: Graph, node: fx.Node) -> float:
     if is_op(node, *RECURRENT):
         layers = int(argument(node, "num_layers", 1)) * (1 + bool(argument(node, "bidirectional", False)))
         return max(graph.fact(node.args[0]).shape[:2]) * layers * STEP_OF_LIBRARY_S
-    return max(cost.seconds(graph, node) - cost.RATES["cuda"].overhead_s, SHORTEST_KERNEL_S)
+    launched = node.meta["generated"].launches if "generated" in node.meta else 1
+    return max(cost.seconds(graph, node) - cost.RATES["cuda"].overhead_s, launched * SHORTEST_KERNEL_S)
 
 
 def _is_view(node: fx.Node) -> bool:
@@ -280,9 +282,8 @@ def _odd_results(graph: Graph) -> list[str]:
     for leaf in graph.outputs:
         if not isinstance(leaf, fx.Node):
             continue
-        root = leaf
-        while root.op == "call_function" and root.all_input_nodes and may_alias(root):
-            root = root.all_input_nodes[0]
+        root = root_of(leaf)
+        assert root is not None
         if root.op == "placeholder" or root in roots or not _is_dense(graph.val(leaf)):
             found.append(leaf.name)
         roots.append(root)

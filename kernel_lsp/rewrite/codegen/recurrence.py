@@ -286,7 +286,7 @@ def apply(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> None:
     if any(order[node] >= order[before] for node in found.inputs):
         raise RewriteError("a state is read before the loop's inputs exist", "keep the loop as it is")
     kernel = writer.write(choice)
-    likes = [_like(graph, found, index, every) for index, every in writer.outputs]
+    likes = [like_of(graph, loop, index, every) for index, every in writer.outputs]
     like = likes[0] if len(likes) == 1 else tuple(likes)
     call = graph.call_generated(
         kernel,
@@ -297,17 +297,18 @@ def apply(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> None:
     )
     for number, (index, every) in enumerate(writer.outputs):
         part = call if len(likes) == 1 else graph.call(operator.getitem, (call, number), before=before)
-        _redirect(graph, loop, index, every, part, before)
+        redirect(graph, loop, index, every, part, before)
     graph.drop_unused()
 
 
-def _like(graph: Graph, found: Recurrence, index: int, every: bool) -> torch.Tensor:
-    value: torch.Tensor = graph.val(found.loop.steps[1][index])
+def like_of(graph: Graph, loop: Loop, index: int, every: bool) -> torch.Tensor:
+    """The fake value of one operation's results: of all steps, one after the other, or of the last."""
+    value: torch.Tensor = graph.val(loop.steps[1][index])
     with value.fake_mode:
-        return value.new_empty((found.loop.length, *value.shape) if every else value.shape)
+        return value.new_empty((loop.length, *value.shape) if every else value.shape)
 
 
-def _redirect(graph: Graph, loop: Loop, index: int, every: bool, part: fx.Node, before: fx.Node) -> None:
+def redirect(graph: Graph, loop: Loop, index: int, every: bool, part: fx.Node, before: fx.Node) -> None:
     """Readers of the steps read the kernel's result: whole where they stack it, else slice by slice."""
     if not every:
         loop.steps[-1][index].replace_all_uses_with(part)
