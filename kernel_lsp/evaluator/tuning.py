@@ -34,7 +34,7 @@ Alone = Callable[[Party], AbstractAsyncContextManager[None]]
 """The right to be the only one who is timed, for as long as the block takes."""
 ORIGINAL = "the original"
 """The program itself takes part in every stage: it says how much there is to win."""
-PREPARE_S, COMPILE_S, CALL_S = 60.0, 60.0, 30.0
+PREPARE_S, COMPILE_S, CALL_S = 40.0, 40.0, 20.0
 STAGE_S = 1.5
 """Longest that one stage of a race may take; slow programs then meet less often."""
 

@@ -31,6 +31,7 @@ MOST_VARIANTS = {"cuda": 16, "cpu": 6}
 MOST_RACES = 4
 TUNE_S = {"cuda": 8.0, "cpu": 8.0}
 """Seconds after which no further step's parameters are searched."""
+COMPILER = "torch.compile("
 MOST_SHORTER = 4
 """Courses with one step less in one comparison."""
 MOST_IN_FULL = 4
@@ -132,7 +133,9 @@ class Search:
         return None
 
     def _can_run(self, candidate: Candidate) -> bool:
-        return self.device == "cuda" or not candidate.uses_triton
+        """Whether it can be compared. What calls torch.compile takes up to minutes at its first call."""
+        compiles = COMPILER in candidate.program and COMPILER not in self.tournament.prepared.program.source
+        return not compiles and (self.device == "cuda" or not candidate.uses_triton)
 
     async def _raced(self, tuner: Tuner, racing: list[Contestant]) -> Race:
         end = time.monotonic() + TUNE_S[self.device]

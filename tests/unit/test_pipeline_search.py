@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -291,6 +292,19 @@ async def test_on_a_cpu_the_race_comes_first_and_kernels_are_only_checked(tmp_pa
     assert played.tuner.asked == [["p", "q"]] and played.judged == ["q"]
     played = await play(courses, times, {"q": slow, "p": slow, "k": right}, tmp_path, device="cpu")
     assert played.judged == ["q", "k"]
+
+
+async def test_what_torch_compile_makes_is_judged_only_when_nothing_else_is_faster(tmp_path: Path) -> None:
+    compiled = course("c")
+    slow = dataclasses.replace(compiled.candidate, program="torch.compile(function)")
+    courses = [course("f"), dataclasses.replace(compiled, candidate=slow), course("g")]
+    times = {"f": 6.0, "g": 5.0}
+    verdicts = {"f": faster(1.6), "g": faster(2.0), "c": faster(1.3)}
+    played = await play(courses, times, verdicts, tmp_path)
+    assert played.tuner.asked == [["f", "g"]] and played.judged == ["f", "g"]
+    verdicts |= {"f": evaluation(eager=0.9), "g": evaluation(eager=0.9)}
+    played = await play(courses, times, verdicts, tmp_path)
+    assert played.judged == ["f", "g", "c"] and played.ranking[0] == "c faster"
 
 
 async def test_no_course_is_no_proposal(tmp_path: Path) -> None:
