@@ -7,7 +7,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import phase_tail, phases
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, aten, cost, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
 
 PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
@@ -80,8 +80,16 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     graph.replace(last, placed)
 
 
+def _folds_first(graph: Graph, node: Node) -> bool:
+    """Batch norm in eval mode belongs into the weight (fold-batchnorm-eval) before phases are made of it."""
+    reader = graph.only_user(node)
+    return is_op(reader, aten.batch_norm) and argument(reader, "training") is False
+
+
 def _saved(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> float:
     rates = cost.RATES[graph.device]
+    if _folds_first(graph, made.node):
+        return 0.0
     waste = math.prod(phases.taps(a) * a.stride / a.kernel for a in made.axes)
     out = cost.moved_bytes_of(graph, made.node)
     if waste > MOST_WASTE or graph.fact(made.node).numel < LEAST_OUTPUT:

@@ -38,32 +38,6 @@ class Layer:
         return argument(self.node, "weight")
 
 
-def match(graph: Graph) -> list[Match]:
-    found = []
-    for node in graph.nodes:
-        layer = _layer(graph, node)
-        chain = _chain(graph, layer) if layer is not None else []
-        if layer is None or not chain:
-            continue
-        scaled = any(step.kind in ("mul", "div") for step in chain)
-        nodes = [node, *(step.node for step in chain)]
-        rates = cost.RATES[graph.device]
-        gone = sum(cost.seconds(graph, step.node) for step in chain)
-        weight = 2 * cost.moved_bytes_of(graph, layer.weight) / rates.bytes_per_s if scaled else 0.0
-        made = weight + rates.overhead_s * (len(chain) + scaled)
-        where = "weight and bias" if scaled else "bias"
-        found.append(
-            Match(
-                nodes=tuple(nodes),
-                label=graph.label(*nodes),
-                summary=f"fold {_words(chain)} into the {where} of {node.target._opname}",
-                benefit=cost.share(graph, gone - made),
-                data={"layer": layer, "chain": chain, "scaled": scaled},
-            )
-        )
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class Step:
     node: Node
@@ -72,15 +46,43 @@ class Step:
     """A number, or a node with one value for each channel (or one for all)."""
 
 
+def match(graph: Graph) -> list[Match]:
+    found = []
+    for node in graph.nodes:
+        layer = _layer(graph, node)
+        chain = _chain(graph, layer) if layer is not None else []
+        first = _scaled_input(graph, layer) if layer is not None else None
+        steps = [step for step in (first, *chain) if step is not None]
+        if layer is None or not steps:
+            continue
+        scaled = any(step.kind in ("mul", "div") for step in steps)
+        nodes = [*([first.node] if first is not None else []), node, *(step.node for step in chain)]
+        rates = cost.RATES[graph.device]
+        gone = sum(cost.seconds(graph, step.node) for step in steps)
+        weight = 2 * cost.moved_bytes_of(graph, layer.weight) / rates.bytes_per_s if scaled else 0.0
+        made = weight + rates.overhead_s * (len(chain) + scaled)
+        where = "weight and bias" if scaled else "bias"
+        found.append(
+            Match(
+                nodes=tuple(nodes),
+                label=graph.label(*nodes),
+                summary=f"fold {_words(steps)} into the {where} of {node.target._opname}",
+                benefit=cost.share(graph, gone - made),
+                data={"layer": layer, "first": first, "chain": chain, "scaled": scaled},
+            )
+        )
+    return found
+
+
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     layer: Layer = match.data["layer"]
     chain: list[Step] = match.data["chain"]
-    before = [match.nodes[0], *(step.node for step in chain[:-1])]
+    before = match.nodes[:-1]
     alone = all(len(graph.users(node)) == 1 and not graph.is_output(node) for node in before)
     dtypes = {graph.fact(node).dtype for node in (layer.node, layer.weight, *_tensors(graph, layer, chain))}
     exact = not match.data["scaled"] or dtypes <= set(EXACT_DTYPES)
     return [
-        proof("every step is the same along all dimensions but the channels", True, _words(chain)),
+        proof("every step is the same along all dimensions but the channels", True, "numbers and parameters"),
         proof("nobody else reads the steps in between", alone, "one reader each"),
         proof("one dtype", len(dtypes) == 1, ", ".join(sorted(map(str, dtypes)))),
         proof("a scaled weight keeps its precision", exact, "16-bit weights would be rounded once more"),
@@ -90,9 +92,11 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     layer: Layer = match.data["layer"]
     chain: list[Step] = match.data["chain"]
-    here = chain[-1].node
+    first: Step | None = match.data["first"]
+    here = match.nodes[-1]
+    value = layer.node.args[0] if first is None else _base(first)
     weight, bias = layer.weight, argument(layer.node, "bias")
-    number, tensors = 1.0, list[tuple[str, Node]]()
+    number, tensors = 1.0 if first is None else _factor(first), list[tuple[str, Node]]()
     for step in chain:
         other = _column(graph, step.other, here) if isinstance(step.other, Node) else step.other
         if bias is None and step.kind in ("add", "sub"):
@@ -100,7 +104,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
         elif bias is not None:
             bias = graph.call(getattr(aten, step.kind).Tensor, (bias, other), before=here)
         if step.kind in ("mul", "div") and is_number(other):
-            number = number * other if step.kind == "mul" else number / other
+            number *= _factor(step)
         elif step.kind in ("mul", "div"):
             tensors.append((step.kind, other))
     if number != 1.0:
@@ -110,10 +114,11 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
         weight = graph.call(getattr(aten, kind).Tensor, (weight, rows), before=here)
     if weight is not layer.weight:
         weight.meta["name"] = "weight"
-    if bias is not None:
+    if bias is not None and bias is not argument(layer.node, "bias"):
         bias.meta["name"] = "bias"
-        graph.note(bias, "Folded on each call, so training and load_state_dict stay right.")
-    args = (layer.node.args[0], weight, bias, *layer.node.args[3:])
+    folded = bias if not match.data["scaled"] else weight
+    graph.note(folded, "Folded on each call, so training and load_state_dict stay right.")
+    args = (value, weight, bias, *layer.node.args[3:])
     made = graph.call(layer.node.target, args, layer.node.kwargs, before=here)
     graph.caveat("weights and bias are rounded once more by the fold; infinite values can differ in kind")
     graph.replace(here, made)
@@ -137,6 +142,27 @@ def _layer(graph: Graph, node: Node) -> Layer | None:
     return Layer(
         node=node, channel=1, channels=made.out_channels, groups=made.groups, transposed=made.transposed
     )
+
+
+def _scaled_input(graph: Graph, layer: Layer) -> Step | None:
+    """A number that multiplies what the layer reads: padding with zeros does not see it."""
+    node = layer.node.args[0]
+    step = monotone.affine(node)
+    if step is None or step.kind not in ("mul", "div") or not is_number(step.other) or step.other == 0:
+        return None
+    found = Step(node=node, kind=step.kind, other=step.other)
+    alone = graph.only_user(node) is layer.node
+    return found if alone and 2**-30 <= abs(_factor(found)) <= 2**30 else None
+
+
+def _factor(step: Step) -> float:
+    return float(step.other) if step.kind == "mul" else 1.0 / step.other
+
+
+def _base(step: Step) -> Node:
+    found = monotone.affine(step.node)
+    assert found is not None, "matched as affine"
+    return found.value
 
 
 def _chain(graph: Graph, layer: Layer) -> list[Step]:

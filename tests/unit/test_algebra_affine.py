@@ -160,6 +160,27 @@ def test_scales_and_shifts_fold_into_any_layer(
 
 
 @pytest.mark.parametrize(
+    "forward", ["self.conv(x * 3.0)", "self.conv(x / 7.0) * 2.0 + self.shift", "self.up(0.5 * x)"]
+)
+def test_a_scaled_input_is_a_scaled_weight(forward: str) -> None:
+    init = f"{CONV}\nself.up = nn.ConvTranspose2d(3, 4, 3, padding=1, bias=False)"
+    source = module(f"return torch.relu({forward})", init, IMAGES)
+    made = assert_rewritten(source, "fold-affine", images(), gradients=True)
+    assert "conv(x" not in made.program.split("return self._forward_eager(x)")[1]
+
+
+@pytest.mark.parametrize(
+    "forward",
+    ["self.conv(x + 1.0)", "self.conv(x * 0.0)", "self.conv(x * self.scale)", "self.conv(x * 1e30)"],
+)
+def test_other_steps_before_a_layer_stay(forward: str) -> None:
+    source = module(
+        f"return torch.relu({forward})", f"{CONV}\nself.scale = nn.Parameter(torch.ones(3, 1, 1))", IMAGES
+    )
+    assert applied(source, "fold-affine") is None
+
+
+@pytest.mark.parametrize(
     "tail",
     [
         "torch.relu(y) + self.shift",

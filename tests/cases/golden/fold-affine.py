@@ -35,7 +35,7 @@ class Block(nn.Module):
             and self.shift.shape == (32, 1, 1)
         ):
             return self._forward_eager(images)
-        # Folded on each call, so training and load_state_dict stay right.
         bias = self.conv.bias / 3.0 + self.shift.flatten()
+        # Folded on each call, so training and load_state_dict stay right.
         weight = self.conv.weight * 0.3333333333333333
         return F.relu(F.conv2d(images, weight, bias, padding=(1, 1)))
