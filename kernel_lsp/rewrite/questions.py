@@ -43,7 +43,8 @@ def unanswerable(source: str, device: str) -> str | None:
 
 def hides_gradients(source: str, entry: str) -> bool:
     """True when a part of the program runs under another gradient mode than the rest, which a graph that
-    was captured without gradients does not show. The target's own decorators stay, and so do not count."""
+    was captured without gradients does not show, or cuts them off by ``.data``, or trades memory for them by
+    checkpoints. The target's own decorators stay, and so do not count."""
     for function in _running(source):
         is_target = function.name in ("forward", entry.split(".")[-1])
         decorators = [] if is_target else function.decorator_list
@@ -51,10 +52,14 @@ def hides_gradients(source: str, entry: str) -> bool:
         opened = [item.context_expr for node in withs for item in node.items]
         if any(_names(expression) & GRADIENT_MODES for expression in [*decorators, *opened]):
             return True
+        if any(isinstance(n, ast.Attribute) and n.attr == "data" for n in ast.walk(function)):
+            return True  # x.data: the same values, cut off from their history
+        if _names(function) & {"checkpoint", "checkpoint_sequential"}:
+            return True  # a rewritten forward would keep what these give up
     return False
 
 
-def _names(expression: ast.expr) -> set[str]:
+def _names(expression: ast.AST) -> set[str]:
     found = {node.attr for node in ast.walk(expression) if isinstance(node, ast.Attribute)}
     return found | {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
 

@@ -9,6 +9,7 @@ from kernel_lsp.skillbook import Skillbook, built_in_folder, lint, load
 SKILLS = built_in_folder()
 NAMES = {
     "avgpool-into-conv",
+    "batch-norm-train",
     "cancel-shift",
     "channels-last-conv",
     "diagonal-matmul",
@@ -70,6 +71,7 @@ QUERIES = {
     "diag matmul": "diagonal-matmul",
     "arange ones mask created in forward on each call": "hoist-invariant-tensors",
     "conv2d batchnorm2d eval": "fold-batchnorm-eval",
+    "batch norm relu add batchnorm2d training": "batch-norm-train",
     "avg_pool2d conv2d AvgPool2d": "avgpool-into-conv",
     "conv2d memory format channels_last": "channels-last-conv",
     "dropout eval identity unused result": "remove-dead-work",

@@ -190,6 +190,23 @@ def test_nothing_is_offered_to_training_without_a_derivative(name) -> None:
     assert not opened.notes
 
 
+HIDDEN = {
+    "no_grad": "        with torch.no_grad():\n            h = torch.sigmoid(x)\n",
+    "a checkpoint": "        h = torch.utils.checkpoint.checkpoint(torch.sigmoid, x, use_reentrant=False)\n",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_gradients_that_the_graph_does_not_show_keep_kernels_away(name) -> None:
+    source = program("h * 2 + x * y", PAIR).replace("        return", f"{HIDDEN[name]}        return")
+    source = source.replace("import torch\n", "import torch\nimport torch.utils.checkpoint\n", 1)
+    opened = session(source, "fused-pointwise")
+    assert opened.rewrites["fused-pointwise"].match(opened.graph) == []
+    plain = source.replace(", requires_grad=True", "")
+    text = rewritten(plain, "fused-pointwise", training=None)
+    assert "not (torch.is_grad_enabled() and (x.requires_grad or y.requires_grad))" in text
+
+
 def test_an_input_without_a_gradient_ends_the_fast_path_where_it_gets_one() -> None:
     inputs = "torch.randn(7, 13, requires_grad=True), torch.randn(7, 13)"
     text = rewritten(program("F.gelu(x + y) * 2", inputs), "fused-pointwise")
