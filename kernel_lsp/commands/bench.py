@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import typer
-from rich.table import Table
 
 from kernel_lsp.commands import console, suites
 from kernel_lsp.errors import KernelLspError
@@ -59,7 +58,7 @@ def _run(
     pipeline: Pipeline, suite: suites.Suite, results: suites.Results, jobs: int, limit_s: float | None
 ) -> None:
     def say(text: str) -> None:
-        console.err.print(text, markup=False)
+        console.err.print(text, markup=False, soft_wrap=True)
 
     with console.progress("bench"):
         run = suites.Runs(
@@ -93,21 +92,29 @@ def _show(results: suites.Results, as_json: bool) -> None:
     if as_json:
         console.print_json(**content)
         return
-    console.out.print(_table(content["groups"]))
+    console.out.print(_table(content["groups"]), markup=False, soft_wrap=True)
     if content["missing"]:
         console.out.print(f"not begun, and in no number: {len(content['missing'])} tasks")
 
 
-def _table(groups: dict[str, dict[str, Scores]]) -> Table:
-    """Two lines a group: against eager, and against the best baseline of the same precision."""
-    table = Table("group", "against", *SCORED, *(name.replace("_", " ") for name in BESIDE))
+def _table(groups: dict[str, dict[str, Scores]]) -> str:
+    """Two lines a group, against eager and against the best baseline of the same precision; as wide as it
+    is, because it is read in logs too."""
+    heads = [*SCORED, *(name.replace("_", " ") for name in BESIDE)]
+    widths = [max(6, len(head)) for head in heads]
+    lines = [_line("group", "against", heads, widths)]
     for group, scores in groups.items():
         for baseline in BASELINES:
             first = baseline == BASELINES[0]
             beside = [_cell(scores["facts"][name]) if first else "" for name in BESIDE]
-            cells = [_cell(scores[baseline][name]) for name in SCORED]
-            table.add_row(group if first else "", baseline, *cells, *beside)
-    return table
+            cells = [*(_cell(scores[baseline][name]) for name in SCORED), *beside]
+            lines.append(_line(group if first else "", baseline, cells, widths))
+    return "\n".join(lines)
+
+
+def _line(group: str, baseline: str, cells: list[str], widths: list[int]) -> str:
+    numbers = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return f"{group:26} {baseline:8} {numbers}".rstrip()
 
 
 def _cell(value: float | int | None) -> str:

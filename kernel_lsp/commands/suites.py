@@ -17,7 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, scores, wire
-from kernel_lsp.errors import EvaluationError, KernelLspError, boundary
+from kernel_lsp.errors import (
+    CaptureError,
+    EvaluationError,
+    KernelLspError,
+    RewriteError,
+    WorkloadError,
+    boundary,
+)
 from kernel_lsp.evaluator import roofline
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.files import read_source, replace_file
@@ -26,6 +33,10 @@ from kernel_lsp.records import SCHEMA_VERSION, Evaluation, Job, Json, Outcome, P
 
 FAMILY = re.compile(r"^Family: (.+?)\.?$", re.MULTILINE)
 """A line of a task's docstring."""
+
+
+LEFT_ALONE = (CaptureError, RewriteError, WorkloadError)
+"""Nothing could be proved about the target, and so nothing was offered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +135,14 @@ class Runs:
     jobs: int
     limit_s: float | None
     say: Callable[[str], None]
+    _begun: int = 0
+    _finished: int = 0
 
     async def all(self) -> None:
         """Rows of all tasks that have none yet; no task is begun once the time is over."""
         end = None if self.limit_s is None else time.monotonic() + self.limit_s
-        waiting = iter([task for task in self.suite.tasks if not self._is_done(task)])
+        left = [task for task in self.suite.tasks if not self._is_done(task)]
+        waiting, self._begun = iter(left), len(left)
         self.results.every = tuple(dict.fromkeys([*self.results.every, *self.suite.every]))
         self.results.runs.append(self._about())
         lanes = [asyncio.create_task(self._lane(waiting, end)) for _ in range(self.jobs)]
@@ -148,8 +162,8 @@ class Runs:
             name = _name(self.suite.root, task)
             row = self.results.rows[name] = await self._row(task)
             self.results.store()
-            left = len([t for t in self.suite.tasks if not self._is_done(t)])
-            self.say(f"{name}: {describe(row)} ({left} left)")
+            self._finished += 1
+            self.say(f"{self._finished} of {self._begun} {name}: {describe(row)}")
 
     def _is_done(self, task: Path) -> bool:
         """What failed is tried again: the cause may have been a busy device."""
@@ -174,6 +188,8 @@ class Runs:
         try:
             with boundary(EvaluationError, "the run of this task failed"):
                 made = await (self._given if self.suite.candidates else self._proposed)(task, text)
+        except LEFT_ALONE as error:
+            made = _empty("silent", str(error))
         except KernelLspError as error:
             made = _empty("failed", str(error))
         return {"family": family(text), **made, "total_s": round(time.monotonic() - start, 2)}

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp.commands import suites
+from kernel_lsp import scores
+from kernel_lsp.commands import bench, suites
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
@@ -116,6 +117,25 @@ async def test_a_broken_task_is_a_row_and_is_tried_again(root: Path, tmp_path: P
     again = Stand()
     await runs(root, again, suites.load(path)).all()
     assert again.asked == ["b.py"]
+
+
+async def test_a_target_that_is_left_alone_is_silence_with_its_reason(root: Path) -> None:
+    class Refusing(Stand):
+        async def optimize(self, job: Job, report: Any) -> Outcome:
+            raise CaptureError("Model has a forward hook", "remove it")
+
+    results = suites.Results(path=None)
+    await runs(root, Refusing(), results, filter="a.py").all()
+    row = results.rows["operators/a.py"]
+    assert (row["status"], row["note"]) == ("silent", "Model has a forward hook (remove it)")
+
+
+def test_the_table_has_two_lines_a_group_and_says_what_is_unknown() -> None:
+    rows = {"operators/a.py": {"status": "silent", "note": "", "ms": {}, "speedups": {}}}
+    lines = bench._table(scores.groups(rows)).splitlines()
+    assert len(lines) == 1 + 2 * 2 and len({len(line.split()) for line in lines[1::2]}) == 1
+    assert lines[0].split()[:4] == ["group", "against", "tasks", "correct"]
+    assert lines[1].split()[:4] == ["all", "eager", "1", "1.00"] and "-" in lines[1].split()
 
 
 async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowhere(root: Path) -> None:
