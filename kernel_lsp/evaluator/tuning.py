@@ -13,6 +13,7 @@ it. Ending the block, or cancelling, ends the process at once. Standard library 
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -92,9 +93,10 @@ class Tuner:
         if new:
             self._say(f"compiling {len(new)} variants of {what}")
             reply = await self._ask("compile", COMPILE_S, variants=new)
-            for name, problem in reply["problems"].items():
-                if problem:
-                    self.known.dropped[name] = str(problem)[:300]
+            problems = reply.get("problems") or {}
+            for variant in new:
+                if problem := problems.get(variant.name, "it was not compiled"):
+                    self.known.dropped[variant.name] = str(problem)[:300]
         for variant in new:
             if variant.name not in self.known.dropped:
                 reply = await self._ask("try", CALL_S, variant=variant)
@@ -119,9 +121,7 @@ class Tuner:
 
     async def _times(self, names: Sequence[str], rounds: int) -> dict[str, list[float]]:
         reply = await self._ask("race", CALL_S + 4 * STAGE_S, names=names, rounds=rounds, seconds=STAGE_S)
-        if "error" in reply:
-            raise TunerLost(f"could not tune: {reply['error']}")
-        times = {name: [float(t) for t in reply["times_ms"][name]] for name in names}
+        times = usable(reply, names)
         self.known.median_ms.update({name: median(values) for name, values in times.items()})
         return times
 
@@ -134,6 +134,19 @@ class Tuner:
 
     def _say(self, message: str) -> None:
         self._report(Progress(phase="tune", message=message))
+
+
+def usable(reply: dict[str, Any], names: Sequence[str]) -> dict[str, list[float]]:
+    """The times of these in a reply, which candidate code may have written. Raises TunerLost."""
+    if "error" in reply:
+        raise TunerLost(f"could not tune: {str(reply['error'])[:300]}")
+    try:
+        times = {name: [float(t) for t in reply["times_ms"][name]] for name in names}
+    except (KeyError, TypeError, ValueError) as error:
+        raise TunerLost(f"could not tune: no times in the answer ({type(error).__name__})") from error
+    if not all(values and all(0 < t < math.inf for t in values) for values in times.values()):
+        raise TunerLost("could not tune: times that no clock shows")
+    return times
 
 
 @contextlib.asynccontextmanager

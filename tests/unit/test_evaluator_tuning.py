@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import Gate  # noqa: E402
-from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, TunerLost, Variant  # noqa: E402
+from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, TunerLost, Variant, usable  # noqa: E402
 from kernel_lsp.records import Program, Progress, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -100,6 +100,26 @@ async def test_a_variant_that_ends_the_process_loses_the_tuner_and_not_the_gate(
                 await tuner.race([FAST, deadly])
         async with gate.tuner(REQUEST) as tuner:
             assert (await tuner.race([FAST])).order == ["fast"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"error": "racing raised ValueError"},
+        {},
+        {"times_ms": None},
+        {"times_ms": {"a": [1.0]}},
+        {"times_ms": {"a": [1.0], "b": []}},
+        {"times_ms": {"a": [1.0], "b": ["soon"]}},
+        {"times_ms": {"a": [1.0], "b": [0.0]}},
+        {"times_ms": {"a": [1.0], "b": [float("nan")]}},
+        {"times_ms": {"a": [1.0], "b": [float("inf")]}},
+    ],
+)
+def test_times_that_cannot_be_are_a_lost_tuner(reply: dict) -> None:
+    with pytest.raises(TunerLost, match="could not tune"):
+        usable(reply, ["a", "b"])
+    assert usable({"times_ms": {"a": [1], "b": [2.5]}}, ["a", "b"]) == {"a": [1.0], "b": [2.5]}
 
 
 async def test_a_reference_that_fails_is_told() -> None:
