@@ -37,11 +37,13 @@ class Watch:
         self._changes: Callable[[], list[str]] = list
         self._flags: dict[str, Any] = {}
         self._threads = 0
+        self._children: set[int] = set()
 
     def start(self) -> None:
         self._changes = Functions().changes
         self._flags = flags()
         self._threads = threads()
+        self._children = set(children())  # a compiler that ran out of time may not have ended yet
         self._listener.start()
 
     def _noticed(self) -> list[Note]:
@@ -60,7 +62,7 @@ class Watch:
         for name, old in self._flags.items():
             if now[name] != old:
                 found.append({"name": "flags-unchanged", "detail": _changed(name, old, now[name])})
-        if children():
+        if set(children()) - self._children:
             found.append({"name": "no-processes-left", "detail": "child processes are still running"})
         self._listener.on = True
         return found
