@@ -156,6 +156,8 @@ class Pipeline:
                 budget=prepared.job.budget,
             )
             ranked = await search.run(courses)
+        for problem in known.notes:
+            report(Progress(phase="tune", message=problem))
         note = _note(capture, ranked, bench.device)
         return Outcome(
             qualname=qualname,

@@ -30,7 +30,7 @@ class Job:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
     phase: str
-    """capture, select, propose, evaluate."""
+    """capture, select, propose, tune, evaluate; queue while it waits for a device."""
     message: str
     done: int | None = None
     total: int | None = None

@@ -146,3 +146,12 @@ async def test_cancelling_ends_the_process_at_once() -> None:
         task.cancel()
         await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
         assert task.cancelled()
+
+
+async def test_a_trained_workload_is_compared_forward_and_backward() -> None:
+    """A variant that is fast forward and slow backward comes last."""
+    slow = "y = x * self.weight; y.register_hook(lambda g: __import__('time').sleep(0.02)); return y"
+    trained = replace(REQUEST, workload=replace(REQUEST.workload, training=True))
+    async with Gate() as gate, gate.tuner(trained) as tuner:
+        race = await tuner.race([variant("slow", slow), FAST])
+    assert race.order == ["fast", "slow"] and race.median_ms["slow"] >= 20
