@@ -30,6 +30,8 @@ POOLS = (
 REDUCTIONS = (aten.mean, aten.sum, aten.amax, aten.amin)
 """They read any memory; a result without height and width has no layout of its own."""
 CHANNELS_MATTER = ("prelu", "glu", "dropout", "feature_dropout")
+ENTERS = "The channels of a pixel become neighbors: convolutions run fastest on such memory."
+LEAVES = "Back to the memory layout that is expected from here on."
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -89,6 +91,10 @@ def _is_image(graph: Graph, node: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 4
 
 
+def _is_input(graph: Graph, node: fx.Node) -> bool:
+    return any(item.node is node for item in graph.inputs)
+
+
 class _Mover:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -125,6 +131,7 @@ class _Mover:
     def _restored(self, node: fx.Node, before: fx.Node) -> fx.Node:
         if node not in self.back:
             self.back[node] = self._channels_first(self.last[node], before)
+            self.graph.note(self.back[node], LEAVES)
             self._named(self.back[node], node)
         return self.back[node]
 
@@ -181,6 +188,8 @@ class _Mover:
     def _twin(self, node: fx.Node, before: fx.Node) -> fx.Node:
         if node not in self.last:
             self.last[node] = self._contiguous(self._permuted(node, TO_LAST, before), before)
+            if _is_input(self.graph, node):
+                self.graph.note(self.last[node], ENTERS)
         return self.last[node]
 
     def _view(self, node: fx.Node, before: fx.Node) -> fx.Node:

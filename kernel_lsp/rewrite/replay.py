@@ -243,6 +243,8 @@ def _device(graph: Graph, node: fx.Node) -> float:
 
 
 def _is_view(node: fx.Node) -> bool:
+    if "generated" in node.meta:
+        return False
     return is_op(node, *cost.VIEWS, aten.unbind, aten.split, aten.chunk) or not hasattr(
         node.target, "_schema"
     )

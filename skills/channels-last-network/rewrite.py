@@ -12,6 +12,8 @@ assumed. With fewer, nothing."""
 TF32_FLOPS_PER_S = 150e12
 """What cuDNN reaches on convolutions of 64 channels: assumed, a third of the peak."""
 SMALL_KERNEL_S = 2.5e-6
+LEAST_GAIN = 0.05
+"""Share of the target's time below which the estimate is not trusted."""
 parameters: dict[str, list[object]] = {}
 
 
@@ -22,12 +24,13 @@ def match(graph: Graph) -> list[Match]:
     gain = sum(SPARED * _seconds(graph, node) for node in found if _channels(graph, node) >= LEAST_CHANNELS)
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied(graph))
     spent = moved / cost.RATES["cuda"].bytes_per_s + sum(_weight_seconds(node) for node in found)
+    share = (gain - spent) / max(_total(graph), 1e-9)
     return [
         Match(
             nodes=tuple(found),
             label=graph.label(found[0], found[-1]) if len(found) > 1 else graph.label(found[0]),
             summary=f"run {len(found)} convolutions and what follows them in channels-last memory",
-            benefit=max(0.0, gain - spent) / max(_total(graph), 1e-9),
+            benefit=share if share >= LEAST_GAIN else 0.0,
         )
     ]
 

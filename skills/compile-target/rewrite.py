@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from kernel_lsp.rewrite import replay
 from kernel_lsp.rewrite.skill import (
     Graph,
@@ -20,6 +22,8 @@ from kernel_lsp.rewrite.skill import (
 SEARCH = "max-autotune-no-cudagraphs"
 HEAVY = (aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm, *cost.CONVOLUTIONS, *cost.TRANSPOSED)
 HEAVY_SHARE = 0.6
+SEARCHED = (torch.float16, torch.bfloat16)
+"""In float32 the compiler's kernels for products lose against cuBLAS, and searching takes minutes."""
 MOST_OPERATIONS = 200
 """An unrolled loop of 128 steps compiles for minutes."""
 parameters: dict[str, list[object]] = {}
@@ -64,11 +68,11 @@ def match(graph: Graph) -> list[Match]:
     ):
         return []
     first = next(node for item in graph.inputs if (node := item.node) is not None)
-    heavy = [node for node in graph.nodes if is_op(node, *HEAVY)]
+    heavy = [n for n in graph.nodes if is_op(n, *HEAVY) and graph.val(n).dtype in SEARCHED]
     made = []
     if gain := replay.benefit(graph):
         made.append(_match(graph, [first], "default mode, replayed as one CUDA graph", 0.9 * gain, "replay"))
-    if cost.share(graph, sum(cost.seconds(graph, node) for node in heavy)) > HEAVY_SHARE:
+    if heavy and cost.share(graph, sum(cost.seconds(graph, node) for node in heavy)) > HEAVY_SHARE:
         made.append(_match(graph, [first, heavy[0]], f"mode {SEARCH}", 0.05, SEARCH))
     return made
 

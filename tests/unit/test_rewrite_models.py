@@ -2,7 +2,17 @@
 
 import pytest
 from codegen_helpers import Child
-from rewrite_helpers import module, program, rewrite, session, skill, workload
+from rewrite_helpers import (
+    assert_same,
+    instance,
+    module,
+    program,
+    rewrite,
+    session,
+    sites,
+    skill,
+    workload,
+)
 
 from kernel_lsp.records import Candidate, Site, Step
 
@@ -132,6 +142,13 @@ def test_several_results_are_copied_one_by_one() -> None:
 # --- compile-target --------------------------------------------------------------------------
 
 
+HEAVY = module(
+    "return self.layer(x)",
+    "self.layer = nn.Linear(4096, 4096).bfloat16()",
+    "torch.randn(4096, 4096).bfloat16()",
+)
+
+
 def compile_sites(source: str, *others: str) -> list[Site]:
     opened = on_cuda(source, "compile-target", *others)
     found = opened.capture().sites
@@ -144,9 +161,9 @@ def test_a_target_is_compiled_under_its_own_name_and_replayed_where_launches_cos
     assert (
         site.summary == "torch.compile of the target, default mode, replayed as one CUDA graph" and site.wraps
     )
-    heavy = module("return self.layer(x)", "self.layer = nn.Linear(4096, 4096)", "torch.randn(4096, 4096)")
-    (site,) = compile_sites(heavy)
+    (site,) = compile_sites(HEAVY)
     assert site.summary == "torch.compile of the target, mode max-autotune-no-cudagraphs"
+    assert compile_sites(HEAVY.replace(".bfloat16()", "")) == []
 
 
 def test_random_draws_and_rewritten_targets_are_not_compiled() -> None:
@@ -160,8 +177,7 @@ def test_random_draws_and_rewritten_targets_are_not_compiled() -> None:
 
 
 def test_a_compiler_that_fails_is_asked_once_and_the_original_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    heavy = module("return self.layer(x)", "self.layer = nn.Linear(4096, 4096)", "torch.randn(4096, 4096)")
-    opened = on_cuda(heavy, "compile-target")
+    opened = on_cuda(HEAVY, "compile-target")
     step = Step(skill="compile-target", site=opened.capture().sites[0].site)
     namespace: dict[str, object] = {}
     exec(opened.propose([step]).candidate.program, namespace)
@@ -281,4 +297,174 @@ def test_a_recurrence_in_one_kernel_agrees_with_the_loop(interpreter, case: str)
 def test_a_state_that_starts_in_another_dtype_or_shape_is_refused(start: str) -> None:
     source = module(SCAN.replace("zeros_like(x[0])", f"zeros_like({start})"), DECAY, WALK)
     opened = on_cuda(source, "fused-recurrence")
+    assert opened.capture().sites == () and not opened.notes
+
+
+# --- hoist-recurrent-input -------------------------------------------------------------------
+
+CELL = """
+h, c = x.new_zeros(5, 8), torch.ones_like(x[0])
+out = []
+for step in x:
+    gate = torch.sigmoid(self.gate(torch.cat([step, h], 1)))
+    c = gate * c + torch.tanh(self.see(step) + self.keep(c)) * step
+    h = torch.tanh(c)
+    out.append(h)
+return torch.stack(out), c
+"""
+LAYERS_OF_CELL = "self.gate, self.see, self.keep = nn.Linear(16, 8), nn.Linear(8, 8), nn.Linear(8, 8)"
+HOISTED = {
+    "a layer of the input": (
+        "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(self.see(step) + self.keep(h))\nreturn h",
+        LAYERS_OF_CELL,
+    ),
+    "a layer of both": (
+        "h = x.new_zeros(5, 8)\nfor step in x:\n"
+        "    h = torch.tanh(self.gate(torch.cat([step, h], 1)))\nreturn h",
+        LAYERS_OF_CELL,
+    ),
+    "two states and all results": (CELL, LAYERS_OF_CELL),
+}
+
+
+@pytest.mark.parametrize("case", HOISTED)
+def test_inputs_of_all_steps_are_multiplied_at_once(case: str) -> None:
+    forward, init = HOISTED[case]
+    source = module(forward, init, WALK)
+    candidate = rewrite(source, "hoist-recurrent-input")
+    assert "projected = F.linear(x, self." in candidate.program
+    assert_same(source, candidate, torch.randn(6, 5, 8, dtype=torch.float64))
+
+
+NOT_HOISTED = {
+    "a layer of the state": (
+        "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(step + self.keep(h))\nreturn h"
+    ),
+    "a layer of a product": CELL.replace("self.see(step)", "self.see(step * c)").replace(
+        "[step, h]", "[h, step]"
+    ),
+    "another layer in each step": (
+        "h = x.new_zeros(5, 8)\nfor step, layer in zip(x, [self.see, self.keep] * 3):\n"
+        "    h = torch.tanh(layer(step) + h)\nreturn h"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_HOISTED)
+def test_products_that_depend_on_the_state_stay_in_the_loop(case: str) -> None:
+    assert sites(module(NOT_HOISTED[case], LAYERS_OF_CELL, WALK), "hoist-recurrent-input") == []
+
+
+def test_sixteen_bits_are_not_added_in_another_order() -> None:
+    source = module(
+        HOISTED["a layer of both"][0], "self.gate = nn.Linear(16, 8).bfloat16()", f"{WALK}.bfloat16()"
+    )
+    assert sites(source, "hoist-recurrent-input") == []
+
+
+# --- channels-last-network -------------------------------------------------------------------
+
+BLOCK = """
+h = torch.relu(self.norm(self.first(x)))
+h = F.max_pool2d(torch.cat([h, x * self.gain], dim=1), 2)
+return torch.relu(self.second(h) + self.third(F.avg_pool2d(x, 2)) + self.row)
+"""
+CONVOLUTIONS = """
+self.first, self.second = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.Conv2d(16, 8, 1)
+self.third, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+self.gain, self.row = nn.Parameter(torch.ones(8, 1, 1)), nn.Parameter(torch.ones(6))
+self.eval()
+"""
+IMAGES = "torch.randn(2, 8, 12, 12)"
+
+
+def moved(source: str) -> str:
+    """The program with its network in channels-last memory, guarded for a CPU."""
+    opened = on_cuda(source, "channels-last-network")
+    skill_module = opened.rewrites["channels-last-network"]
+    (found,) = skill_module.match(opened.graph)
+    assert all(proof.holds for proof in skill_module.preconditions(opened.graph, found))
+    step = Step(skill="channels-last-network", site=found.label)
+    return opened.propose([step]).candidate.program.replace("x.is_cuda", "True")
+
+
+MOVED = {
+    "a block": (BLOCK, CONVOLUTIONS, IMAGES),
+    "one channel": ("return torch.sigmoid(self.c(x))", "self.c = nn.Conv2d(8, 1, 3)", IMAGES),
+    "one pixel": ("return self.c(x)", "self.c = nn.Conv2d(8, 8, 12)", IMAGES),
+    "a mean, then a layer": (
+        "return self.head(torch.relu(self.c(x)).mean(dim=(2, 3)))",
+        "self.c, self.head = nn.Conv2d(8, 8, 3), nn.Linear(8, 3)",
+        IMAGES,
+    ),
+    "a view": ("return self.c(x).view(2, -1)", "self.c = nn.Conv2d(8, 8, 3)", IMAGES),
+    "softmax over channels": (
+        "return torch.softmax(self.c(x), dim=1)",
+        "self.c = nn.Conv2d(8, 8, 3)",
+        IMAGES,
+    ),
+    "an image for all": ("return self.c(x) * x[0, :, 1:-1, 1:-1]", "self.c = nn.Conv2d(8, 8, 3)", IMAGES),
+    "a slope for each channel": (
+        "return self.bend(self.c(x))",
+        "self.c, self.bend = nn.Conv2d(8, 8, 3), nn.PReLU(8)",
+        IMAGES,
+    ),
+    "a transposed convolution": (
+        "return torch.relu(self.c(x))",
+        "self.c = nn.ConvTranspose2d(8, 4, 2, 2)",
+        IMAGES,
+    ),
+    "two results": ("h = self.c(x)\nreturn h, torch.relu(h)", "self.c = nn.Conv2d(8, 8, 3)", IMAGES),
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_a_network_in_channels_last_gives_the_same_values_and_strides(case: str) -> None:
+    source = module(*MOVED[case])
+    before, after = instance(source, None, torch.float32), instance(moved(source), None, torch.float32)
+
+    def never(*_: object) -> None:
+        raise AssertionError("the guard refused the verified workload")
+
+    after._forward_eager = never
+    x = torch.randn(2, 8, 12, 12)
+    with torch.no_grad():
+        expected, got = before(x), after(x)
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
+    assert all(mine.stride() == theirs.stride() for mine, theirs in pairs)
+
+
+def test_a_norm_in_train_mode_stays_in_nchw_with_its_statistics() -> None:
+    init = "self.c, self.norm = nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)"
+    source = module("return torch.relu(self.norm(self.c(x)))", init, IMAGES)
+    text = moved(source)
+    before, after = instance(source, None, torch.float32), instance(text, None, torch.float32)
+    x = torch.randn(2, 8, 12, 12)
+    with torch.no_grad():
+        torch.testing.assert_close(after(x), before(x), rtol=1e-4, atol=1e-4)
+    for name, value in before.state_dict().items():
+        torch.testing.assert_close(after.state_dict()[name], value, rtol=1e-4, atol=1e-4)
+
+
+NOT_MOVED = {
+    "depthwise": ("return self.c(x)", "self.c = nn.Conv2d(8, 8, 3, groups=8)"),
+    "channels last already": (
+        "return self.c(x.contiguous(memory_format=torch.channels_last))",
+        "self.c = nn.Conv2d(8, 8, 3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_MOVED)
+def test_networks_that_would_lose_stay(case: str) -> None:
+    forward, init = NOT_MOVED[case]
+    opened = on_cuda(module(forward, init, IMAGES), "channels-last-network")
+    skill_module = opened.rewrites["channels-last-network"]
+    (found,) = skill_module.match(opened.graph)
+    assert not all(proof.holds for proof in skill_module.preconditions(opened.graph, found))
+
+
+def test_small_images_do_not_pay_for_their_weights() -> None:
+    opened = on_cuda(module(BLOCK, CONVOLUTIONS, IMAGES), "channels-last-network")
     assert opened.capture().sites == () and not opened.notes

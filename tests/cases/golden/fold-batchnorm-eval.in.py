@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 
 
-# kernel-lsp: workload images=f32[32,3,64,64] eval
+# kernel-lsp: workload images=f32[256,3,64,64] eval
 class Stem(nn.Module):
     def __init__(self):
         super().__init__()
