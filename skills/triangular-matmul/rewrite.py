@@ -20,5 +20,9 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
     return dict(match.data["parameters"])
 
 
+def estimate(graph: Graph, match: Match, choice: dict[str, Any]) -> float:
+    return matmul.estimate(match, choice)
+
+
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     matmul.apply(graph, match, parameters)

@@ -84,6 +84,13 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
+def estimate(match: Match, choice: dict[str, Any]) -> float:
+    """Seconds of the product alone with these parameters."""
+    product = product_of(match.nodes[0])
+    assert product is not None
+    return matmul_cost.seconds(product, Plan.parse(choice["plan"]))
+
+
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the product and its tail with launches."""
     by_name = {node.name: node for node in graph.nodes}
@@ -133,7 +140,7 @@ def _unique(
 
 
 def _launch(graph: Graph, kernel: Generated, lowered: Lowered, before: fx.Node) -> None:
-    values = [node.meta["val"] for node in lowered.outputs]
+    values = [_contiguous(node.meta["val"]) for node in lowered.outputs]
     like = values[0] if len(values) == 1 else tuple(values)
     name = "results" if len(values) > 1 else f"{lowered.outputs[0].name}_fused"
     call = graph.call_generated(kernel, list(lowered.inputs), like=like, before=before, name=name)
@@ -144,6 +151,12 @@ def _launch(graph: Graph, kernel: Generated, lowered: Lowered, before: fx.Node) 
     for old, new in zip(lowered.outputs, parts, strict=True):
         old.replace_all_uses_with(new)  # all of them before unused nodes are dropped
     graph.drop_unused()
+
+
+def _contiguous(value: Any) -> Any:
+    """The fake result: kernels always write contiguous tensors."""
+    with value.fake_mode:
+        return value.contiguous()
 
 
 def _place(graph: Graph, nodes: list[fx.Node], lowered: Lowered) -> fx.Node | None:

@@ -23,7 +23,7 @@ PROCESSORS = 132
 SHARED_BYTES = 227 * 1024
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
-RATES = {"parts": 550e12, "tiles": 250e12, "16 bits": 600e12}
+RATES = {"parts": 550e12, "tiles": 250e12, "16 bits": 450e12}
 """Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting takes
 as long as multiplying."""
 L2_BYTES_PER_S = 6e12
@@ -31,30 +31,30 @@ CUBLAS = {True: 50e12, False: 650e12}
 """float32 on CUDA cores, 16 bits on tensor cores."""
 SHORTEST_S = 15e-6
 """Below this the launches themselves are the time, and eager's are cheaper."""
+SHORT_INNER = 64
 LEAST = 0.1
 """Share of the covered operations' own time that must be saved to speak up."""
 MOST_PLANS = 10
-# rows, columns, warps, stages for blocks of 64 along the inner dimension
+# rows, columns, inner, warps, stages
 PARTS = (
-    (128, 256, 8, 2),
-    (128, 128, 8, 3),
-    (128, 128, 4, 3),
-    (64, 128, 4, 4),
-    (128, 64, 4, 4),
-    (64, 64, 4, 4),
-)
+    (128, 256, 64, 8, 2), (128, 128, 64, 8, 3), (128, 256, 32, 8, 4), (128, 128, 64, 4, 3),
+    (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4),
+)  # fmt: skip
+# The same without inner: a block is the whole inner dimension when that is short.
 TILES = ((128, 128, 8, 2), (64, 128, 4, 3), (128, 64, 4, 3), (64, 64, 4, 3), (32, 64, 4, 3), (16, 64, 4, 3))
+HALVES = ((128, 256, 8, 3), (128, 128, 8, 4), (128, 128, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4))
+"""Tiles of 16-bit factors."""
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 
 
 def plans(product: Product) -> list[Plan]:
-    """Finite search space, most promising first; never more than three that differ in splits alone."""
+    """Finite search space, most promising first; never more than two that differ in splits alone."""
     ranked = sorted(_plans(product), key=lambda plan: seconds(product, plan))
     found, seen = list[Plan](), dict[tuple[object, ...], int]()
     for plan in ranked:
-        key = plan.parts, plan.rows, plan.cols, plan.warps
+        key = plan.parts, plan.rows, plan.cols, plan.inner, plan.warps
         seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= 3 and len(found) < MOST_PLANS:
+        if seen[key] <= 2 and len(found) < MOST_PLANS:
             found.append(plan)
     return found
 
@@ -122,7 +122,8 @@ def benefit(graph: Graph, product: Product, nodes: Sequence[fx.Node], plan: Plan
     if before < SHORTEST_S or ours > before * (1.0 - LEAST):
         return 0.0
     whole = cost.eager_seconds(graph, product.node)
-    total = max(sum(cost.eager_seconds(graph, node) for node in graph.nodes) + before - whole, before)
+    rest = sum(cost.eager_seconds(graph, node) for node in graph.nodes) - whole
+    total = max(rest + eager_seconds(product), before)
     return round((before - ours) / total, 4)
 
 
@@ -130,7 +131,10 @@ def eager_seconds(product: Product) -> float:
     """cuBLAS: its rate, or the traffic of a product that is all traffic."""
     float32 = product.node.meta["val"].dtype == torch.float32
     rate = CUBLAS[float32]
-    return max(product.flops / rate, moved_bytes(product) / _bytes_per_s()) + LAUNCH_S
+    multiplied, moved = product.flops / rate, moved_bytes(product) / _bytes_per_s()
+    if product.inner <= SHORT_INNER:  # a tile is written right after it is begun: little overlaps
+        return multiplied + 0.5 * moved + LAUNCH_S
+    return max(multiplied, moved) + LAUNCH_S
 
 
 def moved_bytes(product: Product) -> float:
@@ -143,13 +147,14 @@ def moved_bytes(product: Product) -> float:
 def _plans(product: Product) -> Iterator[Plan]:
     float32 = product.node.meta["val"].dtype == torch.float32
     if float32:
-        yield from (plan for shape in PARTS for plan in _shared(product, True, 64, *shape))
+        yield from (plan for shape in PARTS for plan in _shared(product, True, *shape))
     block = min(64, max(16, next_power_of_two(product.inner)))
-    yield from (plan for shape in TILES for plan in _shared(product, False, block, *shape))
+    shapes = TILES if float32 else HALVES
+    yield from (plan for shape in shapes for plan in _shared(product, False, *shape[:2], block, *shape[2:]))
 
 
 def _shared(
-    product: Product, parts: bool, inner: int, rows: int, cols: int, warps: int, stages: int
+    product: Product, parts: bool, rows: int, cols: int, inner: int, warps: int, stages: int
 ) -> Iterator[Plan]:
     """One tile with every sensible number of programs that share its inner dimension."""
     if not _worth(product.rows, rows) or not _worth(product.cols, cols):
@@ -166,7 +171,7 @@ def _shared(
             splits=splits,
         )
         programs = product.batch * _tiles(product, plan) * splits
-        if _fits(plan) and (splits == 1 or (programs <= 2 * PROCESSORS and splits * 4 <= blocks)):
+        if _fits(product, plan) and (splits == 1 or (programs <= 2 * PROCESSORS and splits * 4 <= blocks)):
             yield plan
 
 
@@ -175,8 +180,8 @@ def _worth(size: int, block: int) -> bool:
     return block <= max(2 * size, 64)
 
 
-def _fits(plan: Plan) -> bool:
-    width = 4  # bytes of each element: two float16 parts, or one float32
+def _fits(product: Product, plan: Plan) -> bool:
+    width = product.node.meta["val"].element_size()  # two float16 parts are as wide as one float32
     return plan.stages * (plan.rows + plan.cols) * plan.inner * width <= SHARED_BYTES
 
 

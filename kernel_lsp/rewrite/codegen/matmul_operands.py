@@ -1,8 +1,8 @@
 """Matrix products of the graph in one normal form: rows of the left factor times columns of the right.
 
-Covered: linear, mm, bmm, addmm with factors of 1, and matmul whose right factor is one matrix or has the
-same batch dimensions as the left. Not covered: vectors as factors, broadcast batch dimensions, and
-products without elements.
+Covered: linear, mm, bmm, addmm with factors of 1, einsum (matmul_einsum.py), and matmul whose right factor
+is one matrix or has the batch dimensions of the left. Not covered: vectors as factors, broadcast batch
+dimensions, and products without elements.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from kernel_lsp.rewrite.codegen import matmul_einsum
+from kernel_lsp.rewrite.codegen.matmul_einsum import Views
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.space import shape_of
 from kernel_lsp.rewrite.graph import argument
@@ -39,6 +41,10 @@ class Product:
     right_half: str = ""
     kept: fx.Node | None = None
     """tril or triu of the product, its only reader."""
+    views: Views | None = None
+    """How an einsum's tensors become the factors."""
+    col_dims: int = 1
+    """Dimensions of the result that its columns enumerate."""
 
     @property
     def kept_half(self) -> str:
@@ -52,15 +58,19 @@ class Product:
     def flops(self) -> float:
         return 2.0 * self.batch * self.rows * self.cols * self.inner
 
-    def left_rows(self, name: str) -> str:
+    def left_rows(self, name: str, other: str) -> str:
         """Source of the left factor as [batch, rows, inner]."""
+        if self.views is not None:
+            return self.views.left.format(left=name, right=other)
         rank = len(shape_of(self.left))
         if self.batched:
             return name if rank == 3 else f"{name}.flatten(0, -3)"
         return f"{name}.unsqueeze(0)" if rank == 2 else f"{name}.flatten(0, -2).unsqueeze(0)"
 
-    def right_columns(self, name: str) -> str:
-        """Source of the right factor as [batch, cols, inner]."""
+    def right_columns(self, name: str, other: str) -> str:
+        """Source of the right factor as [batch, cols, inner]; ``other``: the left one in its form."""
+        if self.views is not None:
+            return self.views.right.format(left=other, right=name)
         if not self.batched:
             return f"{name}.unsqueeze(0)" if self.transposed else f"{name}.T.unsqueeze(0)"
         flat = name if len(shape_of(self.right)) == 3 else f"{name}.flatten(0, -3)"
@@ -68,6 +78,8 @@ class Product:
 
     def shape(self, left: str, right: str) -> str:
         """Source of the result's shape."""
+        if self.views is not None:
+            return self.views.shape.format(left=left, right=right)
         cols = f"{right}.shape[0]" if self.transposed else f"{right}.shape[-1]"
         if len(shape_of(self.left)) == 2:
             return f"({left}.shape[0], {cols})"
@@ -83,6 +95,8 @@ def product_of(node: fx.Node) -> Product | None:
         left, right, added = argument(node, "mat1"), argument(node, "mat2"), argument(node, "self")
         if argument(node, "alpha") != 1 or argument(node, "beta") != 1:
             return None
+    elif name == "einsum":
+        return _einsum(node)
     elif name in ("mm", "bmm", "matmul"):
         left, right, added = node.args[0], node.args[1], None
     else:
@@ -118,6 +132,31 @@ def _normal(
         left_half=half_of(left) if square else "",
         right_half=half_of(right) if not transposed else "",
         kept=_kept(node) if square and not batched and added is None else None,
+    )
+
+
+def _einsum(node: fx.Node) -> Product | None:
+    found = matmul_einsum.parsed(node)
+    if found is None:
+        return None
+    left, right, labels, views = found
+    values = [item.meta["val"] for item in (node, left, right)]
+    if len({value.dtype for value in values}) != 1 or values[0].dtype not in FLOATS or not values[0].numel():
+        return None
+    batch, rows, cols = matmul_einsum.sizes(node, labels)
+    return Product(
+        node=node,
+        left=left,
+        right=right,
+        added=None,
+        batched=bool(labels.batch),
+        transposed=False,
+        batch=batch,
+        rows=rows,
+        cols=cols,
+        inner=math.prod(shape_of(left)) // (rows * (batch if views.left.find(".expand") < 0 else 1)),
+        views=views,
+        col_dims=len(labels.cols),
     )
 
 

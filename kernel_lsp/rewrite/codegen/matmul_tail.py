@@ -42,7 +42,7 @@ def grow(graph: Graph, product: Product) -> list[fx.Node]:
     group, shape = [product.node], shape_of(product.node)
     if product.kept is not None:
         group.append(product.kept)
-    for node in graph.nodes:
+    for node in graph.nodes if product.col_dims == 1 else []:
         if len(group) >= MOST or node in group or not any(arg in group for arg in node.all_input_nodes):
             continue
         if is_pointwise(node) and shape_of(node) == shape and convex(graph, {*group, node}):
