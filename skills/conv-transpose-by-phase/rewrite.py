@@ -46,6 +46,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
     return [
         proof("outputs fall into phases", max(strides) > 1, f"strides {strides}"),
         proof("taps of a phase are next to each other", set(dilations) == {1}, f"dilations {dilations}"),
+        proof("the result is contiguous", graph.fact(match.nodes[-1]).contiguous, "strides of the workload"),
         proof("the output is not empty", crops and graph.fact(made.node).numel > 0, "sizes of the workload"),
         proof(
             "no gradient is lost",

@@ -97,7 +97,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     here = chain.reduction
     kernel = _has_kernel(graph, chain) and parameters.get("form", "kernel") == "kernel"
     sums, weight = _kernel_sums(graph, chain) if kernel else _plain_sums(graph, chain)
-    if chain.mean:
+    if chain.mean and not kernel:  # the kernel divides by itself
         sums = graph.call(aten.div.Tensor, (sums, chain.outputs), before=here)
     made = _product(graph, chain, sums, weight)
     for node in chain.scales:
@@ -195,7 +195,7 @@ def _saved(graph: Graph, chain: Chain) -> float:
 def _kernel_sums(graph: Graph, chain: Chain) -> tuple[Node, Node]:
     """(sums (N, C, *kernel), weight as it is)."""
     made = chain.convolution
-    generated = tap_sums.kernel(graph, made)
+    generated = tap_sums.kernel(graph, made, chain.outputs if chain.mean else None)
     value = graph.val(made.input)
     with value.fake_mode:
         like = value.new_empty((*value.shape[:2], *(axis.kernel for axis in made.axes)))

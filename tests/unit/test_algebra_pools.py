@@ -36,6 +36,7 @@ def test_pools_that_merge_give_the_same_values(data: st.DataObject) -> None:
     calls, sizes = [], list(shape[2:])
     for _ in range(2):
         kernel, stride = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+        assume(min(sizes) >= kernel)  # what torch takes in 3-D
         padding, ceil = data.draw(st.integers(0, kernel // 2)), data.draw(st.booleans())
         more = f", count_include_pad={data.draw(st.booleans())}" if what == "avg" else ""
         calls.append(

@@ -125,6 +125,8 @@ def merged_axis(first: Axis, second: Axis, counts: tuple[bool, bool, bool] | Non
         return None
     if 2 * made.padding > made.kernel or _outputs(made) != second.out:
         return None
+    if counts is not None and made.kernel > made.size:
+        return None  # averages in 3-D refuse windows larger than the input
     for output in range(second.out):
         if counts is not None and not _same_weights(made, first, second, output, counts):
             return None

@@ -1,6 +1,6 @@
 """A Triton kernel that sums an input once for each tap of a (transposed) convolution, reading it once.
 
-`kernel(graph, convolution) -> Generated`: x (N, C, *sizes) to sums (N, C, *kernel).
+`kernel(graph, convolution, outputs) -> Generated`: x (N, C, *sizes) to sums (N, C, *kernel).
 The sum over outputs of a convolution is these sums times the weight; which inputs a tap meets is
 convolution.positions, spelled here as a comparison of the position each input is used for.
 """
@@ -21,7 +21,8 @@ MOST_TAPS = 128
 LETTERS = "dhw"
 
 
-def kernel(graph: Graph, convolution: Convolution) -> Generated:
+def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Generated:
+    """``outputs``: what the sums are divided by for a mean; None for a sum."""
     axes = convolution.axes
     letters = LETTERS[-len(axes) :]
     name = _free_name(graph, "sum_by_tap")
@@ -29,6 +30,7 @@ def kernel(graph: Graph, convolution: Convolution) -> Generated:
     rows = math.prod(axis.size for axis in axes[:-1])
     block_rows = max(1, min(next_power_of_two(rows), TILE // block_w))
     taps = math.prod(axis.kernel for axis in axes)
+    mean = f" / {outputs}  # the mean over the outputs" if outputs is not None else ""
     dtype = str(graph.val(convolution.input).dtype).removeprefix("torch.")
     text = "\n".join(
         [
@@ -40,10 +42,13 @@ def kernel(graph: Graph, convolution: Convolution) -> Generated:
             *_row_loop(convolution, letters, rows),
             *_column_loop(convolution, letters, rows),
             f"    sums_of_plane = sums_ptr + plane * {taps} + tap",
-            f"    tl.store(sums_of_plane, tl.sum(sums, axis=0)[None, :], mask=tap < {taps})  # rounded up",
+            f"    total = tl.sum(sums, axis=0)[None, :]{mean}",
+            f"    tl.store(sums_of_plane, total, mask=tap < {taps})  # rounded up",
             "",
             "",
-            *_launcher(name, convolution, letters, dtype, (block_rows, block_w, next_power_of_two(taps))),
+            *_launcher(
+                name, convolution, letters, dtype, (block_rows, block_w, next_power_of_two(taps)), outputs
+            ),
         ]
     )
     return Generated(name=name, imports=IMPORTS, definitions=text, summary="sum the input for each tap")
@@ -142,14 +147,20 @@ def _sum(first: str, number: int, last: str, sign: str) -> str:
 
 
 def _launcher(
-    name: str, convolution: Convolution, letters: str, dtype: str, blocks: tuple[int, int, int]
+    name: str,
+    convolution: Convolution,
+    letters: str,
+    dtype: str,
+    blocks: tuple[int, int, int],
+    outputs: int | None,
 ) -> list[str]:
     sizes = ", ".join(str(axis.size) for axis in convolution.axes)
     kernel_sizes = ", ".join(str(axis.kernel) for axis in convolution.axes)
     block_rows, block_w, taps = blocks
+    done = "summed over" if outputs is None else "averaged over"
     return [
         f"def {name}(x):",
-        '    """What each tap of the kernel meets, summed over all outputs.',
+        f'    """What each tap of the kernel meets, {done} all outputs.',
         "",
         f"    x: {dtype} (n, channels, {sizes})",
         f"    sums: {dtype} (n, channels, {kernel_sizes})",

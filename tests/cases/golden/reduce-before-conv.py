@@ -33,11 +33,12 @@ def _sum_by_tap_kernel(
                 met = tl.where((at_w >= 0) & (at_w < 96), x, 0.0)  # columns that this tap meets
                 sums += tl.where(in_tap & (tap_w == k), tl.sum(met, axis=1)[:, None], 0.0)
     sums_of_plane = sums_ptr + plane * 16 + tap
-    tl.store(sums_of_plane, tl.sum(sums, axis=0)[None, :], mask=tap < 16)  # rounded up
+    total = tl.sum(sums, axis=0)[None, :] / 9216  # the mean over the outputs
+    tl.store(sums_of_plane, total, mask=tap < 16)  # rounded up
 
 
 def sum_by_tap(x):
-    """What each tap of the kernel meets, summed over all outputs.
+    """What each tap of the kernel meets, averaged over all outputs.
 
     x: float32 (n, channels, 48, 48)
     sums: float32 (n, channels, 4, 4)
@@ -86,5 +87,5 @@ class Descriptor(nn.Module):
         # The mean of a convolution's outputs needs only, for each tap of its kernel, the sum
         # of the inputs which that tap meets: padding and stride decide which these are.
         tap_sums = sum_by_tap(features)
-        hidden = F.linear((tap_sums / 9216).flatten(1), self.up.weight.transpose(0, 1).flatten(1), self.up.bias)
+        hidden = F.linear(tap_sums.flatten(1), self.up.weight.transpose(0, 1).flatten(1), self.up.bias)
         return hidden
