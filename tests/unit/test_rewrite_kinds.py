@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from rewrite_helpers import module, program, skill, workload  # noqa: E402
+from rewrite_helpers import SKILLS, module, program, skill, workload  # noqa: E402
 
 from kernel_lsp.records import Site, Step  # noqa: E402
 from kernel_lsp.rewrite.engine import Session  # noqa: E402
@@ -98,3 +102,25 @@ def test_a_chain_made_step_by_step_is_the_chain_made_at_once() -> None:
         slow.variants(steps, len(steps) - 1, 3)
     assert len(steps) >= 2
     assert slow.make(steps) == opened().make(steps) == opened().propose(steps).candidate
+
+
+def test_a_skills_estimate_chooses_among_many_combinations(tmp_path: Path) -> None:
+    """Largest blocks first, and none of the default's size; the center stays the first."""
+    folder = tmp_path / "fused-pointwise"
+    shutil.copytree(SKILLS / "fused-pointwise", folder)
+    text = (folder / "rewrite.py").read_text()
+    estimate = (
+        "\n\ndef estimate(graph, match, parameters):\n"
+        "    block = parameters['BLOCK_SIZE']\n"
+        "    return float('inf') if block == 1024 else 1.0 / block\n"
+    )
+    (folder / "rewrite.py").write_text(text + estimate)
+    copied = replace(skill("fused-pointwise"), path=str(folder))
+    opened = Session(program(module(GATED, inputs="torch.randn(3000, 1000)")), workload(), "cuda", [copied])
+    (found,) = opened.capture().sites
+    default = {name: choices[0] for name, choices in found.parameters.items()}
+    made = opened.variants([Step(skill=found.skill, site=found.site, parameters=default)], 0, 3)
+    blocks = [candidate.steps[0].parameters["BLOCK_SIZE"] for candidate in made]
+    best = max(block for block in found.parameters["BLOCK_SIZE"] if block != 1024)
+    assert blocks[0] == default["BLOCK_SIZE"] and set(blocks[1:]) == {best}
+    assert found.kind != site().kind  # another text of the skill is another kind
