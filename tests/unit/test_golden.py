@@ -39,6 +39,7 @@ def test_a_reader_who_never_saw_the_engine_understands_it(name: str) -> None:
     assert golden.launchers_without_shapes(text) == []
 
 
-def test_no_golden_file_is_left_of_a_skill_that_is_gone() -> None:
-    cases = {path.name.removesuffix(".py").removesuffix(".in") for path in golden.GOLDEN.glob("*.py")}
-    assert cases <= set(golden.names())
+def test_every_skill_has_its_golden_pair_and_none_is_left_of_a_skill_that_is_gone() -> None:
+    assert golden.names() == CASES
+    stems = {path.name.removesuffix(".in.py").removesuffix(".py") for path in golden.GOLDEN.glob("*.py")}
+    assert stems == set(CASES)
