@@ -1,4 +1,4 @@
-"""Rewritten programs on a device under torch.compile, CUDA graphs, autocast, inference mode and torch.func."""
+"""Rewritten programs on a device: torch.compile, CUDA graphs, autocast, inference mode, torch.func, SGD."""
 
 import copy
 import sys
@@ -110,6 +110,8 @@ def test_inference_mode_takes_the_fast_path(pair):
 
 def test_transforms_of_torch_func_get_the_original(pair):
     eager, fused, inputs = pair
+    if list(eager.buffers()):
+        pytest.skip("running statistics cannot change inside of a transform, in eager either")
     slopes = [
         torch.func.grad(lambda item, m=model: m(item, inputs[1].detach()).square().sum())(inputs[0].detach())
         for model in (fused, eager)

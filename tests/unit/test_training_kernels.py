@@ -214,6 +214,26 @@ def test_an_input_without_a_gradient_ends_the_fast_path_where_it_gets_one() -> N
     assert "x.requires_grad" not in text
 
 
+SIZES = {"(8192, 4096": True, "(64, 256": False}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_python_in_both_directions_costs_decides_with_the_bytes(size) -> None:
+    source = program("F.gelu(x + y) * 2 + x", PAIR.replace("(7, 13", size))
+    opened = session(source, "fused-pointwise", device="cuda")
+    assert bool(opened.sites(opened.graph)) == SIZES[size]
+
+
+def test_a_kernel_without_a_backward_is_no_site_of_a_trained_workload() -> None:
+    source = program("(x * y).prod(-1) + 1", PAIR.replace("(7, 13", "(65536, 512"))
+    trained, evaluated = (
+        session(text, "fused-reduction", device="cuda")
+        for text in (source, source.replace(", requires_grad=True", ""))
+    )
+    assert trained.sites(trained.graph) == ()
+    assert evaluated.sites(evaluated.graph) != ()
+
+
 def test_outside_of_training_the_kernel_has_no_backward_and_the_guard_says_so() -> None:
     inputs = "torch.randn(7, 13), torch.randn(7, 13)"
     text = rewritten(program("F.gelu(x + y) * 2", inputs), "fused-pointwise", training=None)

@@ -41,7 +41,7 @@ class Child:
         self.process.wait(timeout=30)
 
 
-def session(source: str, skill: str, training: bool | None = True):
+def session(source: str, skill: str, training: bool | None = True, device: str = "cpu"):
     from kernel_lsp.rewrite.engine import Session
 
     found = Skill(
@@ -50,7 +50,7 @@ def session(source: str, skill: str, training: bool | None = True):
     )  # fmt: skip
     workload = Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, training=training)
     target = Program(source=source, entry="Model", kind=TargetKind.MODULE)
-    return Session(target, workload, "cpu", [found])
+    return Session(target, workload, device, [found])
 
 
 def rewritten(source: str, skill: str, training: bool | None = True) -> str:

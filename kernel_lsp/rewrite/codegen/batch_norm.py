@@ -210,7 +210,7 @@ def _benefit(graph: Graph, parts: Parts) -> float:
     if graph.gradients:
         eager_s += 5.0 * moved / rate.bytes_per_s
         eager_s += sum(cost.trained_seconds(graph, n) - cost.eager_seconds(graph, n) for n in parts.nodes[1:])
-        ours += 5.0 * moved / rate.bytes_per_s + 3 * cost.TRITON_OVERHEAD_S
+        ours += 5.0 * moved / rate.bytes_per_s + 3 * cost.TRITON_OVERHEAD_S + cost.AUTOGRAD_OVERHEAD_S
     if ours > eager_s * (1.0 - MIN_SAVING):
         return 0.0
     each = cost.trained_seconds if graph.gradients else cost.eager_seconds
