@@ -29,6 +29,8 @@ OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[Tuner]]
 MOST_VARIANTS = {"cuda": 16, "cpu": 6}
 """In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
 MOST_RACES = 4
+PLAN_S = 4.0
+"""Chains of a large model take seconds to write down; the promising ones come first."""
 TUNE_S = {"cuda": 8.0, "cpu": 8.0}
 """Seconds after which no further step's parameters are searched."""
 COMPILER = "torch.compile("
@@ -78,7 +80,7 @@ class Search:
         try:
             if self.device == "cuda" and self.budget > 1:
                 judging[first.candidate.id] = self._begin(first.candidate)
-            field_ = [first, *[course async for course in courses]]
+            field_ = await _in_time(first, courses)
             race = await self._compared(field_)
             if race is not None and judging:
                 await self._go_ahead(race, first, judging)
@@ -233,6 +235,16 @@ class Search:
         for place in best.course.places():
             if _mark(best.course.sites[place]) in self._searched:
                 self.known.keep(best.course.sites[place], best.steps[place].parameters)
+
+
+async def _in_time(first: Course, courses: AsyncIterator[Course]) -> list[Course]:
+    """The first and the next, and further ones while their making takes no longer than PLAN_S."""
+    found, end = [first], time.monotonic() + PLAN_S
+    async for course in courses:
+        found.append(course)
+        if time.monotonic() > end:
+            break
+    return found
 
 
 def _variant(contestant: Contestant) -> Variant:

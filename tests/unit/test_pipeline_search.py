@@ -18,6 +18,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunerLost, Variant
 from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline import search
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.search import Search
 from kernel_lsp.pipeline.tournament import EvaluationRequest, Tournament
@@ -140,7 +141,7 @@ async def play(
         report=lambda progress: None,
     )
     known = Known(folder, PROBE, device)
-    search = Search(
+    made = Search(
         tournament=tournament,
         engine=engine,  # type: ignore[arg-type]
         known=known,
@@ -148,7 +149,7 @@ async def play(
         device=device,
         budget=budget,
     )
-    return Played(judged, await search.run(given()), tuner, engine, known)
+    return Played(judged, await made.run(given()), tuner, engine, known)
 
 
 def faster(times: float) -> Evaluation:
@@ -307,6 +308,16 @@ async def test_what_torch_compile_makes_is_judged_only_when_nothing_else_is_fast
     assert played.judged == ["f", "g", "c"] and played.ranking[0] == "c faster"
 
 
+async def test_a_slow_planner_does_not_hold_up_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "PLAN_S", 0.0)
+    courses = [course("f"), course("g"), course("h")]
+    times = {"f": 6.0, "g": 5.0, "h": 1.0}
+    played = await play(courses, times, {"f": faster(1.6), "g": faster(2.0)}, tmp_path)
+    assert played.tuner.asked == [["f", "g"]] and played.judged == ["f", "g"]
+
+
 async def test_no_course_is_no_proposal(tmp_path: Path) -> None:
     played = await play([], {}, {}, tmp_path)
     assert played.found == () and played.judged == []
@@ -340,7 +351,7 @@ async def test_a_failure_of_the_comparison_ends_the_judgement_beside_it(tmp_path
         judge=judge,
         report=lambda progress: None,
     )
-    search = Search(
+    made = Search(
         tournament=tournament,
         engine=FakeEngine([]),  # type: ignore[arg-type]
         known=Known(tmp_path, PROBE, "cuda"),
@@ -349,5 +360,5 @@ async def test_a_failure_of_the_comparison_ends_the_judgement_beside_it(tmp_path
         budget=8,
     )
     with pytest.raises(RuntimeError, match="broke"):
-        await search.run(given())
+        await made.run(given())
     assert ended.is_set()
