@@ -36,9 +36,11 @@ Locate: TypeAlias = Callable[[fx.Node], "tuple[int, ...] | None"]
 
 
 def fuses(node: fx.Node, shape: Sequence[int]) -> bool:
-    """A pointwise node of exactly this shape."""
+    """A pointwise node of exactly this shape, laid out as kernels write: contiguous."""
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and tuple(value.shape) == tuple(shape) and is_pointwise(node)
+    if not isinstance(value, torch.Tensor) or tuple(value.shape) != tuple(shape):
+        return False
+    return value.is_contiguous() and is_pointwise(node)
 
 
 def after(graph: Graph, seed: fx.Node, locate: Locate) -> list[fx.Node]:

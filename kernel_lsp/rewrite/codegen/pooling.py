@@ -102,7 +102,13 @@ def find(graph: Graph, seed: fx.Node) -> Pool | None:
         return None
     x, result = seed.args[0].meta["val"], _values(graph, seed)
     rank = int(name[-2])
-    if result is None or x.dtype not in FLOATS or x.dim() not in (rank + 1, rank + 2) or x.numel() == 0:
+    if (
+        result is None
+        or not result.meta["val"].is_contiguous()
+        or x.dtype not in FLOATS
+        or x.dim() not in (rank + 1, rank + 2)
+        or x.numel() == 0
+    ):
         return None
     windows = _adaptive(seed, rank) if name.startswith("adaptive") else _windows(seed, result, rank)
     if windows is None or math.prod(w.size for w in windows) >= 2**30:

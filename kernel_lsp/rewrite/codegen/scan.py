@@ -94,6 +94,8 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
     natural = torch.int64 if value.dtype in WHOLE else value.dtype
     if value.dtype not in (*FLOATS, *WHOLE) or out.dtype != natural or value.numel() == 0:
         return None
+    if not out.is_contiguous():  # the kernel's result is: strides would change
+        return None
     if argument(seed, "dtype") not in (None, natural):
         return None
     dim = int(argument(seed, "dim")) % value.dim()
