@@ -69,8 +69,8 @@ def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> Non
         name = f"{path[0].key}{pytree.keystr(path[1:])}"
         if isinstance(leaf, torch.Tensor):
             _require_dense(f"the input {name} of {entry}", leaf)
-            if leaf.dim():  # numbers in tensors may stay on the host: kernels are given their address there
-                places.setdefault(devices.get(id(leaf), "cpu"), name)
+            if leaf.dim() and (place := devices.get(id(leaf))):  # tensors of one number may stay on the host
+                places.setdefault(place, name)
     if len(places) > 1:
         where = ", ".join(f"{name} on {place}" for place, name in places.items())
         raise CaptureError(f"the inputs of {entry} lie on several devices: {where}", "move them to one")

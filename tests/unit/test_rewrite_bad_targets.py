@@ -61,9 +61,10 @@ def test_the_engine_says_in_one_line_why_or_finds_what_it_can_prove(path: Path, 
     assert not opened.notes, "a skill failed on it"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in CASES if expected(path) == "rewritten"], ids=lambda path: path.stem
-)
+RUNNABLE = [p for p in CASES if expected(p) == "rewritten" and 'device="cuda"' not in p.read_text()]
+
+
+@pytest.mark.parametrize("path", RUNNABLE, ids=lambda path: path.stem)
 def test_what_is_rewritten_computes_the_same(path: Path, skills, interpreter) -> None:
     opened = session(path, skills, "cpu")
     for site in opened.capture().sites[:MOST_SITES]:
