@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 
 NAME = "reassociate-linear-reduction"
 SOURCE = module(
-    "print('noise')\nreturn self.fc(x).sum(dim=1)", "self.fc = nn.Linear(8, 4000)", "torch.randn(640, 8)"
+    "return self.fc(x).sum(dim=1)", "print('noise')\nself.fc = nn.Linear(8, 4000)", "torch.randn(640, 8)"
 )
 
 
