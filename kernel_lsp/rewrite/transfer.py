@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite.bounds import like, operand, rounded, widened
 from kernel_lsp.rewrite.facts import INF, Fact, unknown
 
 if TYPE_CHECKING:
@@ -72,70 +73,13 @@ def _part(graph: Graph, base: Fact, node: fx.Node) -> Fact:
     if not isinstance(source, fx.Node) or not base.dtype or not base.dtype.is_floating_point:
         return base
     selecting = (
-        "max",
-        "min",
-        "topk",
-        "sort",
-        "split",
-        "split_with_sizes",
-        "chunk",
-        "unbind",
-        "median",
-        "kthvalue",
-        "max_pool1d_with_indices",
-        "max_pool2d_with_indices",
-        "max_pool3d_with_indices",
-        "adaptive_max_pool1d",
-        "adaptive_max_pool2d",
-        "adaptive_max_pool3d",
-    )
+        "max", "min", "topk", "sort", "split", "split_with_sizes", "chunk", "unbind",
+        "median", "kthvalue", "max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices",
+        "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    )  # fmt: skip
     if _opname(source) not in selecting or not isinstance(source.args[0], fx.Node):
         return base
-    return _like(base, graph.fact(source.args[0]))
-
-
-# --- arithmetic of bounds ----------------------------------------------------------------
-
-
-def _like(base: Fact, fact: Fact) -> Fact:
-    return replace(
-        base,
-        lo=fact.lo,
-        hi=fact.hi,
-        may_be_nan=fact.may_be_nan,
-        may_be_inf=fact.may_be_inf,
-        integer=fact.integer or base.integer,
-    )
-
-
-def rounded(dtype: torch.dtype | None, value: float) -> float:
-    """The number as the dtype stores it."""
-    if dtype is None or not dtype.is_floating_point or not math.isfinite(value):
-        return value
-    return float(torch.tensor(value, dtype=dtype).item())
-
-
-def _range(base: Fact, lo: float, hi: float, *, nan: bool, inf: bool) -> Fact:
-    """Bounds moved outward where rounding could cross them; overflow makes infinity possible."""
-    if math.isnan(lo) or math.isnan(hi):
-        lo, hi = -INF, INF
-    if base.dtype is not None and base.dtype.is_floating_point:
-        info = torch.finfo(base.dtype)
-        lo = lo if rounded(base.dtype, lo) == lo else lo - abs(lo) * 2 * info.eps
-        hi = hi if rounded(base.dtype, hi) == hi else hi + abs(hi) * 2 * info.eps
-        inf = inf or lo < info.min or hi > info.max
-        return replace(base, lo=lo, hi=hi, may_be_nan=nan, may_be_inf=inf)
-    return replace(base, lo=base.lo, hi=base.hi)  # whole numbers wrap around: no bound is safe
-
-
-def _pair(value: Any, dtype: torch.dtype | None) -> Fact:
-    """A literal or a tensor as a fact."""
-    if isinstance(value, Fact):
-        return value
-    number = rounded(dtype, float(value))
-    inf, nan = math.isinf(number), math.isnan(number)
-    whole = not (inf or nan) and number == math.floor(number)
-    return Fact(lo=number, hi=number, may_be_nan=nan, may_be_inf=inf, integer=whole)
+    return like(base, graph.fact(source.args[0]))
 
 
 def _rule(*names: str) -> Callable[[Rule], Rule]:
@@ -162,7 +106,7 @@ def _same(base: Fact, args: list[Any], arg: Any) -> Fact:
     if arg("repeats") is not None and arg("self") is None:
         return base  # repeat_interleave of counts alone yields positions
     # view(dtype) reads the same bits as other numbers
-    return _like(base, args[0]) if args[0].dtype == base.dtype else base
+    return like(base, args[0]) if args[0].dtype == base.dtype else base
 
 
 @_rule("to", "_to_copy", "float", "double")
@@ -171,9 +115,9 @@ def _cast(base: Fact, args: list[Any], arg: Any) -> Fact:
     if base.dtype == fact.dtype or (
         base.floating and fact.integer and max(abs(fact.lo), abs(fact.hi)) <= 256
     ):
-        return _like(base, fact)
+        return like(base, fact)
     if base.floating and fact.floating and _holds_all(base.dtype, fact.dtype):
-        return _like(base, fact)
+        return like(base, fact)
     return base
 
 
@@ -185,11 +129,11 @@ def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
 
 @_rule("dropout", "feature_dropout", "alpha_dropout")
 def _dropout(base: Fact, args: list[Any], arg: Any) -> Fact:
-    return base if arg("train") else _like(base, args[0])
+    return base if arg("train") else like(base, args[0])
 
 
 def _hull(base: Fact, parts: list[Any]) -> Fact:
-    facts = [_pair(part, base.dtype) for part in parts]
+    facts = [operand(part, base.dtype) for part in parts]
     return replace(
         base,
         lo=min(f.lo for f in facts),
@@ -225,7 +169,7 @@ def _triangle(base: Fact, args: list[Any], arg: Any) -> Fact:
 @_rule("pad", "constant_pad_nd")
 def _padded(base: Fact, args: list[Any], arg: Any) -> Fact:
     if arg("mode") not in (None, "constant"):
-        return _like(base, args[0])
+        return like(base, args[0])
     return _hull(base, [args[0], arg("value") or 0.0])
 
 
@@ -260,7 +204,7 @@ def _unit(base: Fact, args: list[Any], arg: Any) -> Fact:
 
 def _monotone(base: Fact, fact: Fact, function: Callable[[float], float]) -> Fact:
     lo, hi = function(fact.lo), function(fact.hi)
-    return _range(base, lo, hi, nan=fact.may_be_nan, inf=fact.may_be_inf)
+    return widened(base, lo, hi, nan=fact.may_be_nan, inf=fact.may_be_inf)
 
 
 @_rule("relu")
@@ -269,7 +213,7 @@ def _relu(base: Fact, args: list[Any], arg: Any) -> Fact:
     made = replace(
         fact, lo=max(fact.lo, 0.0), hi=max(fact.hi, 0.0), may_be_inf=fact.may_be_inf and fact.hi == INF
     )
-    return _like(base, made)
+    return like(base, made)
 
 
 @_rule("clamp", "clip", "hardtanh", "relu6", "clamp_min", "clamp_max")
@@ -282,7 +226,7 @@ def _clamp(base: Fact, args: list[Any], arg: Any) -> Fact:
     open_end = not (math.isfinite(lo) and math.isfinite(hi))
     whole = all(math.isinf(bound) or bound == math.floor(bound) for bound in (low, high))
     return replace(
-        _like(base, fact),
+        like(base, fact),
         lo=lo,
         hi=hi,
         may_be_inf=fact.may_be_inf and open_end,
@@ -349,13 +293,12 @@ def _leaky(base: Fact, args: list[Any], arg: Any) -> Fact:
 @_rule("exp")
 def _exp(base: Fact, args: list[Any], arg: Any) -> Fact:
     """The device's function may be off by a few last places."""
-    fact, slack = args[0], 8 * torch.finfo(base.dtype).eps if base.floating else 0.0
     if not base.floating:
-        return _bounded(0.0, INF)(base, args, arg)
+        return base
+    fact, slack = args[0], 8 * torch.finfo(base.dtype).eps
     top = math.exp(fact.hi) * (1 + slack) if fact.hi < 700 else INF
     low = math.exp(fact.lo) * (1 - slack) if -80 < fact.lo < 700 else 0.0
-    inf = fact.may_be_inf and fact.hi == INF
-    return _range(base, low, top, nan=fact.may_be_nan, inf=inf)
+    return widened(base, low, top, nan=fact.may_be_nan, inf=fact.may_be_inf and fact.hi == INF)
 
 
 @_rule("elu", "celu")
@@ -408,7 +351,7 @@ def _abs(base: Fact, args: list[Any], arg: Any) -> Fact:
     if not base.floating:
         return base  # abs of the least integer is negative
     low = 0.0 if fact.lo <= 0 <= fact.hi else min(abs(fact.lo), abs(fact.hi))
-    return replace(_like(base, fact), lo=low, hi=max(abs(fact.lo), abs(fact.hi)))
+    return replace(like(base, fact), lo=low, hi=max(abs(fact.lo), abs(fact.hi)))
 
 
 @_rule("square")
@@ -418,7 +361,7 @@ def _square(base: Fact, args: list[Any], arg: Any) -> Fact:
     fact = args[0]
     ends = fact.lo * fact.lo, fact.hi * fact.hi
     low = 0.0 if fact.lo <= 0 <= fact.hi else min(ends)
-    return _range(base, low, max(ends), nan=fact.may_be_nan, inf=fact.may_be_inf)
+    return widened(base, low, max(ends), nan=fact.may_be_nan, inf=fact.may_be_inf)
 
 
 @_rule("pow")
@@ -439,7 +382,7 @@ def _sqrt(base: Fact, args: list[Any], arg: Any) -> Fact:
 @_rule("neg")
 def _neg(base: Fact, args: list[Any], arg: Any) -> Fact:
     fact = args[0]
-    return replace(_like(base, fact), lo=-fact.hi, hi=-fact.lo) if base.floating else base
+    return replace(like(base, fact), lo=-fact.hi, hi=-fact.lo) if base.floating else base
 
 
 @_rule("floor", "ceil", "round", "trunc")
@@ -449,7 +392,7 @@ def _whole(base: Fact, args: list[Any], arg: Any) -> Fact:
         return base
     lo = math.floor(fact.lo) if math.isfinite(fact.lo) else fact.lo
     hi = math.ceil(fact.hi) if math.isfinite(fact.hi) else fact.hi
-    return replace(_like(base, fact), lo=float(lo), hi=float(hi), integer=True)
+    return replace(like(base, fact), lo=float(lo), hi=float(hi), integer=True)
 
 
 @_rule("minimum", "maximum")
@@ -461,7 +404,7 @@ def _extreme(base: Fact, args: list[Any], arg: Any) -> Fact:
 def _add(base: Fact, args: list[Any], arg: Any) -> Fact:
     if arg("alpha") not in (None, 1) or not base.floating:
         return base
-    a, b = (_pair(value, base.dtype) for value in args[:2])
+    a, b = (operand(value, base.dtype) for value in args[:2])
     return _sum_of(base, a, b)
 
 
@@ -469,13 +412,13 @@ def _add(base: Fact, args: list[Any], arg: Any) -> Fact:
 def _sub(base: Fact, args: list[Any], arg: Any) -> Fact:
     if arg("alpha") not in (None, 1) or not base.floating:
         return base
-    a, b = (_pair(value, base.dtype) for value in args[:2])
+    a, b = (operand(value, base.dtype) for value in args[:2])
     return _sum_of(base, a, replace(b, lo=-b.hi, hi=-b.lo))
 
 
 def _sum_of(base: Fact, a: Fact, b: Fact) -> Fact:
     nan = a.may_be_nan or b.may_be_nan or (a.may_be_inf and b.may_be_inf)
-    return _range(base, a.lo + b.lo, a.hi + b.hi, nan=nan, inf=a.may_be_inf or b.may_be_inf)
+    return widened(base, a.lo + b.lo, a.hi + b.hi, nan=nan, inf=a.may_be_inf or b.may_be_inf)
 
 
 @_rule("div")
@@ -495,14 +438,14 @@ def _div(base: Fact, args: list[Any], arg: Any) -> Fact:
     if math.frexp(number)[0] not in (0.5, -0.5):
         slack = 4 * torch.finfo(base.dtype).eps
         low, high = low - abs(low) * slack, high + abs(high) * slack
-    return _range(base, low, high, nan=fact.may_be_nan, inf=fact.may_be_inf)
+    return widened(base, low, high, nan=fact.may_be_nan, inf=fact.may_be_inf)
 
 
 @_rule("mul")
 def _mul(base: Fact, args: list[Any], arg: Any) -> Fact:
     if not base.floating:
         return base
-    a, b = (_pair(value, base.dtype) for value in args[:2])
+    a, b = (operand(value, base.dtype) for value in args[:2])
     return _product(base, a, b)
 
 
@@ -513,7 +456,7 @@ def _product(base: Fact, a: Fact, b: Fact) -> Fact:
     made = a.may_be_nan or b.may_be_nan or a.may_be_inf or b.may_be_inf
     if b.lo == b.hi and b.finite and b.lo != 0:
         made = a.may_be_nan
-    return _range(base, min(signs), max(signs), nan=made, inf=a.may_be_inf or b.may_be_inf)
+    return widened(base, min(signs), max(signs), nan=made, inf=a.may_be_inf or b.may_be_inf)
 
 
 # --- rules: reductions -------------------------------------------------------------------

@@ -78,7 +78,7 @@ def rising(graph: Graph, node: Any) -> bool:
         bounds = clamp_bounds(graph.fact(node).dtype, lambda name: argument(node, name))
         return bounds is not None and bounds[0] <= bounds[1]
     if is_op(node, *RISING_ABOVE_ZERO):
-        return graph.fact(node.args[0]).lo >= 0  # type: ignore[arg-type]
+        return graph.fact(node.args[0]).lo >= 0
     if is_op(node, aten.leaky_relu):
         return bool(argument(node, "negative_slope") > 0)
     if is_op(node, aten.softplus):

@@ -8,8 +8,9 @@ Not covered: reductions, pools, float64 (which the kernels of codegen compute in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import fx
@@ -83,16 +84,16 @@ def lowered(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowered
             kinds[name] = kind
             operands.append((node, name, kind))
             values[node] = load(Operand(name=name, dtype=dtype_name(graph.val(node).dtype), axes=(0,)))
-        return values[node]  # type: ignore[no-any-return]
+        return values[node]
 
     stored = Operand(name="phases", dtype=dtype_name(graph.val(made.node).dtype), axes=(0,))
     first = replace(load(stored), hint="tap_sum")
-    value = (
+    value: Any = (
         first if made.bias is None else apply("add", first, read(made.bias), hint=graph.variable(made.node))
     )
     values[made.node] = value
     for node in tail:
-        value = TABLE[op_name(node)](node, lambda name, node=node: _argument(node, name, values, read))
+        value = TABLE[op_name(node)](node, partial(_argument, node, values, read))
         values[node] = value
     body = Body(
         Names([*TAKEN, *(f"{name}_ptr" for name in kinds)]), lambda operand: _load(operand, kinds, made)
@@ -107,7 +108,7 @@ def lowered(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowered
     )
 
 
-def _argument(node: fx.Node, name: str, values: dict[fx.Node, Any], read: Any) -> Any:
+def _argument(node: fx.Node, values: dict[fx.Node, Any], read: Callable[[fx.Node], Value], name: str) -> Any:
     found = argument_of(node, name)
     if not isinstance(found, fx.Node):
         return found

@@ -96,8 +96,8 @@ def _pool(node: fx.Node, counts_padding: bool) -> Pool | None:
 
 def _shapes(node: fx.Node) -> list[tuple[int, int]]:
     """(size, outputs) of each pooled dimension."""
-    rank = int(node.target._schema.name[-2])  # type: ignore[union-attr]
-    before, after = node.args[0].meta["val"].shape, node.meta["val"].shape  # type: ignore[union-attr]
+    rank = int(node.target._schema.name[-2])
+    before, after = node.args[0].meta["val"].shape, node.meta["val"].shape
     return list(zip(before[-rank:], after[-rank:], strict=True))
 
 
