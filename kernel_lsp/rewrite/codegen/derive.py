@@ -198,8 +198,9 @@ def _elu(
 
 def _gelu(out: Value, x: Value) -> Value:
     """cdf(x) + x pdf(x)."""
-    cdf = _mul(apply("add", apply("erf", _mul(x, math.sqrt(0.5))), 1.0), 0.5)
-    pdf = _mul(apply("exp", _mul(apply("square", x), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+    cdf = apply("mul", apply("add", apply("erf", _mul(x, math.sqrt(0.5))), 1.0), 0.5, hint="cdf")
+    density = apply("exp", _mul(apply("square", x), -0.5), hint="density")
+    pdf = apply("mul", density, 1.0 / math.sqrt(2.0 * math.pi), hint="pdf")
     return apply("add", cdf, _mul(x, pdf), hint="slope")
 
 

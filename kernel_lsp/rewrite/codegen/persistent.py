@@ -78,8 +78,8 @@ def _kernel(layout: Layout) -> list[str]:
     body.lines += inner.lines
     for output in columns:
         where = f"{output.name}_ptr + program * n_cols + cols"
-        body.add(f"{output.name} = tl.sum({sums[output]}, axis=0)[None, :]")
-        body.add(f"tl.store({where}, {output.name}, mask=cols < n_cols)")
+        total = body.assign(f"{output.name}_total", f"tl.sum({sums[output]}, axis=0)[None, :]")
+        body.add(f"tl.store({where}, {total}, mask=cols < n_cols)")
     return body.lines
 
 
