@@ -21,6 +21,7 @@ from typing import Any
 
 from torch import fx
 
+from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
 from kernel_lsp.rewrite.codegen.conv_facts import Conv, Pool
@@ -50,6 +51,8 @@ class Job:
     tail: Tail
     names: Mapping[fx.Node, str]
     """Tensor -> its name in the launcher: input, weight, bias and the tail's operands."""
+    words: Mapping[fx.Node, str]
+    """Node of the tail -> what the person called its value."""
     summary: str
 
     @property
@@ -60,6 +63,9 @@ class Job:
 def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
     """Kernel and launcher; ``choice`` has way, precision, BLOCK_PIXELS, BLOCK_CHANNELS, BLOCK_K, num_warps,
     num_stages."""
+    row = job.conv.group_in * job.conv.kernel[-1]
+    if choice["way"] == "rows" and row > choice["BLOCK_K"]:
+        raise RewriteError(f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}")
     kernel = _Kernel(job, choice)
     texts = [kernel.text(), _launcher(job, choice, kernel)]
     if kernel.packed:
@@ -135,8 +141,7 @@ class _Kernel:
     @property
     def stacked(self) -> bool:
         """All pixels of a window lie in one tile; else the tile is computed for each position in it."""
-        pool = self.tail.pool
-        return pool is not None and stacks(pool) and not self.depthwise
+        return self.tail.pool is not None and bool(self.choice.get("whole_windows"))
 
     # --- where the tile lies -------------------------------------------------------------
 
@@ -167,13 +172,13 @@ class _Kernel:
                 f"group = tl.program_id(0) % channel_tiles // (channel_tiles // {groups})",
                 f"local = tl.program_id(0) % (channel_tiles // {groups}) * BLOCK_CHANNELS"
                 " + tl.arange(0, BLOCK_CHANNELS)",
-                f"channel_mask = local < {per_group}",
+                f"channel_mask = local < {per_group}  # as the last tile of a group's channels does",
                 f"channels = group * ({per_group}) + local",
             )
         else:
             self._add(
                 "channels = tl.program_id(0) % channel_tiles * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS)",
-                "channel_mask = channels < out_channels",
+                "channel_mask = channels < out_channels  # as the last tile of channels does",
             )
         if self.library:
             return
@@ -289,7 +294,8 @@ class _Kernel:
             self._rows(indent)
         else:
             self._taps(indent)
-        self.writer = TailWriter(self.conv.node, self.conv.bias, self.tail, self._tile(), self.job.names)
+        words = self.job.words
+        self.writer = TailWriter(self.conv, self.tail, self._tile(), self.job.names, words)
         lines, name = self.writer.before_pool("acc", indent)
         self.lines += lines
         return name
@@ -317,12 +323,14 @@ class _Kernel:
         self._add(
             f"terms = {first}tl.arange(0, BLOCK_K)  # (input channel, tap), as in the filter", indent=deeper
         )
-        self._add(f"term_mask = terms < in_channels * {taps}", indent=deeper)
+        self._add(
+            f"term_mask = terms < in_channels * {taps}  # the block is filled up with zeros", indent=deeper
+        )
         offset = [f"(terms // {taps})[:, None] * ({' * '.join(self.sizes)})" if taps > 1 else
                   f"terms[:, None] * ({' * '.join(self.sizes)})"]  # fmt: skip
         self._positions("terms", deeper, per_term=True)
         offset += self._inner_offset()
-        valid = " & ".join(["term_mask[:, None]", *self._valid()])
+        valid = " & ".join(["term_mask[:, None]", *self._valid(deeper)])
         self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
         self._add(f"                mask={valid}, other=0.0)", indent=deeper)
         self._add(
@@ -344,9 +352,12 @@ class _Kernel:
         self._add(
             "acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)",
             "terms = tl.arange(0, BLOCK_K)  # (input channel, tap in a row of the filter)",
-            f"term_mask = terms < in_channels * {width}",
+            f"term_mask = terms < in_channels * {width}  # the block is filled up with zeros",
             f"x = {_group(pixel)}[None, :] + ({column})[:, None]",
             f"in_row = (terms // {width})[:, None] * {_group(plane)} + x",
+            "# What lies left or right of the image is padding, and zero."
+            if conv.padded
+            else "# Pixels of the image.",
             f"in_row_mask = {' & '.join(masks)}",
             f"taps = terms // {width} * {conv.taps} + terms % {width}",
             f"for row in range({conv.taps // width}):",
@@ -388,10 +399,12 @@ class _Kernel:
             self._add("terms = step * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
         even = self.conv.group_in % self.choice["BLOCK_K"] == 0
         if not even:
-            self._add("term_mask = terms < in_channels", indent=deeper)
+            self._add(
+                "term_mask = terms < in_channels  # the last block is filled up with zeros", indent=deeper
+            )
         self._positions("tap", deeper, per_term=False)
         offset = [f"terms[:, None] * ({' * '.join(self.sizes)})", *self._inner_offset()]
-        masks = [*([] if even else ["term_mask[:, None]"]), *self._valid()]
+        masks = [*([] if even else ["term_mask[:, None]"]), *self._valid(deeper)]
         self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
         self._add(f"                mask={' & '.join(masks)}, other=0.0)", indent=deeper)
         row = f"channels[None, :] * (in_channels{count})" + (" + tap * in_channels" if taps > 1 else "")
@@ -413,7 +426,7 @@ class _Kernel:
         self._add(f"for tap in tl.static_range({conv.taps}):", indent=indent)
         self._positions("tap", deeper, per_term=False, column="[:, None]")
         offset = [f"{source_channel}[None, :] * {_group(plane)}", *self._inner_offset()]
-        valid = ["pixel_mask[:, None]", "channel_mask[None, :]", *self._valid()[1:]]
+        valid = ["pixel_mask[:, None]", "channel_mask[None, :]", *self._valid(deeper)[1:]]
         wide = "" if dtype_name(conv.dtype) == "float32" else ".to(tl.float32)"
         self._add(
             f"patch = tl.load(base + {' + '.join(offset)},",
@@ -449,13 +462,15 @@ class _Kernel:
             parts.append(f"{axis} * {_group(inner)}" if inner else axis)
         return parts
 
-    def _valid(self) -> list[str]:
+    def _valid(self, indent: str) -> list[str]:
         """Padding reads as zero; a pixel past the image's end must not read at all."""
-        found = ["pixel_mask[None, :]"]
-        if self.conv.padded:
-            for axis, size in zip(self.axes, self.sizes, strict=True):
-                found.append(f"({axis} >= 0) & ({axis} < {size})")
-        return found
+        if not self.conv.padded:
+            return ["pixel_mask[None, :]"]
+        lines = [
+            f"({axis} >= 0) & ({axis} < {size})" for axis, size in zip(self.axes, self.sizes, strict=True)
+        ]
+        self._add(f"inside = {' & '.join(lines)}  # beyond lies padding", indent=indent)
+        return ["pixel_mask[None, :]", "inside"]
 
     def _dot(self, indent: str, *, round_filters: bool) -> None:
         patch, filters = "tl.trans(patch)", "filters"
@@ -533,7 +548,7 @@ def _launcher(job: Job, choice: Mapping[str, Any], kernel: _Kernel) -> str:
     signature = list(dict.fromkeys(job.names.values()))
     wide = [name for node, name in job.names.items() if tail.operands.get(node) != "scalar"]
     wide = list(dict.fromkeys(wide))
-    lines = [f"def {job.name}({', '.join(signature)}):", f'    """{job.summary}"""']
+    lines = [f"def {job.name}({', '.join(signature)}):", *_docstring(job)]
     lines += [f"    {name} = {name}.contiguous()" for name in wide] if len(", ".join(wide)) > 40 else [
         f"    {', '.join(wide)} = {', '.join(f'{n}.contiguous()' for n in wide)}"
     ]  # fmt: skip
@@ -571,6 +586,24 @@ def _launcher(job: Job, choice: Mapping[str, Any], kernel: _Kernel) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _docstring(job: Job) -> list[str]:
+    """What it does, and the shape of each tensor in the launcher's words."""
+    sizes = SIZES[job.conv.rank]
+    shapes = {
+        job.conv.x: ("batch", "channels", *sizes),
+        job.conv.weight: ("out_channels", "channels of a group", *(f"kernel_{s}" for s in sizes)),
+    }
+    lines = [f'    """{job.summary}', ""]
+    for node, name in job.names.items():
+        value = node.meta["val"]
+        words = shapes.get(node, tuple(str(n) for n in value.shape))
+        text = f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+        lines.append(f"    {name}: {dtype_name(value.dtype)} {text}")
+    out = job.result.meta["val"]
+    shape = ", ".join(["batch", *map(str, out.shape[1:])])
+    return [*lines, f"    out: {dtype_name(out.dtype)} ({shape}{',' if out.dim() == 1 else ''})", '    """']
 
 
 def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
@@ -616,7 +649,10 @@ def _allocate(job: Job, x: str, pooled: list[str]) -> list[str]:
         ]
     one = job.result.meta["val"].shape[1] == 1
     shape = ", ".join(["batch", "1" if one else "out_channels", *pooled])
-    return [f"    out = torch.empty(({shape}), dtype=torch.{dtype}, device={x}.device)"]
+    return [
+        f"    shape = ({shape})",
+        f"    out = torch.empty(shape, dtype=torch.{dtype}, device={x}.device)",
+    ]
 
 
 def _result(job: Job, tile_pixels: int) -> list[str]:
@@ -645,7 +681,7 @@ def _pack(job: Job, rounds: bool) -> str:
     load = f"tl.load(weight_ptr + filter_id * (in_channels * {taps}) + channel * {taps} + tap, mask=mask)"
     lines = [
         "    offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)",
-        "    mask = offs < n_weights",
+        "    mask = offs < n_weights  # the last block reaches past the end",
         f"    filter_id = offs // (in_channels * {taps})",
         f"    tap, channel = offs // in_channels % {taps}, offs % in_channels",
         f"    value = {f'_round_to_tf32({load})' if rounds else load}",
@@ -673,7 +709,9 @@ def _pack_lines(job: Job, weight: str) -> list[str]:
 
 
 def _group(text: str) -> str:
-    return f"({text})" if " " in text else text
+    """In parentheses, unless it is one word or already stands in them."""
+    whole = text.startswith("(") and text.endswith(")") and "(" not in text[1:] and ")" not in text[:-1]
+    return f"({text})" if " " in text and not whole else text
 
 
 def _times(n: int) -> str:

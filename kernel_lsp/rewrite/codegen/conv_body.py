@@ -7,12 +7,13 @@ channel or of an element is addressed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import fx
 
 from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.conv_facts import Conv
 from kernel_lsp.rewrite.codegen.conv_tail import Tail
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply
 from kernel_lsp.rewrite.codegen.pointwise import TABLE, argument_of, dtype_name, op_name
@@ -39,10 +40,15 @@ class TailWriter:
     """Turns the tail's nodes into lines, stage by stage."""
 
     def __init__(
-        self, conv: fx.Node, bias: fx.Node | None, tail: Tail, tile: Tile, operands: Mapping[fx.Node, str]
+        self,
+        conv: Conv,
+        tail: Tail,
+        tile: Tile,
+        operands: Mapping[fx.Node, str],
+        words: Mapping[fx.Node, str],
     ) -> None:
-        self.conv, self.bias, self.tail, self.tile = conv, bias, tail, tile
-        self.operand_names = operands
+        self.conv, self.bias, self.tail, self.tile = conv.node, conv.bias, tail, tile
+        self.operand_names, self.words = operands, words
         self.names = Names([*operands.values(), *_WORDS])
         self.values: dict[fx.Node, Value] = {}
         self.leaves: dict[fx.Node, Value] = {}
@@ -56,7 +62,8 @@ class TailWriter:
         self.body = self._fresh(indent)
         start = self._known(accumulator)
         if self.bias is not None:
-            start = apply("add", start, self._leaf(self.bias, "channel"), hint="biased")
+            hint = self.words.get(self.conv, "biased")
+            start = apply("add", start, self._leaf(self.bias, "channel"), hint=hint)
         self.values[self.conv] = start
         node = self.conv
         for node in self.tail.nodes:
@@ -96,7 +103,8 @@ class TailWriter:
         else:
             made = TABLE[op_name(node)](node, lambda name: self._argument(node, name))
             assert isinstance(made, Value)
-            self.values[node] = made
+            known = any(made is value for value in self.values.values())
+            self.values[node] = made if known else replace(made, hint=self.words.get(node, made.hint))
         self.body.need(self.values[node])
 
     def _argument(self, node: fx.Node, name: str) -> Any:
@@ -188,10 +196,10 @@ class TailWriter:
 
 _AXES: dict[str, tuple[int, ...]] = {"scalar": (), "channel": (0,), "element": (0, 1)}
 _WORDS = (
-    "acc", "pixels", "pixel_mask", "channels", "channel_mask", "image", "window", "windows", "pooled",
-    "patch", "filters", "rows", "taps", "in_row", "in_row_mask", "step", "tile", "partial", "out_x",
-    "out_y", "out_z", "pooled_x", "pooled_y", "pooled_z", "x", "y", "z", "group", "tap", "row", "base",
-    "place", "average", "local", "start", "terms", "term_mask", "pixel_tiles", "channel_tiles",
+    "acc", "inside", "pixels", "pixel_mask", "channels", "channel_mask", "image", "window", "windows",
+    "pooled", "patch", "filters", "rows", "taps", "in_row", "in_row_mask", "step", "tile", "partial",
+    "out_x", "out_y", "out_z", "pooled_x", "pooled_y", "pooled_z", "x", "y", "z", "group", "tap", "row",
+    "base", "place", "average", "local", "start", "terms", "term_mask", "pixel_tiles", "channel_tiles",
     "in_channels", "out_channels", "height", "width", "depth", "n_pixels", "out_height", "out_width",
     "out_depth", "kernel_height", "kernel_width", "kernel_depth", "convolved",
 )  # fmt: skip

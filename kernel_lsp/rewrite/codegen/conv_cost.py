@@ -1,66 +1,94 @@
-"""What a generated convolution costs beside the library's, by arithmetic.
+"""What a generated convolution costs beside the library's, fitted to one round on an H200 (2026-11-21).
 
-Ranks sites and keeps hopeless ones silent; the judge measures before anything is offered.
+Ranks sites and ways and keeps hopeless ones silent; the judge measures before anything is offered. The
+library's time of the 13 float32 convolutions measured is met within 40 %. Not measured: ``library`` and
+``rows``, estimated as sums of parts.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import fx
 
-from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen.conv_facts import Conv
 from kernel_lsp.rewrite.codegen.conv_tail import Tail
-from kernel_lsp.rewrite.codegen.cost import TRITON_OVERHEAD_S, bytes_of, eager_seconds
+from kernel_lsp.rewrite.codegen.cost import bytes_of, eager_seconds
 from kernel_lsp.rewrite.graph import Graph
 
-LIBRARY_FLOPS = {torch.float32: 200e12, torch.bfloat16: 450e12, torch.float16: 450e12}
-OUR_FLOPS = {torch.float32: 90e12, torch.bfloat16: 200e12, torch.float16: 200e12}
-EXACT_FLOPS = 35e12
-"""float32 sums as three TF32 products each."""
-DEPTHWISE_FLOPS = {"library": 4e12, "ours": 15e12}
+LIBRARY_BYTES = 2.6e12
+"""Bytes a second of cuDNN's transposes and of the pass that adds the bias."""
+OUR_BYTES = 4.0e12
+TENSOR_FLOPS = {torch.float32: 380e12, torch.bfloat16: 600e12, torch.float16: 600e12}
+FEW_FLOPS = 25e12
+"""cuDNN with fewer than 16 input channels: most of its kernels there use no tensor cores."""
+DEPTHWISE_FLOPS = {"eager": 4e12, "ours": 8e12}
+TILE_FLOPS = {torch.float32: 100e12, torch.bfloat16: 150e12, torch.float16: 150e12}
+"""``taps`` with 64 channels a tile or more; with fewer, as much less."""
+GATHER_FLOPS = {"one block": 30e12, "tf32x3": 10e12, "tf32": 24e12, "native": 24e12}
+ROWS_FLOPS = {"tf32x3": 20e12, "tf32": 24e12, "native": 24e12}
+POINTWISE = 1.6
+"""A 1 x 1 filter gathers nothing: so many times the rate of ``taps``."""
+LAUNCH_S = 2e-6
+IN_TURN = 2.3
+"""A pool whose windows are computed one after the other costs so many times the arithmetic."""
 LEAST = 0.1
 """Share of the covered operations' own time that must be saved, by the estimate, to speak up."""
 
 
-def benefit(graph: Graph, conv: Conv, tail: Tail, *, exact: bool) -> float:
+def benefit(graph: Graph, conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> float:
     """Share of the target's time saved; 0 when less than LEAST of the covered time is."""
     nodes = [conv.node, *tail.nodes]
-    before = library_seconds(graph, conv) + sum(eager_seconds(graph, node) for node in tail.nodes)
-    after = our_seconds(graph, conv, tail, exact=exact)
+    before = eager_conv_seconds(conv) + sum(eager_seconds(graph, node) for node in tail.nodes)
+    after = our_seconds(conv, tail, choice)
     if after > before * (1.0 - LEAST):
         return 0.0
     others = sum(eager_seconds(graph, node) for node in graph.nodes if node not in nodes)
     return round((before - after) / (before + others), 4)
 
 
-def library_seconds(graph: Graph, conv: Conv) -> float:
-    """cuDNN on contiguous tensors: input and result are transposed around the tensor-core kernel, and the
-    bias is a pass of its own."""
-    speed = cost.RATES.get(graph.device, cost.RATES["cpu"])
+def eager_conv_seconds(conv: Conv) -> float:
+    """On contiguous tensors: input and result are transposed around the tensor-core kernel, and the bias is
+    a pass of its own."""
     x, out = bytes_of(conv.x), bytes_of(conv.node)
-    depthwise = conv.group_in == 1 and conv.groups > 1
-    moved = x + out if depthwise or conv.group_in < 8 else 3 * (x + out)
-    moved += 2 * out if conv.bias is not None else 0
-    rate = DEPTHWISE_FLOPS["library"] if depthwise else LIBRARY_FLOPS[conv.dtype]
-    return max(moved / speed.bytes_per_s, _flops(conv) / rate) + 2 * speed.overhead_s
+    few = conv.group_in < 16 and not _depthwise(conv) and conv.groups == 1
+    plain = few or _depthwise(conv) or conv.taps == 1
+    passes = 1 if plain else 6 if conv.rank == 3 else 3
+    moved = passes * (x + out) + (2 * out if conv.bias is not None else 0)
+    rate = DEPTHWISE_FLOPS["eager"] if _depthwise(conv) else FEW_FLOPS if few else TENSOR_FLOPS[conv.dtype]
+    return moved / LIBRARY_BYTES + flops(conv) / rate
 
 
-def our_seconds(graph: Graph, conv: Conv, tail: Tail, *, exact: bool) -> float:
-    speed = cost.RATES.get(graph.device, cost.RATES["cpu"])
-    moved = bytes_of(conv.x) + sum(bytes_of(node) for node in tail.operands) + bytes_of(_result(conv, tail))
-    if conv.group_in == 1 and conv.groups > 1:
-        rate = DEPTHWISE_FLOPS["ours"]
-    else:
-        rate = EXACT_FLOPS if exact and conv.dtype == torch.float32 else OUR_FLOPS[conv.dtype]
-    return moved / speed.bytes_per_s + _flops(conv) / rate + TRITON_OVERHEAD_S
+def our_seconds(conv: Conv, tail: Tail, choice: Mapping[str, Any]) -> float:
+    result = tail.nodes[-1] if tail.nodes else conv.node
+    stored = sum(bytes_of(node) for node in (result, *tail.operands))
+    x, out, way = bytes_of(conv.x), bytes_of(conv.node), choice["way"]
+    if way == "library":
+        library = (3 * x + out) / LIBRARY_BYTES + flops(conv) / TENSOR_FLOPS[conv.dtype]
+        return library + (out + stored) / OUR_BYTES + 2 * LAUNCH_S
+    work = flops(conv) / _rate(conv, choice)
+    if tail.pool is not None and not choice.get("whole_windows"):
+        work *= IN_TURN
+    return (x + stored) / OUR_BYTES + work + LAUNCH_S
 
 
-def _result(conv: Conv, tail: Tail) -> fx.Node:
-    return tail.nodes[-1] if tail.nodes else conv.node
+def _rate(conv: Conv, choice: Mapping[str, Any]) -> float:
+    way, precision = choice["way"], choice["precision"]
+    if way == "depthwise":
+        return DEPTHWISE_FLOPS["ours"]
+    if way == "gather":
+        return GATHER_FLOPS["one block" if conv.depth <= choice["BLOCK_K"] else precision]
+    if way == "rows":
+        return ROWS_FLOPS[precision]
+    filled = min(64, conv.out_channels // conv.groups) / 64 * (POINTWISE if conv.taps == 1 else 1.0)
+    return TILE_FLOPS[conv.dtype] * filled / (3.0 if precision == "tf32x3" else 1.0)
 
 
-def _flops(conv: Conv) -> float:
+def flops(conv: Conv) -> float:
     return 2.0 * conv.batch * conv.out_channels * math.prod(conv.out) * conv.depth
+
+
+def _depthwise(conv: Conv) -> bool:
+    return conv.group_in == 1 and conv.groups > 1

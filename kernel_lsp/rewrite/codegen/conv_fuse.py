@@ -38,7 +38,7 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
                 nodes=(node, *tail.nodes),
                 label=graph.label(node, *tail.nodes),
                 summary=f"run {describe(facts, tail)} as one kernel",
-                benefit=conv_cost.benefit(graph, facts, tail, exact=precisions(facts)[0] == "tf32x3"),
+                benefit=conv_cost.benefit(graph, facts, tail, _default(facts, tail)),
                 plain=False,
                 data={"conv": node.name},
             )
@@ -68,6 +68,7 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 
 def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
+    """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to."""
     if is_depthwise(facts):
         return {
             "way": ["depthwise"],
@@ -78,23 +79,41 @@ def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
         }
     block = max(16, next_power_of_two(facts.out_channels // facts.groups))
     channels = block if tail.all_channels else min(128, block)
-    found = ways(facts)
-    return {
-        "way": found,
+    deep = gathers(facts) and facts.depth > 32 and channels >= 64
+    pixels = 256 if deep and channels == 64 else 64 if channels > 128 else 128
+    found: dict[str, list[Any]] = {
+        "way": ways(facts),
         "precision": precisions(facts),
-        "BLOCK_PIXELS": [64 if channels > 128 else 128],
+        "BLOCK_PIXELS": list(dict.fromkeys([pixels, max(64, pixels // 2)])),
         "BLOCK_CHANNELS": [channels],
-        "BLOCK_K": block_ks(facts, found[0]),
-        "num_warps": [8, 4] if channels >= 128 else [4, 8],
-        "num_stages": [4 if found[0] == "taps" else 3],
+        "BLOCK_K": [block_k(facts)],
+        "num_warps": [8] if deep else [8, 4] if channels >= 128 else [4, 8],
+        "num_stages": [4 if facts.taps > 1 else 3],
     }
+    if tail.pool is not None and conv.stacks(tail.pool):
+        alone = gathers(facts) and facts.depth <= block_k(facts)
+        found["whole_windows"] = [False, True] if alone else [True]
+    return _cheapest_first(facts, tail, found)
+
+
+def _cheapest_first(facts: Conv, tail: Tail, space: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The way that was measured, unless another is estimated to be much cheaper."""
+    first = {name: choices[0] for name, choices in space.items()}
+    costs = {way: conv_cost.our_seconds(facts, tail, {**first, "way": way}) for way in space["way"]}
+    measured = space["way"][0]
+    if "library" in costs and facts.rank != 2:
+        costs["library"] *= 1.5  # only images were measured in channels_last
+    elif tail.pool is not None and measured == "taps":
+        costs[measured] *= 1.6  # windows one after the other were measured, and lost; whole ones were not
+    best = min(costs, key=lambda way: costs[way] * (1.0 if way == measured else 1.2))
+    return {**space, "way": [best, *(way for way in space["way"] if way != best)]}
 
 
 def ways(facts: Conv) -> list[str]:
     """See conv.py: few input channels are gathered, many go tap by tap or through the library."""
     if gathers(facts):
         rows = facts.rank > 1 and facts.depth > 64 and facts.group_in * facts.kernel[-1] <= 64
-        return ["rows", "gather"] if rows else ["gather"]
+        return (["rows", "gather"] if facts.rank == 3 else ["gather", "rows"]) if rows else ["gather"]
     return ["taps", "library"] if facts.symmetric else ["taps"]
 
 
@@ -102,20 +121,26 @@ def gathers(facts: Conv) -> bool:
     return facts.taps > 1 and facts.group_in < 16
 
 
-def block_ks(facts: Conv, way: str) -> list[int]:
-    if way == "rows":
-        return [max(16, next_power_of_two(facts.group_in * facts.kernel[-1]))]
-    if way == "gather":
-        return [max(16, min(64, next_power_of_two(facts.depth)))]
-    return [32, 16] if facts.taps == 1 else [16, 32]
+def block_k(facts: Conv) -> int:
+    if "rows" in ways(facts):  # a row of the filter is one block
+        return max(16, next_power_of_two(facts.group_in * facts.kernel[-1]))
+    if gathers(facts):
+        return max(16, min(32, next_power_of_two(facts.depth)))
+    return 16 if facts.dtype == torch.float32 and facts.taps > 1 else 32
 
 
 def precisions(facts: Conv) -> list[str]:
     """cuDNN uses TF32 for float32 in eager mode unless told otherwise (the guard asks). With few input
-    channels it may have exact kernels only, so there three TF32 products stand for an exact one."""
+    channels it may have exact kernels only (measured: with 24 channels out, not with 64), so there three
+    TF32 products may have to stand for an exact one; where the sum is one block they cost next to nothing."""
     if facts.dtype != torch.float32:
         return ["native"]
-    return ["tf32x3", "tf32"] if gathers(facts) else ["tf32", "tf32x3"]
+    exact = gathers(facts) and (facts.depth <= 32 or facts.out_channels % 32 != 0)
+    return ["tf32x3", "tf32"] if exact else ["tf32", "tf32x3"]
+
+
+def _default(facts: Conv, tail: Tail) -> dict[str, Any]:
+    return {name: choices[0] for name, choices in space(facts, tail).items()}
 
 
 def found(graph: Graph, match: Match) -> Conv:
@@ -129,11 +154,11 @@ def found(graph: Graph, match: Match) -> Conv:
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     facts = found(graph, match)
     tail = tail_for(graph, facts)
-    defaults = {name: choices[0] for name, choices in space(facts, tail).items()}
+    defaults = _default(facts, tail)
     known = {**defaults, **{k: v for k, v in choice.items() if k in defaults}}
     job = job_of(graph, facts, tail)
     launch(graph, job, conv.emit(job, known))
-    if known["precision"] == "tf32" and graph.device == "cuda":
+    if known["way"] != "library" and known["precision"] == "tf32" and graph.device == "cuda":
         graph.require(TF32, "the kernel multiplies in TF32, as cuDNN does while this flag is set")
 
 
@@ -153,13 +178,11 @@ def launch(graph: Graph, job: conv.Job, kernel: Generated) -> None:
 def job_of(graph: Graph, facts: Conv, tail: Tail) -> conv.Job:
     """Names that read like the person's code, and a name that nothing else has."""
     names = Names([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
-                   "channels_last", "result", "by_image"])  # fmt: skip
+                   "channels_last", "result", "by_image", "shape"])  # fmt: skip
     tensors = [facts.x, facts.weight, *([facts.bias] if facts.bias is not None else []), *tail.operands]
     chosen: dict[fx.Node, str] = {}
     for node in dict.fromkeys(tensors):
-        path = graph.state.get(node)
-        wish = path.split(".")[-1] if path else "x" if node is facts.x else node.name
-        chosen[node] = names.fresh(wish)
+        chosen[node] = names.fresh(_wish(graph, facts, node))
     words = [op_name(facts.node), *(w for w in dict.fromkeys(map(_word, tail.work)))]
     name = "fused_" + "_".join(words[:4])
     taken = {kernel.name for kernel in graph.generated}
@@ -173,12 +196,23 @@ def job_of(graph: Graph, facts: Conv, tail: Tail) -> conv.Job:
         conv=facts,
         tail=tail,
         names=chosen,
+        words={node: graph.variable(node) for node in (facts.node, *tail.nodes)},
         summary=f"{summary[:1].upper()}{summary[1:]}, in one kernel.",
     )
 
 
 SIZE_WORDS = ("width", "height", "depth", "out_width", "out_height", "out_depth", "kernel_width",
               "kernel_height", "kernel_depth", "in_channels", "out_channels", "x_ptr")  # fmt: skip
+
+
+def _wish(graph: Graph, facts: Conv, node: fx.Node) -> str:
+    """The person's word for a tensor: of a layer's weight and bias, the layer's as well."""
+    path = graph.state.get(node)
+    if path is None:
+        return node.name if node.op == "placeholder" or node is not facts.x else "x"
+    parts = path.split(".")
+    own = node in (facts.weight, facts.bias) or len(parts) == 1 or parts[-2].isdigit()
+    return parts[-1] if own or not parts[-1].startswith(("weight", "bias")) else "_".join(parts[-2:])
 
 
 def describe(facts: Conv, tail: Tail) -> str:
