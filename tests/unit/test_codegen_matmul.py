@@ -63,9 +63,8 @@ def test_what_follows_a_linear_layer_joins_its_last_step(interpreter, tail, form
     agrees(interpreter, linear(tail), form)
 
 
-@pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("rows", ["1", "2", "33", "3, 11", "2, 3, 5"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("parts", 3), ("tiles", 3)])
 def test_any_leading_dimensions_and_shares_of_the_inner_one(interpreter, rows, splits, form):
     agrees(interpreter, linear("torch.relu(h) + y", rows, inner=300), form, splits)
 
@@ -91,8 +90,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("splits", [1, 2])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("tiles", 2)])
 @pytest.mark.parametrize("expression, left, right", PRODUCTS)
 def test_every_product_and_every_layout_of_its_factors(interpreter, expression, left, right, form, splits):
     inputs = f"torch.randn({left}), torch.randn({right})"
