@@ -133,6 +133,19 @@ def test_only_triangles_that_leave_each_query_a_key_are_skipped(diagonal, skips)
     assert ("longest first" in rewritten(source, "flash-attention")) == skips
 
 
+def test_a_row_that_is_broadcast_over_queries_is_no_triangle(interpreter):
+    hidden = "torch.ones(1, k.shape[2], dtype=torch.bool).triu(20)"
+    expression = f"torch.softmax(({SCORES}).masked_fill({hidden}, float('-inf')), -1) @ v"
+    source = program(expression, SELF, arguments="q, k, v")
+    assert "longest first" not in rewritten(source, "flash-attention")
+    agrees(interpreter, source)
+
+
+def test_a_library_call_keeps_the_layout_of_its_result():
+    source = program("F.scaled_dot_product_attention(q, k, v)", SELF, arguments="q, k, v")
+    assert "out.transpose(1, 2)  # as the library lays it out" in rewritten(source, "flash-attention")
+
+
 def test_a_finite_fill_skips_nothing():
     source = program(
         f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, -1e9), -1) @ v", SELF, arguments="q, k, v"

@@ -11,7 +11,7 @@ scores that somebody else reads. The kernel's text is `attention_source.py`'s.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -67,6 +67,9 @@ class Attention:
     """Node of ones -> (d, upper): true where key >= query + d (upper), or else where key < query + d."""
     end: int | None
     """Keys from query + end on have no weight; None when none are known."""
+
+    as_library: bool = False
+    """Stands for a call of the library, whose result has heads inside queries (on CUDA, float32)."""
 
     @property
     def root(self) -> fx.Node:
@@ -175,12 +178,20 @@ def _whole(
         return None
     if max(q.meta["val"].shape[-1], v.meta["val"].shape[-1]) > LARGEST_HEAD[q.meta["val"].dtype]:
         return None
-    triangles = {n: t for node in nodes for _, n in argument_nodes(node) if (t := _triangle(graph, n))}
+    masks = {n for node in nodes for _, n in argument_nodes(node)}
+    # A row of ones that is broadcast over queries is no triangle over them.
+    square = {n for n in masks if n.meta["val"].shape[-2:] == scores.meta["val"].shape[-2:]}
+    triangles = {n: t for n in nodes_in(graph, square) if (t := _triangle(graph, n))}
     end = _end(nodes[-1] if nodes else scores, triangles, softmax is not None)
     return Attention(
         out=out, scores=scores, softmax=softmax, chain=nodes, weights=weights, q=q, k=k,
         k_transposed=not flipped, v=v, group=group_k, triangles=triangles, end=end,
     )  # fmt: skip
+
+
+def nodes_in(graph: Graph, some: set[fx.Node]) -> list[fx.Node]:
+    """The nodes in graph order: sets have none, and sources must not change from run to run."""
+    return [node for node in graph.nodes if node in some]
 
 
 def _swaps_last(node: fx.Node) -> bool:
@@ -451,7 +462,10 @@ def factor(item: Attention) -> float | None:
 def _found(graph: Graph, match: Match) -> Attention | None:
     """The match's attention; a call of the library is spelled out in the graph first."""
     node = _named(graph, match.data["out"])
-    return find(graph, _by_hand(graph, node) if op_name(node) == LIBRARY else node)
+    if op_name(node) != LIBRARY:
+        return find(graph, node)
+    item = find(graph, _by_hand(graph, node))
+    return None if item is None else replace(item, as_library=True)
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:

@@ -54,6 +54,8 @@ def emit(
 def result_order(graph: Graph, item: Attention) -> list[int]:
     """Dimensions in the order of memory: heads inside queries when all that follows is their merging."""
     rank = item.out.meta["val"].dim()
+    if item.as_library and rank == 4:
+        return [0, 2, 1, 3]
     readers = graph.users(item.out)
     merged = rank == 4 and not graph.is_output(item.out) and bool(readers)
     for reader in readers:
@@ -290,6 +292,9 @@ class _Writer:
         shape = [*sizes, "v.shape[-1]"]
         allocate = f"torch.empty(({', '.join(shape[i] for i in order)}), dtype=q.dtype, device=q.device)"
         swapped = order != list(range(self.rank))
+        why = (
+            "as the library lays it out" if item.as_library else "heads are merged next: then without a copy"
+        )
         blocks = {
             "BLOCK_QUERIES": self.choice["BLOCK_QUERIES"], "BLOCK_KEYS": self.choice["BLOCK_KEYS"],
             "BLOCK_INNER": max(16, next_power_of_two(self.head)),
@@ -309,11 +314,7 @@ class _Writer:
             f"    {', '.join(sizes)}, _ = q.shape",
             f"    n_keys = k.shape[{-1 if item.k_transposed else -2}]",
             f"    out = {allocate}",
-            *(
-                ["    out = out.transpose(1, 2)  # heads are merged next: then without a copy"]
-                if swapped
-                else []
-            ),
+            *([f"    out = out.transpose(1, 2)  # {why}"] if swapped else []),
             f"    grid = ({grid},)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
