@@ -33,6 +33,7 @@ from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.emit import Emission, emit
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.loops import is_unrolled
 from kernel_lsp.rewrite.questions import decides_by_batch
 
 Rewrites: TypeAlias = dict[str, ModuleType]
@@ -69,7 +70,12 @@ class Session:
         """Every place where a skill applies with all preconditions proved, most saving first."""
         if graph.wrapper is not None:  # its definitions hold for what it was put around
             return ()
-        found = [site for name in self.rewrites for site in self._sites_of(name, graph)]
+        names = list(self.rewrites)
+        if is_unrolled(
+            graph
+        ):  # one step after the other: nobody reads 128 kernels, and matching takes minutes
+            names = [name for name in names if getattr(self.rewrites[name], "handles_loops", False)]
+        found = [site for name in names for site in self._sites_of(name, graph)]
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
 
     def propose(self, steps: list[Step]) -> Proposed:

@@ -21,6 +21,8 @@ from kernel_lsp.rewrite.graph import Graph, has_effect, is_op, is_random
 
 aten = torch.ops.aten
 LEAST_STEPS = 4
+MOST_UNROLLED = 100
+"""Operations, slices among them, up to which an unrolled loop is treated like any other code."""
 SHAPE_ONLY = (aten.zeros_like, aten.ones_like, aten.full_like, aten.new_zeros, aten.new_ones, aten.new_full)
 """They read no value of their argument: a state that starts as one of them starts before the loop."""
 
@@ -57,6 +59,12 @@ def loops_of(graph: Graph) -> list[Loop]:
         if loop is not None:
             found.append(loop)
     return found
+
+
+def is_unrolled(graph: Graph) -> bool:
+    """Most of the graph is one loop of many steps: what can be done for it is done for the whole loop."""
+    size = len(graph.nodes)
+    return size > MOST_UNROLLED and any(2 * len(loop.nodes) > size - loop.length for loop in loops_of(graph))
 
 
 Walk = tuple[fx.Node, tuple[fx.Node, ...]]

@@ -26,6 +26,7 @@ SEARCHED = (torch.float16, torch.bfloat16)
 """In float32 the compiler's kernels for products lose against cuBLAS, and searching takes minutes."""
 MOST_OPERATIONS = 200
 """An unrolled loop of 128 steps compiles for minutes."""
+handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 SOURCE = '''

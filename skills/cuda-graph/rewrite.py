@@ -9,6 +9,7 @@ NOTE = (
     "Many small kernels: launching them takes longer than running them, so they are replayed from a CUDA"
     " graph."
 )
+handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 

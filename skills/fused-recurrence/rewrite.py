@@ -10,6 +10,7 @@ from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
 LAUNCH_S = 12e-6
+handles_loops = True
 parameters: dict[str, list[Any]] = recurrence.PARAMETERS
 
 

@@ -22,6 +22,7 @@ from kernel_lsp.rewrite.skill import (
 )
 
 SHORTEST_KERNEL_S = 2.5e-6
+handles_loops = True
 parameters: dict[str, list[object]] = {}
 
 

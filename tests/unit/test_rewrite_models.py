@@ -243,6 +243,15 @@ def test_what_is_no_such_loop_is_left_alone(case: str) -> None:
     assert opened.capture().sites == () and not opened.notes
 
 
+def test_steps_of_a_long_loop_are_not_rewritten_one_by_one() -> None:
+    opened = on_cuda(module(SCAN, DECAY, "torch.randn(64, 5, 8)"), "fused-pointwise", "fused-recurrence")
+    assert {site.skill for site in opened.capture().sites} == {"fused-recurrence"}
+    short = on_cuda(
+        module("return torch.relu(x + 1) * self.decay", DECAY, "torch.randn(4096, 8)"), "fused-pointwise"
+    )
+    assert {site.skill for site in short.capture().sites} == {"fused-pointwise"}
+
+
 def test_a_matrix_product_in_a_step_is_not_fused() -> None:
     forward = "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(step + self.b(h))\nreturn h"
     opened = on_cuda(module(forward, "self.b = nn.Linear(8, 8)", WALK), "fused-recurrence")
