@@ -66,7 +66,7 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
         span=place.span,
         target=new,
         imports=_imports(place, "\n".join([*checks, *body]), kernels),
-        definitions="\n\n\n".join(dict.fromkeys(k.definitions.strip("\n") for k in kernels)),
+        definitions=_definitions(kernels),
         body="\n".join([*body, *(repr(kernel.numbers) for kernel in graph.generated)]),
     )
 
@@ -86,6 +86,12 @@ def _wrapped(
     if steps != place.eager:
         methods.insert(0, (steps, [*_refusal(inner, place), *body]))
     return methods
+
+
+def _definitions(kernels: Sequence[Generated]) -> str:
+    """The source of all kernels; a helper that several of them bring along is written once."""
+    blocks = [block for kernel in kernels for block in kernel.definitions.strip("\n").split("\n\n\n")]
+    return "\n\n\n".join(dict.fromkeys(block.strip("\n") for block in blocks))
 
 
 def _pristine(graph: Graph) -> Graph:
