@@ -93,6 +93,8 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
             made = graph.call(aten.squeeze.dim, (made, dim), before=here)
     if reduction.kind == "extreme":
         without_gradients(graph, "values that became equal would share or pass on the gradient differently")
+        if any(isinstance(arg, Node) and arg is not _operand(item) for item in chain for arg in item.args):
+            graph.caveat("an infinite parameter can give NaN for other windows")
     else:
         graph.caveat("an average is scaled or shifted after rounding instead of before")
     graph.replace(here, made)
