@@ -88,7 +88,7 @@ def _wrapped(
     return methods
 
 
-def _definitions(kernels: Sequence[Generated]) -> str:
+def _definitions(kernels: Sequence[Generated | Wrapper]) -> str:
     """The source of all kernels; a helper that several of them bring along is written once."""
     blocks = [block for kernel in kernels for block in kernel.definitions.strip("\n").split("\n\n\n")]
     return "\n\n\n".join(dict.fromkeys(block.strip("\n") for block in blocks))
