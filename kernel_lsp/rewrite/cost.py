@@ -43,7 +43,14 @@ RATES = {
 
 
 def seconds(graph: Graph, node: fx.Node) -> float:
-    """Roofline time of one call on the graph's device."""
+    """Roofline time of one call on the graph's device. Kept on the node: each of n matches asks for the
+    total of n nodes (92 s for 260 products in a loop), and a rewrite never changes a call's sizes."""
+    if "seconds" not in node.meta:
+        node.meta["seconds"] = _seconds(graph, node)
+    return float(node.meta["seconds"])
+
+
+def _seconds(graph: Graph, node: fx.Node) -> float:
     if is_op(node, *VIEWS) or getattr(node.target, "__name__", "") == "getitem":
         return 0.0
     rates = RATES.get(graph.device, RATES["cpu"])

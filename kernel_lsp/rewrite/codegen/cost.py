@@ -56,7 +56,13 @@ def _has_long_rows(node: fx.Node) -> bool:
 
 
 def eager_seconds(graph: Graph, node: fx.Node) -> float:
-    """One node in eager mode."""
+    """One node in eager mode. Kept on the node, as `cost.seconds` is."""
+    if "eager_seconds" not in node.meta:
+        node.meta["eager_seconds"] = _eager_seconds(graph, node)
+    return float(node.meta["eager_seconds"])
+
+
+def _eager_seconds(graph: Graph, node: fx.Node) -> float:
     if is_identity(node):
         return 0.0
     base = cost.seconds(graph, node)
