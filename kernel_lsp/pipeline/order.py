@@ -29,8 +29,9 @@ from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
 
 Report = Callable[[Progress], None]
-MAX_SKILLS = 20
-"""Skills that are recalled for one target (daVinci-kernel's selection agent sees as many)."""
+MAX_SKILLS = 64
+"""Skills that are recalled for one target. The built-in ones fit whole: words of a graph say nothing about
+how many launches it takes, and so would not recall a CUDA graph."""
 
 MAX_INTERPRETED = 2**20
 """Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
