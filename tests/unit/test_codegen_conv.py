@@ -250,3 +250,43 @@ def test_kernels_compile_without_spills(compiler, skill, expression, layer, inpu
     kernels = compiler.ask(after=rewritten(source(expression, inputs, layer), skill))
     hopper = [kernel for kernel in kernels if kernel["arch"] == 90]
     assert hopper and all(kernel["spill_bytes"] == 0 for kernel in hopper), kernels
+
+
+def test_a_row_of_the_filter_must_fit_its_block():
+    from kernel_lsp.errors import RewriteError
+
+    text = source("torch.relu(h)", IMAGE, "Conv2d(6, 5, 3)")
+    with pytest.raises(RewriteError, match="choose BLOCK_K of at least 18"):
+        rewritten(text, "fused-conv", way="rows", BLOCK_K=16)
+
+
+@pytest.mark.parametrize(
+    "layer, inputs, speaks",
+    [
+        ("Conv2d(3, 24, 3)", "torch.randn(64, 3, 128, 128)", True),
+        ("Conv2d(512, 512, 3, padding=1)", "torch.randn(32, 512, 28, 28)", False),
+        (
+            "Conv2d(256, 256, 3, dtype=torch.bfloat16)",
+            "torch.randn(32, 256, 56, 56, dtype=torch.bfloat16)",
+            False,
+        ),
+    ],
+)
+def test_the_estimate_is_silent_where_the_library_is_at_the_roof(layer, inputs, speaks):
+    (match,) = matches(source("h", inputs, layer), "fused-conv")[1]
+    assert (match.benefit > 0) is speaks
+
+
+def test_every_space_is_small_and_its_defaults_come_first():
+    import math
+
+    for layer, inputs, _ in [
+        ("Conv2d(3, 24, 3)", "torch.randn(8, 3, 64, 64)", True),
+        ("Conv2d(3, 64, 7, stride=2)", "torch.randn(8, 3, 64, 64)", True),
+        ("Conv2d(32, 64, 3)", "torch.randn(8, 32, 64, 64)", True),
+        ("Conv3d(8, 24, 3)", "torch.randn(2, 8, 16, 16, 16)", True),
+    ]:
+        session, found = matches(source("F.relu(h)", inputs, layer), "fused-conv")
+        space = session.rewrites["fused-conv"].parameters(session.graph, found[0])
+        assert math.prod(len(choices) for choices in space.values()) <= 12
+        assert all(len(set(choices)) == len(choices) for choices in space.values())

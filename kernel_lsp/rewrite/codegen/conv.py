@@ -1,37 +1,34 @@
 """Convolution as a matrix product on tensor cores that gathers its own patches, with the tail in registers.
 
 One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image and never
-writes the convolution's own result. Two ways to walk the sum over (input channel, tap):
+writes the convolution's own result. Ways to the sum over (input channel, tap):
 
 ``gather``  both at once, in blocks of the flattened filter: for few input channels, reads the weight as it is
 ``rows``    one row of the filter in all input channels at a time: for few channels and large filters
 ``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the channels of
             a tap are neighbors, which is one small kernel before
 ``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel behind it
+``depthwise``  no matrix product: each channel has a filter of its own
 
-Not covered: transposed convolutions, depthwise ones (conv_depthwise.py), gradients.
+conv_launch.py writes the function around it. Not covered: transposed convolutions, gradients.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-
-from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
-from kernel_lsp.rewrite.codegen.conv_facts import Conv, Pool
-from kernel_lsp.rewrite.codegen.conv_tail import Tail, reduced_dims
+from kernel_lsp.rewrite.codegen.conv_facts import Pool
+from kernel_lsp.rewrite.codegen.conv_launch import BLOCKS, SIZES, Job, Parts, group, launcher, pack, times
 from kernel_lsp.rewrite.codegen.ops import helpers_for
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.generated import Generated
 
 AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
-SIZES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 
 ROUND = '''\
 @triton.jit
@@ -42,24 +39,6 @@ def _round_to_tf32(x):
 '''
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """One kernel to write."""
-
-    name: str
-    conv: Conv
-    tail: Tail
-    names: Mapping[fx.Node, str]
-    """Tensor -> its name in the launcher: input, weight, bias and the tail's operands."""
-    words: Mapping[fx.Node, str]
-    """Node of the tail -> what the person called its value."""
-    summary: str
-
-    @property
-    def result(self) -> fx.Node:
-        return self.tail.nodes[-1] if self.tail.nodes else self.conv.node
-
-
 def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
     """Kernel and launcher; ``choice`` has way, precision, BLOCK_PIXELS, BLOCK_CHANNELS, BLOCK_K, num_warps,
     num_stages."""
@@ -67,9 +46,9 @@ def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
     if choice["way"] == "rows" and row > choice["BLOCK_K"]:
         raise RewriteError(f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}")
     kernel = _Kernel(job, choice)
-    texts = [kernel.text(), _launcher(job, choice, kernel)]
+    texts = [kernel.text(), launcher(job, choice, kernel.parts())]
     if kernel.packed:
-        texts.insert(0, _pack(job, kernel.rounds))
+        texts.insert(0, pack(job, kernel.rounds))
     text = "\n\n".join(texts)
     helpers = [*helpers_for(text), *([ROUND] if "_round_to_tf32(" in text else [])]
     return Generated(
@@ -119,6 +98,21 @@ class _Kernel:
     @property
     def blocks(self) -> list[str]:
         return [name for name in BLOCKS if name != "BLOCK_K" or not (self.depthwise or self.library)]
+
+    def parts(self) -> Parts:
+        """What the launcher must know; after ``text``."""
+        count = self.tail.pool.count if self.stacked and self.tail.pool else 1
+        return Parts(
+            x=self.x,
+            weight=self.weight,
+            packed=self.packed,
+            library=self.library,
+            depthwise=self.depthwise,
+            tile_pixels=self.choice["BLOCK_PIXELS"] // count,
+            tensors=tuple(self.tensors()),
+            constants=tuple(name for name in self.constants() if name not in BLOCKS),
+            blocks=tuple(self.blocks),
+        )
 
     def pointers(self) -> list[str]:
         return [f"{name}_ptr" for name in (*self.tensors(), "out")]
@@ -183,7 +177,7 @@ class _Kernel:
         if self.library:
             return
         plane = " * ".join(self.sizes)
-        first = f" + group * {self.conv.group_in} * {_group(plane)}" if groups > 1 else ""
+        first = f" + group * {self.conv.group_in} * {group(plane)}" if groups > 1 else ""
         all_channels = (
             f"in_channels * {self.conv.groups}"
             if self.conv.in_channels != self.conv.group_in
@@ -196,7 +190,7 @@ class _Kernel:
         left = ""
         for position, (axis, _size) in enumerate(zip(self.axes, self.sizes, strict=True)):
             inner = " * ".join(f"{prefix}_{s}" for s in self.sizes[position + 1 :])
-            text = f"{index} // {_group(inner)}" if inner else index
+            text = f"{index} // {group(inner)}" if inner else index
             if position:
                 text = f"{text} % {prefix}_{self.sizes[position]}"
             self._add(f"{prefix}_{axis} = {text}", indent=indent)
@@ -215,7 +209,7 @@ class _Kernel:
         assert pool is not None
         for position, axis in enumerate(self.axes):
             inner = " * ".join(self._pooled_size(i) for i in range(position + 1, len(self.axes)))
-            spot = f"pixels // {_group(inner)}" if inner else "pixels"
+            spot = f"pixels // {group(inner)}" if inner else "pixels"
             spot = f"{spot} % {self._pooled_size(position)}" if position else spot
             self._add(f"out_{axis} = {spot} * {pool.window[position]} + {self._window(position)}")
         name = self._tile_value("    ")
@@ -246,9 +240,9 @@ class _Kernel:
         assert pool is not None
         for position, (axis, _) in enumerate(zip(self.axes, self.sizes, strict=True)):
             inner = " * ".join(self._pooled_size(i) for i in range(position + 1, len(self.axes)))
-            text = f"pixels // {_group(inner)}" if inner else "pixels"
+            text = f"pixels // {group(inner)}" if inner else "pixels"
             text = f"{text} % {self._pooled_size(position)}" if position else text
-            self._add(f"pooled_{axis} = {_group(text)} * {pool.window[position]}")
+            self._add(f"pooled_{axis} = {group(text)} * {pool.window[position]}")
         start = '-float("inf")' if pool.kind == "max" else "0.0"
         one = self._after_channel_reduction()
         shape = "(BLOCK_PIXELS, 1)" if one else "(BLOCK_PIXELS, BLOCK_CHANNELS)"
@@ -305,7 +299,7 @@ class _Kernel:
         full = " * ".join(f"out_{s}" for s in self.sizes) if self.tail.pool else "n_pixels"
         wide = "" if dtype_name(self.conv.dtype) == "float32" else ".to(tl.float32)"
         self._add(
-            f"place = (image * {_group(full)} + {self._flat_pixel()}) * out_channels + channels[None, :]",
+            f"place = (image * {group(full)} + {self._flat_pixel()}) * out_channels + channels[None, :]",
             "acc = tl.load(convolved_ptr + place,",
             f"              mask=pixel_mask[:, None] & channel_mask[None, :], other=0.0){wide}",
             indent=indent,
@@ -345,16 +339,16 @@ class _Kernel:
         """One row of the filter in all input channels at a time: most of the address never changes."""
         conv, deeper, width = self.conv, indent + "    ", self.conv.kernel[-1]
         plane = " * ".join(self.sizes)
-        pixel = "out_x" + _times(conv.stride[-1]) + (f" - {conv.before[-1]}" if conv.before[-1] else "")
-        column = f"terms % {width}" + _times(conv.dilation[-1])
+        pixel = "out_x" + times(conv.stride[-1]) + (f" - {conv.before[-1]}" if conv.before[-1] else "")
+        column = f"terms % {width}" + times(conv.dilation[-1])
         masks = ["term_mask[:, None]", "pixel_mask[None, :]"]
         masks += ["(x >= 0) & (x < width)"] if conv.padded else []
         self._add(
             "acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)",
             "terms = tl.arange(0, BLOCK_K)  # (input channel, tap in a row of the filter)",
             f"term_mask = terms < in_channels * {width}  # the block is filled up with zeros",
-            f"x = {_group(pixel)}[None, :] + ({column})[:, None]",
-            f"in_row = (terms // {width})[:, None] * {_group(plane)} + x",
+            f"x = {group(pixel)}[None, :] + ({column})[:, None]",
+            f"in_row = (terms // {width})[:, None] * {group(plane)} + x",
             "# What lies left or right of the image is padding, and zero."
             if conv.padded
             else "# Pixels of the image.",
@@ -371,10 +365,10 @@ class _Kernel:
             later = math.prod(conv.kernel[position + 1 : -1])
             tap = "row" if later == 1 else f"row // {later}"
             tap = f"{tap} % {conv.kernel[position]}" if position else tap
-            tap = f"{_group(tap)}{_times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
+            tap = f"{group(tap)}{times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
             shift = f" - {conv.before[position]}" if conv.before[position] else ""
-            self._add(f"{axis} = out_{axis}{_times(conv.stride[position])}{shift} + {tap}", indent=indent)
-            parts.append(f"{axis} * {_group(' * '.join(self.sizes[position + 1 :]))}")
+            self._add(f"{axis} = out_{axis}{times(conv.stride[position])}{shift} + {tap}", indent=indent)
+            parts.append(f"{axis} * {group(' * '.join(self.sizes[position + 1 :]))}")
             valid.append(f"({axis} >= 0) & ({axis} < {self.sizes[position]})")
         inside = f" & ({' & '.join(valid)})[None, :]" if conv.padded else ""
         self._add(
@@ -425,7 +419,7 @@ class _Kernel:
         self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
         self._add(f"for tap in tl.static_range({conv.taps}):", indent=indent)
         self._positions("tap", deeper, per_term=False, column="[:, None]")
-        offset = [f"{source_channel}[None, :] * {_group(plane)}", *self._inner_offset()]
+        offset = [f"{source_channel}[None, :] * {group(plane)}", *self._inner_offset()]
         valid = ["pixel_mask[:, None]", "channel_mask[None, :]", *self._valid(deeper)[1:]]
         wide = "" if dtype_name(conv.dtype) == "float32" else ".to(tl.float32)"
         self._add(
@@ -443,15 +437,15 @@ class _Kernel:
             later = math.prod(conv.kernel[position + 1 :])
             tap = index if later == 1 else f"{index} // {later}"
             tap = f"{tap} % {conv.kernel[position]}" if position or per_term else tap
-            pixel = f"out_{axis}" + _times(conv.stride[position])
+            pixel = f"out_{axis}" + times(conv.stride[position])
             shift = f" - {conv.before[position]}" if conv.before[position] else ""
             if conv.kernel[position] == 1:
                 text = f"{pixel}{shift}"
-                self._add(f"{axis} = {_group(text)}{column}", indent=indent)
+                self._add(f"{axis} = {group(text)}{column}", indent=indent)
                 continue
-            step = f"{_group(tap)}{_times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
+            step = f"{group(tap)}{times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
             if per_term:
-                self._add(f"{axis} = {_group(pixel + shift)}[None, :] + ({step})[:, None]", indent=indent)
+                self._add(f"{axis} = {group(pixel + shift)}[None, :] + ({step})[:, None]", indent=indent)
             else:
                 self._add(f"{axis} = ({pixel}{shift} + {step}){column}", indent=indent)
 
@@ -459,7 +453,7 @@ class _Kernel:
         parts = []
         for position, axis in enumerate(self.axes):
             inner = " * ".join(self.sizes[position + 1 :])
-            parts.append(f"{axis} * {_group(inner)}" if inner else axis)
+            parts.append(f"{axis} * {group(inner)}" if inner else axis)
         return parts
 
     def _valid(self, indent: str) -> list[str]:
@@ -490,7 +484,7 @@ class _Kernel:
         full = " * ".join(f"out_{s}" for s in self.sizes)
         return Tile(
             channel="channels[None, :], mask=channel_mask[None, :]",
-            element=f"({image}) * {_group(full) if self.tail.pool else 'n_pixels'} + {pixel}, mask={both}",
+            element=f"({image}) * {group(full) if self.tail.pool else 'n_pixels'} + {pixel}, mask={both}",
             pooled=f"({image}) * n_pixels + pixels[:, None], mask={both}",
             mask="channel_mask[None, :]",
             pixels="pixel_mask[:, None]",
@@ -502,7 +496,7 @@ class _Kernel:
         parts = []
         for position, axis in enumerate(self.axes):
             inner = " * ".join(f"out_{s}" for s in self.sizes[position + 1 :])
-            parts.append(f"out_{axis} * {_group(inner)}" if inner else f"out_{axis}")
+            parts.append(f"out_{axis} * {group(inner)}" if inner else f"out_{axis}")
         return f"({' + '.join(parts)})[:, None]"
 
     def _store(self, name: str) -> None:
@@ -537,182 +531,3 @@ class _Kernel:
 def stacks(pool: Pool) -> bool:
     """Windows of a power of two fill a tile without gaps."""
     return pool.count <= 64 and pool.count & (pool.count - 1) == 0
-
-
-BLOCKS = ("BLOCK_PIXELS", "BLOCK_CHANNELS", "BLOCK_K")
-
-
-def _launcher(job: Job, choice: Mapping[str, Any], kernel: _Kernel) -> str:
-    conv, tail, sizes = job.conv, job.tail, SIZES[job.conv.rank]
-    x, weight = kernel.x, kernel.weight
-    signature = list(dict.fromkeys(job.names.values()))
-    wide = [name for node, name in job.names.items() if tail.operands.get(node) != "scalar"]
-    wide = list(dict.fromkeys(wide))
-    lines = [f"def {job.name}({', '.join(signature)}):", *_docstring(job)]
-    lines += [f"    {name} = {name}.contiguous()" for name in wide] if len(", ".join(wide)) > 40 else [
-        f"    {', '.join(wide)} = {', '.join(f'{n}.contiguous()' for n in wide)}"
-    ]  # fmt: skip
-    lines += [
-        f"    batch, _, {', '.join(sizes)} = {x}.shape",
-        f"    out_channels, in_channels, {', '.join(f'kernel_{s}' for s in sizes)} = {weight}.shape",
-    ]
-    for position, size in enumerate(sizes):
-        lines.append(f"    out_{size} = {_out_size(conv, position, size)}")
-    pooled = [f"(out_{s} // {w})" for s, w in zip(sizes, tail.pool.window, strict=True)] if tail.pool else [
-        f"out_{s}" for s in sizes
-    ]  # fmt: skip
-    lines.append(f"    n_pixels = {' * '.join(pooled)}")
-    pixels, channels = choice["BLOCK_PIXELS"], choice["BLOCK_CHANNELS"]
-    yielded = pixels // tail.pool.count if kernel.stacked and tail.pool else pixels
-    lines.append(f"    tiles = batch * triton.cdiv(n_pixels, {yielded})")
-    lines += _allocate(job, x, [text.strip("()") if tail.pool else text for text in pooled])
-    if kernel.packed:
-        lines += _pack_lines(job, weight)
-    if kernel.library:
-        lines += _library_lines(conv, x, weight)
-    groups = 1 if kernel.depthwise or kernel.library else conv.groups
-    per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
-    times = f" * {groups}" if groups > 1 else ""
-    constants = [name for name in kernel.constants() if name not in BLOCKS]
-    arguments = [*kernel.tensors(), "out", *constants, *(f"{name}={choice[name]}" for name in kernel.blocks),
-                 f"num_warps={choice['num_warps']}"]  # fmt: skip
-    if not (kernel.depthwise or kernel.library):
-        arguments.append(f"num_stages={choice['num_stages']}")
-    lines += [
-        "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-        f"        grid = (tiles * triton.cdiv({per_group}, {channels}){times},)",
-        source.wrapped(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
-        *_result(job, yielded),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _docstring(job: Job) -> list[str]:
-    """What it does, and the shape of each tensor in the launcher's words."""
-    sizes = SIZES[job.conv.rank]
-    shapes = {
-        job.conv.x: ("batch", "channels", *sizes),
-        job.conv.weight: ("out_channels", "channels of a group", *(f"kernel_{s}" for s in sizes)),
-    }
-    lines = [f'    """{job.summary}', ""]
-    for node, name in job.names.items():
-        value = node.meta["val"]
-        words = shapes.get(node, tuple(str(n) for n in value.shape))
-        text = f"({', '.join(words)}{',' if len(words) == 1 else ''})"
-        lines.append(f"    {name}: {dtype_name(value.dtype)} {text}")
-    out = job.result.meta["val"]
-    shape = ", ".join(["batch", *map(str, out.shape[1:])])
-    return [*lines, f"    out: {dtype_name(out.dtype)} ({shape}{',' if out.dim() == 1 else ''})", '    """']
-
-
-def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
-    """cuDNN's fastest kernels want the channels of a pixel side by side; a signal is an image of one row."""
-    signal = conv.rank == 1
-    form = "torch.channels_last_3d" if conv.rank == 3 else "torch.channels_last"
-    row = ".unsqueeze(2)" if signal else ""
-    options = [(1, *sizes) if signal else sizes for sizes in (conv.stride, conv.dilation)]
-    padding = (0, *conv.before) if signal else conv.before
-    name = f"torch.conv{max(2, conv.rank)}d"
-    return [
-        f"    channels_last = {form}  # cuDNN's fastest kernels want the channels of a pixel side by side",
-        f"    convolved = {name}(",
-        f"        {x}{row}.contiguous(memory_format=channels_last),",
-        f"        {weight}{row}.contiguous(memory_format=channels_last),",
-        f"        None, {options[0]}, {padding}, {options[1]}, {conv.groups},",
-        "    ).contiguous(memory_format=channels_last)",
-    ]
-
-
-def _out_size(conv: Conv, position: int, size: str) -> str:
-    """The output's size from the input's: one pixel more than the strides that fit behind the filter."""
-    n, stride = conv.size[position], conv.stride[position]
-    span = conv.dilation[position] * (conv.kernel[position] - 1)
-    behind = max(0, (conv.out[position] - 1) * stride + span + 1 - n - conv.before[position])
-    padding = 2 * conv.before[position] if stride > 1 else conv.before[position] + behind
-    shift = padding - span
-    if stride == 1:
-        shift = conv.out[position] - n
-        return size if shift == 0 else f"{size} {'+' if shift > 0 else '-'} {abs(shift)}"
-    inner = shift - 1
-    text = size if inner == 0 else f"({size} {'+' if inner > 0 else '-'} {abs(inner)})"
-    return f"{text} // {stride} + 1"
-
-
-def _allocate(job: Job, x: str, pooled: list[str]) -> list[str]:
-    tail = job.tail
-    dtype = dtype_name(job.result.meta["val"].dtype)
-    if tail.spatial is not None:
-        return [
-            f"    out = torch.empty((tiles, out_channels), dtype=torch.float32, device={x}.device)"
-            "  # one row a tile"
-        ]
-    one = job.result.meta["val"].shape[1] == 1
-    shape = ", ".join(["batch", "1" if one else "out_channels", *pooled])
-    return [
-        f"    shape = ({shape})",
-        f"    out = torch.empty(shape, dtype=torch.{dtype}, device={x}.device)",
-    ]
-
-
-def _result(job: Job, tile_pixels: int) -> list[str]:
-    """What the launcher returns; the tiles' partial results are combined here, in a fixed order."""
-    spatial, rank = job.tail.spatial, job.conv.rank
-    if spatial is None:
-        return ["    return out"]
-    value, kind = spatial.meta["val"], op_name(spatial)
-    channels_too = len(reduced_dims(spatial, rank + 2)) == rank + 1
-    dims, kept = ("(1, 2)", "1") if channels_too else ("1", "out_channels")
-    how = kind if kind in ("amax", "amin") else "sum"
-    lines = [
-        f"    by_image = out.view(batch, triton.cdiv(n_pixels, {tile_pixels}), out_channels)",
-        f"    result = by_image.{how}({dims})",
-    ]
-    if kind not in ("sum", "amax", "amin"):
-        lines[-1] += " / (n_pixels * out_channels)" if channels_too else " / n_pixels"
-    cast = "" if dtype_name(value.dtype) == "float32" else f".to(torch.{dtype_name(value.dtype)})"
-    view = f".view({', '.join(['batch', kept, *['1'] * rank])})" if value.dim() == rank + 2 else ""
-    return [*lines, f"    return result{cast}{view}"]
-
-
-def _pack(job: Job, rounds: bool) -> str:
-    """The kernel that puts the channels of one tap side by side."""
-    taps = job.conv.taps
-    load = f"tl.load(weight_ptr + filter_id * (in_channels * {taps}) + channel * {taps} + tap, mask=mask)"
-    lines = [
-        "    offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)",
-        "    mask = offs < n_weights  # the last block reaches past the end",
-        f"    filter_id = offs // (in_channels * {taps})",
-        f"    tap, channel = offs // in_channels % {taps}, offs % in_channels",
-        f"    value = {f'_round_to_tf32({load})' if rounds else load}",
-        "    tl.store(packed_ptr + offs, value, mask=mask)",
-    ]
-    header = [
-        "weight_ptr",
-        "packed_ptr",
-        "n_weights",
-        "in_channels: tl.constexpr",
-        "BLOCK_SIZE: tl.constexpr",
-    ]
-    doc = "From (filter, input channel, tap) to (filter, tap, input channel)."
-    return source.kernel_text(f"_{job.name}_pack_kernel", header, doc, lines)
-
-
-def _pack_lines(job: Job, weight: str) -> list[str]:
-    return [
-        f"    packed = torch.empty_like({weight})  # weights may change between calls: packed on each",
-        f"    grid = (triton.cdiv({weight}.numel(), 1024),)",
-        f"    _{job.name}_pack_kernel[grid](",
-        f"        {weight}, packed, {weight}.numel(), in_channels, BLOCK_SIZE=1024, num_warps=4",
-        "    )",
-    ]
-
-
-def _group(text: str) -> str:
-    """In parentheses, unless it is one word or already stands in them."""
-    whole = text.startswith("(") and text.endswith(")") and "(" not in text[1:] and ")" not in text[:-1]
-    return f"({text})" if " " in text and not whole else text
-
-
-def _times(n: int) -> str:
-    return f" * {n}" if n != 1 else ""

@@ -14,6 +14,7 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.codegen import conv, conv_cost
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.conv_facts import Conv, conv_of
+from kernel_lsp.rewrite.codegen.conv_launch import Job
 from kernel_lsp.rewrite.codegen.conv_tail import Tail, tail_of
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
@@ -68,7 +69,8 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 
 def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
-    """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to."""
+    """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to. Without a tail
+    the library's way has nothing to add to the library."""
     if is_depthwise(facts):
         return {
             "way": ["depthwise"],
@@ -82,18 +84,24 @@ def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
     deep = gathers(facts) and facts.depth > 32 and channels >= 64
     pixels = 256 if deep and channels == 64 else 64 if channels > 128 else 128
     found: dict[str, list[Any]] = {
-        "way": ways(facts),
+        "way": [way for way in ways(facts) if way != "library" or tail.work],
         "precision": precisions(facts),
-        "BLOCK_PIXELS": list(dict.fromkeys([pixels, max(64, pixels // 2)])),
+        "BLOCK_PIXELS": list(dict.fromkeys([pixels, max(64, pixels // 2)])) if gathers(facts) else [pixels],
         "BLOCK_CHANNELS": [channels],
         "BLOCK_K": [block_k(facts)],
-        "num_warps": [8] if deep else [8, 4] if channels >= 128 else [4, 8],
+        "num_warps": _warps(facts, channels),
         "num_stages": [4 if facts.taps > 1 else 3],
     }
     if tail.pool is not None and conv.stacks(tail.pool):
         alone = gathers(facts) and facts.depth <= block_k(facts)
         found["whole_windows"] = [False, True] if alone else [True]
     return _cheapest_first(facts, tail, found)
+
+
+def _warps(facts: Conv, channels: int) -> list[int]:
+    if gathers(facts):
+        return [8] if channels >= 128 or (channels >= 64 and facts.depth > 32) else [4]
+    return [8, 4] if channels >= 128 else [4, 8]
 
 
 def _cheapest_first(facts: Conv, tail: Tail, space: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -162,7 +170,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         graph.require(TF32, "the kernel multiplies in TF32, as cuDNN does while this flag is set")
 
 
-def launch(graph: Graph, job: conv.Job, kernel: Generated) -> None:
+def launch(graph: Graph, job: Job, kernel: Generated) -> None:
     value = job.result.meta["val"]
     with value.fake_mode:
         like = value.contiguous()
@@ -175,7 +183,7 @@ def launch(graph: Graph, job: conv.Job, kernel: Generated) -> None:
     graph.caveat("products are summed in another order")
 
 
-def job_of(graph: Graph, facts: Conv, tail: Tail) -> conv.Job:
+def job_of(graph: Graph, facts: Conv, tail: Tail) -> Job:
     """Names that read like the person's code, and a name that nothing else has."""
     names = Names([*SIZE_WORDS, "out", "packed", "batch", "tiles", "n_pixels", "grid", "convolved",
                    "channels_last", "result", "by_image", "shape"])  # fmt: skip
@@ -191,7 +199,7 @@ def job_of(graph: Graph, facts: Conv, tail: Tail) -> conv.Job:
         count += 1
         unique = f"{name}_{count}"
     summary = describe(facts, tail)
-    return conv.Job(
+    return Job(
         name=unique,
         conv=facts,
         tail=tail,
