@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import fuse, space
+from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
+
+SEVERAL_KERNELS = ("logsumexp", *space.PAIRS)
+"""In eager; any other reduction by itself is at the memory's roof."""
 
 
 def match(graph: Graph) -> list[Match]:
     found = fuse.reduction_matches(graph, space.REDUCE)
-    return [match for match in found if not fuse.is_rms(graph, match)]  # those are fused-norm's
+    worth = [m for m in found if len(m.nodes) > 1 or op_name(m.nodes[0]) in SEVERAL_KERNELS]
+    return [match for match in worth if not fuse.is_rms(graph, match)]  # those are fused-norm's
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
