@@ -153,7 +153,7 @@ def test_outputs_of_every_kind_have_a_norm(values, size):
 
 
 def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monkeypatch):
-    """Warm-up may be disturbed; rounds are not, and what Python takes 50 ms to start is never timed shorter."""
+    """Warm-up may be disturbed; rounds are not: what Python takes 50 ms to start is never timed shorter."""
     made = rounds(eager=lambda x: x + 1, candidate=lambda x: x + 1)
     slow = False
     monkeypatch.setattr(type(made.device), "launch", lambda *_: 50.0 if slow else 0.0)
@@ -161,7 +161,6 @@ def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monk
         made.warm_up(name)
     slow = True
     measured = made.run(0.2, checks=1)
-    assert (
-        all(ms >= 50.0 for ms in measured.times_ms["candidate"]) and len(measured.times_ms["candidate"]) > 16
-    )
+    assert all(ms >= 50.0 for ms in measured.times_ms["candidate"])
+    assert len(measured.times_ms["candidate"]) > timing.PROBES
     assert all(ms < 50.0 for ms in measured.spans_ms["candidate"])
