@@ -197,9 +197,10 @@ def _parts_loop(job: Job) -> list[str]:
         f"        {right}_high = {right}_parts.load([{col}, start])",
         f"        {right}_low = {right}_parts.load([{col}, padded + start])",
         "        # low * low is below the last bit of float32",
-        f"        product = tl.dot({left}_low, {right}_high.T, product)",
-        f"        product = tl.dot({left}_high, {right}_low.T, product)",
-        f"        product = tl.dot({left}_high, {right}_high.T, product)",
+        f"        block = tl.dot({left}_low, {right}_high.T)",
+        f"        block = tl.dot({left}_high, {right}_low.T, block)",
+        f"        block = tl.dot({left}_high, {right}_high.T, block)",
+        "        product += block  # not on the tensor core, which drops low bits when it adds to a long sum",
     ]
 
 

@@ -78,9 +78,10 @@ def _fused_linear_gelu_mul_kernel(
         weight_high = weight_parts.load([start_col, start])
         weight_low = weight_parts.load([start_col, padded + start])
         # low * low is below the last bit of float32
-        product = tl.dot(tokens_low, weight_high.T, product)
-        product = tl.dot(tokens_high, weight_low.T, product)
-        product = tl.dot(tokens_high, weight_high.T, product)
+        block = tl.dot(tokens_low, weight_high.T)
+        block = tl.dot(tokens_high, weight_low.T, block)
+        block = tl.dot(tokens_high, weight_high.T, block)
+        product += block  # not on the tensor core, which drops low bits when it adds to a long sum
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
     # The last tiles reach past the end of the rows and of the columns.
@@ -108,11 +109,11 @@ def fused_linear_gelu_mul(tokens, weight, bias, gate):
     weight_parts, weight_scale = _split_float16(weight)
     padded = tokens_parts.shape[1] // 2
     tokens_tiles = TensorDescriptor.from_tensor(tokens_parts, [128, 64])
-    weight_tiles = TensorDescriptor.from_tensor(weight_parts, [256, 64])
-    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 256),)
+    weight_tiles = TensorDescriptor.from_tensor(weight_parts, [128, 64])
+    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 128),)
     _fused_linear_gelu_mul_kernel[grid](
         tokens_tiles, weight_tiles, tokens_scale, weight_scale, bias, gate, out, n_rows, n_cols, padded,
-        BLOCK_ROWS=128, BLOCK_COLS=256, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=2,
+        BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=3,
     )
     return out
 

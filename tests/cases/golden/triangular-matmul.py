@@ -79,9 +79,10 @@ def _fused_matmul_relu_kernel(
         lower_right_high = lower_right_parts.load([start_col, start])
         lower_right_low = lower_right_parts.load([start_col, padded + start])
         # low * low is below the last bit of float32
-        product = tl.dot(lower_left_low, lower_right_high.T, product)
-        product = tl.dot(lower_left_high, lower_right_low.T, product)
-        product = tl.dot(lower_left_high, lower_right_high.T, product)
+        block = tl.dot(lower_left_low, lower_right_high.T)
+        block = tl.dot(lower_left_high, lower_right_low.T, block)
+        block = tl.dot(lower_left_high, lower_right_high.T, block)
+        product += block  # not on the tensor core, which drops low bits when it adds to a long sum
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
     # The last tiles reach past the end of the rows and of the columns.
@@ -105,11 +106,11 @@ def fused_matmul_relu(lower_left, lower_right):
     lower_right_parts, lower_right_scale = _split_float16(lower_right)
     padded = lower_left_parts.shape[1] // 2
     lower_left_tiles = TensorDescriptor.from_tensor(lower_left_parts, [128, 64])
-    lower_right_tiles = TensorDescriptor.from_tensor(lower_right_parts, [256, 64])
-    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 256),)
+    lower_right_tiles = TensorDescriptor.from_tensor(lower_right_parts, [128, 64])
+    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 128),)
     _fused_matmul_relu_kernel[grid](
         lower_left_tiles, lower_right_tiles, lower_left_scale, lower_right_scale, out, n_rows, n_cols, padded,
-        BLOCK_ROWS=128, BLOCK_COLS=256, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=2,
+        BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=3,
     )
     return out
 
