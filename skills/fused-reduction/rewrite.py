@@ -8,13 +8,13 @@ from kernel_lsp.rewrite.codegen import fuse, space
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
-SEVERAL_KERNELS = ("logsumexp", *space.PAIRS)
-"""In eager; any other reduction by itself is at the memory's roof."""
+SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS)
+"""In eager, by several kernels or passes; any other reduction by itself is near the memory's roof."""
 
 
 def match(graph: Graph) -> list[Match]:
     found = fuse.reduction_matches(graph, space.REDUCE)
-    worth = [m for m in found if len(m.nodes) > 1 or op_name(m.nodes[0]) in SEVERAL_KERNELS]
+    worth = [m for m in found if len(m.nodes) > 1 or op_name(m.nodes[0]) in SLOW_ALONE]
     return [match for match in worth if not fuse.is_rms(graph, match)]  # those are fused-norm's
 
 

@@ -18,8 +18,8 @@ from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES, SOFTMAX
 from kernel_lsp.rewrite.graph import Graph, argument
 
-LONG_ROW = 16384
-"""Elements from which a softmax of torch walks a row more than once (64 KB of float32)."""
+LONG_ROW = 2048
+"""Elements from which a softmax of torch is taken to walk a row more than once; measured: 8192, 50000."""
 TRITON_OVERHEAD_S = 12e-6
 """Assumed, not measured: Triton's launcher is Python, taken as twice an eager launch."""
 AUTOGRAD_OVERHEAD_S = 25e-6
@@ -35,24 +35,29 @@ COMPOSITE = {
     "cosine_similarity": (5.0, 8),
     "pairwise_distance": (3.0, 3),
     "triplet_margin_loss": (4.0, 10),
-    "layer_norm": (
-        1.8,
-        1,
-    ),  # H200: 0.18 ms where bytes take 0.125 (16384 x 4096), 0.15 for 0.062 (65536 x 512)
+    # H200: 0.18 ms where bytes take 0.125 (16384 x 4096), 0.15 for 0.062 (65536 x 512)
+    "layer_norm": (1.8, 1),
     "group_norm": (4.0, 2),  # 0.18 ms where bytes take 0.062 (32 x 256 x 64 x 64)
+    **dict.fromkeys(("var", "std"), (2.4, 1)),  # 0.076 ms where bytes take 0.031 (4096 x 8192)
     **dict.fromkeys([name for name in LOSSES if name != "smooth_l1_loss"], (2.5, 3)),
 }
 
 
-LONG_ROWS = (3.0, 1)
-"""A softmax whose rows fit in no multiprocessor's memory: maximum, sum and result read them one by one."""
+LONG_ROWS, ACROSS = (3.0, 1), (8.0, 1)
+"""A softmax of torch over long rows (H200: 0.143 ms where bytes take 0.062, 4096 x 8192), and over another
+dimension than the last (4.985 ms there; less for few channels, so counted with caution)."""
 
 
-def _has_long_rows(node: fx.Node) -> bool:
-    if op_name(node) not in SOFTMAX:
-        return False
+def _passes(node: fx.Node) -> tuple[float, int]:
+    """How often eager moves the input, and its launches."""
+    name = op_name(node)
     shape = node.meta["val"].shape
-    return bool(shape and shape[argument(node, "dim")] > LONG_ROW)
+    if name not in SOFTMAX or not shape:
+        return COMPOSITE.get(name, (1.0, 1))
+    dim = argument(node, "dim") % len(shape)
+    if dim != len(shape) - 1:
+        return ACROSS
+    return LONG_ROWS if shape[dim] > LONG_ROW else (1.0, 1)
 
 
 def eager_seconds(graph: Graph, node: fx.Node) -> float:
@@ -66,7 +71,7 @@ def _eager_seconds(graph: Graph, node: fx.Node) -> float:
     if is_identity(node):
         return 0.0
     base = cost.seconds(graph, node)
-    passes, launches = COMPOSITE.get(op_name(node), LONG_ROWS if _has_long_rows(node) else (1.0, 1))
+    passes, launches = _passes(node)
     speed = rates(graph)
     moved = sum(bytes_of(arg) for arg in node.all_input_nodes)
     return base + (passes - 1.0) * moved / speed.bytes_per_s + (launches - 1) * speed.overhead_s
