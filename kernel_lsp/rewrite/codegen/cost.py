@@ -51,9 +51,9 @@ dimension than the last (4.985 ms there; less for few channels, so counted with 
 def _passes(node: fx.Node) -> tuple[float, int]:
     """How often eager moves the input, and its launches."""
     name = op_name(node)
-    shape = node.meta["val"].shape
-    if name not in SOFTMAX or not shape:
+    if name not in SOFTMAX or not node.meta["val"].shape:
         return COMPOSITE.get(name, (1.0, 1))
+    shape = node.meta["val"].shape
     dim = argument(node, "dim") % len(shape)
     if dim != len(shape) - 1:
         return ACROSS

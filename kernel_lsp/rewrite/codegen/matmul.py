@@ -52,7 +52,7 @@ def _covered(graph: Graph, product: Product) -> list[fx.Node] | None:
         except Unsupported:
             nodes.pop()
             continue
-        if _place(graph, nodes, lowered) is not None:
+        if lowered.outputs and _place(graph, nodes, lowered) is not None:  # none: nobody reads it
             return nodes
         nodes.pop()
     return None
