@@ -3,7 +3,8 @@
 `capture(program, workload, device) -> Graph` runs the slice's definitions, builds the module and its
 inputs under FakeTensorMode and exports with ``torch.export(strict=False)``, whose training IR keeps
 aten.linear, aten.conv2d, aten.layer_norm … whole. Everything is captured on a fake CPU: ``device`` is a
-label, because fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13.
+label, because fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13. loading.py runs the slice,
+observing.py sees what its forward reads.
 
 Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
 Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose content
@@ -12,38 +13,28 @@ a guard could not compare. In-place ops on fresh tensors become ordinary ops.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import inspect
-import linecache
-import operator
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import BuiltinFunctionType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload
+from kernel_lsp.records import Program, TargetKind, Workload
 from kernel_lsp.rewrite import refusals
 from kernel_lsp.rewrite.cleanup import clean
-from kernel_lsp.rewrite.graph import Graph, Input, ModuleCall, Origin
+from kernel_lsp.rewrite.graph import Graph, Input, Origin
+from kernel_lsp.rewrite.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
+from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed
 from kernel_lsp.rewrite.questions import hides_gradients, unanswerable
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-PLAIN = (bool, int, float, str, type(None), torch.dtype)
-MOST_ITEMS = 64
-"""Longest container that a guard compares on each call: about a microsecond."""
-UNKNOWN = object()
-"""Stands for a value that was read and that no guard could compare."""
-MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -62,13 +53,13 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
             f"{program.entry} asks for {question}, which is answered differently while a graph is captured",
             "split the function at that question",
         )
-    namespace = _execute(program.source)
-    target = _lookup(namespace, program)
-    on_cpu = _OnCpu()
-    with FakeTensorMode(allow_non_fake_inputs=True), on_cpu, _conversions(), warnings.catch_warnings():
+    namespace = execute(program.source)
+    target = lookup(namespace, program)
+    on_cpu = OnCpu()
+    with FakeTensorMode(allow_non_fake_inputs=True), on_cpu, conversions(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
-        args, kwargs = _arguments(namespace, workload)
-        module = _module(target, namespace, workload) if program.kind is TargetKind.MODULE else None
+        args, kwargs = make_arguments(namespace, workload)
+        module = construct(target, namespace, workload) if program.kind is TargetKind.MODULE else None
         function = target if module is None else module.forward
         bound = _bind(function, args, kwargs, batch)
         refusals.of_values(program.entry, bound, on_cpu.places)
@@ -94,7 +85,7 @@ def _export(
     reads: dict[str, Any] = {}
     called: list[tuple[str, bool]] = []
     effects = refusals.Effects(program.entry, namespace, module)
-    with torch.no_grad(), _observed(module, reads, called, effects.set), effects.watched():
+    with torch.no_grad(), observed(module, reads, called, effects.set), effects.watched():
         try:
             exported = torch.export.export(callee, (), bound, strict=False)
         except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
@@ -129,7 +120,7 @@ def _graph(
         kind, node = spec.kind.name, by_name.get(spec.arg.name)
         if kind == "USER_INPUT":
             user.append(node)
-        elif kind in ("PARAMETER", "BUFFER") or _attribute(module, spec.target) is not None:
+        elif kind in ("PARAMETER", "BUFFER") or attribute(module, spec.target) is not None:
             state[node] = spec.target
         else:
             constants[node] = exported.constants[spec.target]
@@ -164,7 +155,7 @@ def _graph(
         program=program.source,
         entry=program.entry,
         module=module,
-        calls=_module_calls(graph, module, called),
+        calls=module_calls(graph, module, called),
         reads=tuple(sorted(reads.items())),
         nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
         pristine=graph.copy(),
@@ -176,110 +167,6 @@ def shape_of_call(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments with nodes replaced by names: comparable between copies of a graph."""
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: f"%{n.name}")
     return tuple(args), dict(kwargs)
-
-
-# --- running the slice -------------------------------------------------------------------
-
-
-def _execute(source: str) -> dict[str, Any]:
-    """Run the slice's definitions. Registered with linecache, so that traces show its lines."""
-    name = f"<kernel-lsp {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {"__name__": "kernel_lsp_program", "__file__": name}
-    try:
-        exec(compile(source, name, "exec"), namespace)
-    except ModuleNotFoundError as error:
-        raise CaptureError(
-            f"the program imports {error.name}, which is not installed",
-            "choose the project's interpreter in the settings, or install it there",
-        ) from error
-    except (Exception, SystemExit) as error:  # anything the user's definitions raise
-        raise CaptureError(
-            f"the program's definitions failed: {_line(error)}",
-            "run the file once by itself to see the full error",
-        ) from error
-    return namespace
-
-
-def _lookup(namespace: dict[str, Any], program: Program) -> Any:
-    found: Any = namespace.get(program.entry.split(".")[0])
-    for part in program.entry.split(".")[1:]:
-        found = getattr(found, part, None)
-    if found is None:
-        raise CaptureError(f"{program.entry} is not defined by the program")
-    return found
-
-
-def _module(target: Any, namespace: dict[str, Any], workload: Workload) -> Any:
-    if workload.init is not None:
-        args, kwargs = _from_specs(workload.init)
-    else:
-        args, kwargs = _call_maker(namespace, "get_init_inputs", optional=True), {}
-        if len(args) == 2 and isinstance(args[0], list) and isinstance(args[1], dict):
-            args, kwargs = args[0], args[1]
-    try:
-        return target(*args, **kwargs)
-    except (Exception, SystemExit) as error:  # the constructor is the user's code
-        if "UninitializedParameter" in str(error):
-            raise CaptureError(
-                f"{target.__name__} has a lazy layer, whose size its first call decides", "write the size"
-            ) from error
-        raise CaptureError(
-            f"{target.__name__}(…) failed: {_line(error)}",
-            "give its constructor arguments with get_init_inputs() or `| init name=value` in the pragma",
-        ) from error
-
-
-def _arguments(namespace: dict[str, Any], workload: Workload) -> tuple[list[Any], dict[str, Any]]:
-    if workload.inputs is not None:
-        return _from_specs(workload.inputs)
-    return _call_maker(namespace, "get_inputs"), {}
-
-
-def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) -> list[Any]:
-    maker = namespace.get(name)
-    if maker is None:
-        if optional:
-            return []
-        raise CaptureError(f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment")
-    try:
-        return list(maker())
-    except (Exception, SystemExit) as error:  # the user's code
-        for words, meaning in MAKERS.items():
-            if words in str(error):
-                raise CaptureError(f"{name}() makes {meaning}", "give it ordinary tensors") from error
-        raise CaptureError(f"{name}() failed: {_line(error)}", "run the file once by itself") from error
-
-
-MAKERS = {
-    "not a subclass of the requested type": "a subclass of Tensor, which may redefine any operation",
-    "shape_env must not be None": "a nested tensor, whose rows have sizes of their own",
-}
-"""What fake tensors say about inputs that they cannot stand for."""
-
-
-def _line(error: BaseException) -> str:
-    """Kind and first line of what the user's code raised."""
-    said = str(error).strip().split("\n")[0][:200]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-def _from_specs(specs: tuple[ArgSpec, ...]) -> tuple[list[Any], dict[str, Any]]:
-    args: list[Any] = [_make(spec) for spec in specs if spec.name is None]
-    return args, {spec.name: _make(spec) for spec in specs if spec.name is not None}
-
-
-def _make(spec: ArgSpec) -> Any:
-    if spec.dtype is None or spec.shape is None:
-        return spec.value
-    dtype = getattr(torch, spec.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise CaptureError(f"{spec.dtype} is no torch dtype", "use a name such as float32 or int64")
-    if spec.stride is None:
-        made = torch.empty(spec.shape, dtype=dtype)
-    else:
-        made = torch.empty_strided(spec.shape, spec.stride, dtype=dtype)
-    return made.requires_grad_() if spec.requires_grad else made
 
 
 # --- arguments ---------------------------------------------------------------------------
@@ -367,243 +254,6 @@ def _as_forward(function: Any) -> Any:
     )
     named.__kwdefaults__ = function.__kwdefaults__
     return named
-
-
-class _OnCpu(TorchFunctionMode):
-    """Sends every explicit device to the CPU: fake CUDA tensors need a CUDA build of torch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.places: dict[int, str] = {}
-        """id of a tensor -> ``cuda`` or ``cpu``, where that is certain."""
-        self.named: set[str] = set()
-        """CUDA devices that the program names by their number."""
-        self._alive: list[Any] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        place = self._place(func, args, kwargs)
-        if func is torch.Tensor.cuda:
-            made = args[0].view_as(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
-            return self._placed(made, place)
-        if func is torch.Tensor.to:
-            args = (args[0], *(_cpu_if_cuda(a) for a in args[1:]))
-        if "device" in kwargs:
-            kwargs["device"] = _cpu_if_cuda(kwargs["device"])
-        return self._placed(func(*args, **kwargs), place)
-
-    def _place(self, func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
-        """Where the result lies: as asked for, else where the first tensor does, else on the CPU."""
-        asked = [kwargs.get("device"), *(args[1:] if func is torch.Tensor.to else ())]
-        names = [str(item) for item in asked if isinstance(item, (str, torch.device))]
-        self.named |= {name for name in names if name.startswith("cuda:")}
-        if func is torch.Tensor.cuda or any(name.startswith("cuda") for name in names):
-            return "cuda"
-        if names:  # an x.device that we have turned into the CPU, or really the CPU
-            return None
-        first = next((item for item in args if isinstance(item, torch.Tensor)), None)
-        return "cpu" if first is None else self.places.get(id(first))
-
-    def _placed(self, made: Any, place: str | None) -> Any:
-        if place is not None and isinstance(made, torch.Tensor):
-            self.places[id(made)] = place
-            self._alive.append(made)  # no other tensor may get its id
-        return made
-
-
-@contextlib.contextmanager
-def _conversions() -> Iterator[None]:
-    """Let ``layer.half()`` work in constructors: torch cannot swap fake parameters in place."""
-    original = torch.nn.Module._apply
-
-    def convert(self: Any, fn: Any, recurse: bool = True) -> Any:
-        for child in self.children() if recurse else ():
-            child._apply(fn)
-        for name, old in self._parameters.items():
-            if old is not None:
-                self._parameters[name] = torch.nn.Parameter(fn(old), old.requires_grad)
-        self._buffers.update({name: fn(old) for name, old in self._buffers.items() if old is not None})
-        return self
-
-    torch.nn.Module._apply = convert
-    try:
-        yield
-    finally:
-        torch.nn.Module._apply = original
-
-
-def _cpu_if_cuda(value: Any) -> Any:
-    """Leaves ``meta`` alone: the fake mode itself needs it."""
-    named = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
-    return "cpu" if named else value
-
-
-# --- what the person's forward read ------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _observed(
-    module: Any, reads: dict[str, Any], called: list[tuple[str, bool]], wrote: Callable[[str], None]
-) -> Iterator[None]:
-    """Record the attributes that user-defined modules read and set, and how layers are called."""
-    handles: list[Any] = []
-    classes: list[tuple[Any, type]] = []
-    note = _recorder(reads, classes, wrote)
-    for path, part in module.named_modules() if module is not None else ():
-        if is_library(part):
-            handles.append(part.register_forward_pre_hook(_call_recorder(path, called), with_kwargs=True))
-        else:
-            classes.append((part, type(part)))
-            part.__class__ = _recording(type(part), path, note, wrote)
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        for part, kind in classes:
-            part.__class__ = kind
-
-
-def is_library(module: torch.nn.Module) -> bool:
-    """A layer of torch itself: its code does not change under the user's hands."""
-    return type(module).__module__.startswith("torch.nn.modules")
-
-
-def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
-    def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        called.append((path, len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs))
-
-    return hook
-
-
-def _recording(
-    kind: type, path: str, note: Callable[[str, Any, Any], None], wrote: Callable[[str], None]
-) -> type:
-    """A subclass that looks like ``kind`` and reports each attribute read, note(path, value, owner), and
-    each one set, wrote(path)."""
-    prefix = f"{path}." if path else ""
-    original: Any = kind.__getattribute__
-    write: Any = kind.__setattr__
-    members: dict[str, Any] = {}
-
-    def __getattribute__(self: Any, name: str) -> Any:
-        value = original(self, name)
-        if not name.startswith("__") and name not in MODULE_OWN:
-            note(prefix + name, value, self)
-        return value
-
-    def __setattr__(self: Any, name: str, value: Any) -> None:
-        if not name.startswith("__"):
-            wrote(prefix + name)
-        write(self, name, value)
-
-    members["__setattr__"] = __setattr__
-    if issubclass(kind, torch.nn.Module):
-
-        def __getattr__(self: Any, name: str) -> Any:
-            value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
-            if value is None:  # a parameter or layer registered as None may be set later
-                note(prefix + name, value, self)
-            return value
-
-        members["__getattr__"] = __getattr__
-    recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__, **members})
-    recording.__module__, recording.__qualname__ = kind.__module__, kind.__qualname__
-    return recording
-
-
-def _recorder(
-    reads: dict[str, Any], classes: list[tuple[Any, type]], wrote: Callable[[str], None]
-) -> Callable[[str, Any, Any], None]:
-    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are seen."""
-
-    def note(path: str, value: Any, owner: Any) -> None:
-        name = path.split(".")[-1]
-        if _is_plain(value):
-            reads.setdefault(path, value)
-        elif isinstance(value, (FunctionType, BuiltinFunctionType)) and name in vars(owner):
-            reads.setdefault(f"{path}.__name__", value.__name__)
-        elif not _is_followed(value) and not _opened(path, value):
-            reads.setdefault(path, UNKNOWN)
-
-    def _opened(path: str, value: Any) -> bool:
-        if any(value is known for known, _ in classes):
-            return True
-        kind = type(value)
-        try:
-            value.__class__ = _recording(kind, path, note, wrote)
-        except TypeError:  # no class of Python's own
-            return False
-        classes.append((value, kind))
-        return True
-
-    return note
-
-
-def _is_followed(value: Any) -> bool:
-    """Values that the graph itself depends on, and code."""
-    if isinstance(value, (list, tuple)):
-        return all(_is_followed(item) for item in value)
-    if isinstance(value, dict):
-        return all(_is_followed(item) for item in value.values())
-    return isinstance(value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator)) or callable(
-        value
-    )
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return len(value) <= MOST_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
-    if isinstance(value, (tuple, list)):
-        return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
-    return type(value) in PLAIN or isinstance(value, float)
-
-
-def _module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> tuple[ModuleCall, ...]:
-    """Layers that were called once, as ``layer(x)``, and produced nodes with one way in and one out."""
-    if module is None:
-        return ()
-    groups: dict[str, list[fx.Node]] = {}
-    for node in graph.nodes:
-        path = module_path(node)
-        if path:
-            groups.setdefault(path, []).append(node)
-    once = {path for path, simple in called if simple and sum(p == path for p, _ in called) == 1}
-    made = []
-    for path, nodes in groups.items():
-        layer = _attribute(module, path)
-        if path in once and not list(layer.children()) and (call := _single(graph, path, nodes)):
-            made.append(call)
-    return tuple(made)
-
-
-def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
-    inside = set(nodes)
-    outside = {
-        arg for n in nodes for arg in n.all_input_nodes if arg not in inside and arg not in graph.state
-    }
-    results = [n for n in nodes if any(user not in inside for user in n.users)]
-    if len(outside) != 1 or len(results) != 1 or isinstance(results[0].meta["val"], (tuple, list)):
-        return None
-    names = tuple(n.name for n in nodes)
-    return ModuleCall(path=path, nodes=names, argument=outside.pop().name, result=results[0].name)
-
-
-def module_path(node: fx.Node) -> str | None:
-    """Dotted path of the torch.nn layer the node was traced in; None in the person's own code."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    if not stack:
-        return None
-    path, kind = stack[-1]
-    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-    return str(path).split("@")[0] if name.startswith("torch.nn.modules") else None
-
-
-def _attribute(module: Any, path: str) -> Any:
-    try:
-        return operator.attrgetter(path)(module)
-    except AttributeError:
-        return None
 
 
 TRACER = {

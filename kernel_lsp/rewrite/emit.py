@@ -25,10 +25,11 @@ from kernel_lsp import parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite import guard
-from kernel_lsp.rewrite.capture import module_path, shape_of_call
+from kernel_lsp.rewrite.capture import shape_of_call
 from kernel_lsp.rewrite.generated import Generated, Wrapper
 from kernel_lsp.rewrite.graph import Graph, ModuleCall, has_effect, is_random
 from kernel_lsp.rewrite.naming import Statements
+from kernel_lsp.rewrite.observing import module_path
 from kernel_lsp.rewrite.printing import ATOM, Printer
 
 LINE_LENGTH = 100

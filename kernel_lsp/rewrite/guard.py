@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.capture import module_path
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
+from kernel_lsp.rewrite.observing import module_path
 
 aten = torch.ops.aten
 

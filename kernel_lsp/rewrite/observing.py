@@ -1,0 +1,190 @@
+"""What a forward reads of its module while it is captured: attributes, and which layers it calls.
+
+A guard compares the same attributes on each call. What could not be compared is UNKNOWN and refused by
+capture.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.graph import Graph, ModuleCall
+
+PLAIN = (bool, int, float, str, type(None), torch.dtype)
+MOST_ITEMS = 64
+"""Longest container that a guard compares on each call: about a microsecond."""
+UNKNOWN = object()
+"""Stands for a value that was read and that no guard could compare."""
+MODULE_OWN = frozenset(dir(torch.nn.Module())) - {"training"}
+
+
+@contextlib.contextmanager
+def observed(
+    module: Any, reads: dict[str, Any], called: list[tuple[str, bool]], wrote: Callable[[str], None]
+) -> Iterator[None]:
+    """Record the attributes that user-defined modules read and set, and how layers are called."""
+    handles: list[Any] = []
+    classes: list[tuple[Any, type]] = []
+    note = _recorder(reads, classes, wrote)
+    for path, part in module.named_modules() if module is not None else ():
+        if is_library(part):
+            handles.append(part.register_forward_pre_hook(_call_recorder(path, called), with_kwargs=True))
+        else:
+            classes.append((part, type(part)))
+            part.__class__ = _recording(type(part), path, note, wrote)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, kind in classes:
+            part.__class__ = kind
+
+
+def is_library(module: torch.nn.Module) -> bool:
+    """A layer of torch itself: its code does not change under the user's hands."""
+    return type(module).__module__.startswith("torch.nn.modules")
+
+
+def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
+    def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        called.append((path, len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs))
+
+    return hook
+
+
+def _recording(
+    kind: type, path: str, note: Callable[[str, Any, Any], None], wrote: Callable[[str], None]
+) -> type:
+    """A subclass that looks like ``kind`` and reports each attribute read, note(path, value, owner), and
+    each one set, wrote(path)."""
+    prefix = f"{path}." if path else ""
+    original: Any = kind.__getattribute__
+    write: Any = kind.__setattr__
+    members: dict[str, Any] = {}
+
+    def __getattribute__(self: Any, name: str) -> Any:
+        value = original(self, name)
+        if not name.startswith("__") and name not in MODULE_OWN:
+            note(prefix + name, value, self)
+        return value
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        if not name.startswith("__"):
+            wrote(prefix + name)
+        write(self, name, value)
+
+    members["__setattr__"] = __setattr__
+    if issubclass(kind, torch.nn.Module):
+
+        def __getattr__(self: Any, name: str) -> Any:
+            value = kind.__getattr__(self, name)  # type: ignore[attr-defined]
+            if value is None:  # a parameter or layer registered as None may be set later
+                note(prefix + name, value, self)
+            return value
+
+        members["__getattr__"] = __getattr__
+    recording = type(kind.__name__, (kind,), {"__getattribute__": __getattribute__, **members})
+    recording.__module__, recording.__qualname__ = kind.__module__, kind.__qualname__
+    return recording
+
+
+def _recorder(
+    reads: dict[str, Any], classes: list[tuple[Any, type]], wrote: Callable[[str], None]
+) -> Callable[[str, Any, Any], None]:
+    """What each attribute read leaves in ``reads``; objects are opened, so that their fields are seen."""
+
+    def note(path: str, value: Any, owner: Any) -> None:
+        name = path.split(".")[-1]
+        if _is_plain(value):
+            reads.setdefault(path, value)
+        elif isinstance(value, (FunctionType, BuiltinFunctionType)) and name in vars(owner):
+            reads.setdefault(f"{path}.__name__", value.__name__)
+        elif not _is_followed(value) and not _opened(path, value):
+            reads.setdefault(path, UNKNOWN)
+
+    def _opened(path: str, value: Any) -> bool:
+        if any(value is known for known, _ in classes):
+            return True
+        kind = type(value)
+        try:
+            value.__class__ = _recording(kind, path, note, wrote)
+        except TypeError:  # no class of Python's own
+            return False
+        classes.append((value, kind))
+        return True
+
+    return note
+
+
+def _is_followed(value: Any) -> bool:
+    """Values that the graph itself depends on, and code."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_followed(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_followed(item) for item in value.values())
+    return isinstance(value, (torch.Tensor, torch.nn.Module, torch.device, torch.Generator)) or callable(
+        value
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return len(value) <= MOST_ITEMS and all(_is_plain(x) for pair in value.items() for x in pair)
+    if isinstance(value, (tuple, list)):
+        return len(value) <= MOST_ITEMS and all(_is_plain(item) for item in value)
+    return type(value) in PLAIN or isinstance(value, float)
+
+
+def module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> tuple[ModuleCall, ...]:
+    """Layers that were called once, as ``layer(x)``, and produced nodes with one way in and one out."""
+    if module is None:
+        return ()
+    groups: dict[str, list[fx.Node]] = {}
+    for node in graph.nodes:
+        path = module_path(node)
+        if path:
+            groups.setdefault(path, []).append(node)
+    once = {path for path, simple in called if simple and sum(p == path for p, _ in called) == 1}
+    made = []
+    for path, nodes in groups.items():
+        layer = attribute(module, path)
+        if path in once and not list(layer.children()) and (call := _single(graph, path, nodes)):
+            made.append(call)
+    return tuple(made)
+
+
+def _single(graph: Graph, path: str, nodes: list[fx.Node]) -> ModuleCall | None:
+    inside = set(nodes)
+    outside = {
+        arg for n in nodes for arg in n.all_input_nodes if arg not in inside and arg not in graph.state
+    }
+    results = [n for n in nodes if any(user not in inside for user in n.users)]
+    if len(outside) != 1 or len(results) != 1 or isinstance(results[0].meta["val"], (tuple, list)):
+        return None
+    names = tuple(n.name for n in nodes)
+    return ModuleCall(path=path, nodes=names, argument=outside.pop().name, result=results[0].name)
+
+
+def module_path(node: fx.Node) -> str | None:
+    """Dotted path of the torch.nn layer the node was traced in; None in the person's own code."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return None
+    path, kind = stack[-1]
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return str(path).split("@")[0] if name.startswith("torch.nn.modules") else None
+
+
+def attribute(module: Any, path: str) -> Any:
+    try:
+        return operator.attrgetter(path)(module)
+    except AttributeError:
+        return None
