@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import attention
+from kernel_lsp.rewrite.codegen import attention_fuse
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
 def match(graph: Graph) -> list[Match]:
-    return attention.matches(graph)
+    return attention_fuse.matches(graph)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    return attention.proofs(graph, match)
+    return attention_fuse.proofs(graph, match)
 
 
 def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
@@ -21,4 +21,4 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    attention.apply(graph, match, parameters)
+    attention_fuse.apply(graph, match, parameters)
