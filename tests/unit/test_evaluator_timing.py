@@ -1,6 +1,11 @@
 """What timed rounds give to programs and take from them, on the CPU's clock."""
 
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 
 import pytest
@@ -164,3 +169,29 @@ def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monk
     assert all(ms >= 50.0 for ms in measured.times_ms["candidate"])
     assert len(measured.times_ms["candidate"]) > timing.PROBES
     assert all(ms < 50.0 for ms in measured.spans_ms["candidate"])
+
+
+def test_a_time_box_ends_what_takes_long():
+    start = time.perf_counter()
+    with pytest.raises(timing.Slow), timing._time_box(0.5):
+        while True:
+            pass
+    assert time.perf_counter() - start >= 0.4
+
+
+STANDS_STILL = """
+import os, signal, time
+from kernel_lsp.evaluator.running import timing
+with timing._time_box(0.6):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.1)
+"""
+
+
+def test_standing_still_is_no_time_in_a_time_box():
+    """A child stops itself; this process lets it go on a second later."""
+    child = subprocess.Popen([sys.executable, "-c", STANDS_STILL])
+    os.waitpid(child.pid, os.WUNTRACED)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGCONT)
+    assert child.wait(60) == 0
