@@ -296,7 +296,7 @@ def fused_failures(seed: int) -> tuple[int, list[str]]:
             try:
                 after = session.propose([Step(skill=name, site=match.label)]).candidate.program
                 finite = name in PRODUCTS
-                wrong = check(source, _as_file(after), False, torch.float32, True, False, finite)
+                wrong = check(source, _as_file(after), False, torch.float32, not finite, False, finite)
             except Exception:
                 after, wrong = source, [traceback.format_exc()]
             if wrong:

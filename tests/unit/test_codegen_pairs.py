@@ -107,13 +107,15 @@ def test_logarithms_that_somebody_else_reads_are_kept() -> None:
     assert not matches(source, "fused-loss")[1]
 
 
-@pytest.mark.parametrize("columns, worth", [(50_000, True), (8_192, False)])
+@pytest.mark.parametrize("columns, worth", [(50_000, True), (8_192, True), (1_024, False)])
 def test_a_softmax_speaks_up_alone_only_for_rows_that_eager_reads_more_than_once(columns, worth) -> None:
     source = program("F.log_softmax(x, dim=-1)", f"torch.randn(1024, {columns})", arguments="x")
     _, found = matches(source, "fused-row-softmax")
     assert [match.benefit > 0 for match in found] == [worth]
 
 
-def test_a_softmax_over_another_dimension_is_judged_by_that_dimension() -> None:
-    source = program("F.softmax(x, dim=0)", "torch.randn(512, 50000)", arguments="x")
-    assert [match.benefit for match in matches(source, "fused-row-softmax")[1]] == [0.0]
+@pytest.mark.parametrize("dim, worth", [(0, True), (1, False)])
+def test_a_softmax_over_another_dimension_speaks_up_alone(dim, worth) -> None:
+    """Eager takes 5 ms there where bytes take 0.06 (H200, 4096 x 8192); short rows it reads once."""
+    source = program(f"F.softmax(x, dim={dim})", "torch.randn(50000, 512)", arguments="x")
+    assert [match.benefit > 0 for match in matches(source, "fused-row-softmax")[1]] == [worth]
