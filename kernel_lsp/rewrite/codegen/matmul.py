@@ -19,6 +19,9 @@ from kernel_lsp.rewrite.codegen.wording import worded
 from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph
 
+HOPPER = "torch.cuda.get_device_capability() >= (9, 0)"
+"""192 KiB of shared memory for the default plan; an A100 has 164."""
+
 
 def matches(graph: Graph, *, triangular: bool = False) -> list[Match]:
     """Every matrix product that can be generated, each with its longest tail. ``triangular``: those of
@@ -99,11 +102,14 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     assert product is not None
     defaults = {name: choices[0] for name, choices in match.data["parameters"].items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    kernel, lowered = _unique(graph, product, nodes, {**defaults, **known})
+    chosen = {**defaults, **known}
+    kernel, lowered = _unique(graph, product, nodes, chosen)
     before = _place(graph, nodes, lowered)
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     _launch(graph, kernel, lowered, before)
+    if Plan.parse(chosen["plan"]).parts and graph.device == "cuda":
+        graph.require(HOPPER, "stages of both factors need the shared memory of a Hopper multiprocessor")
     if product.node.meta["val"].dtype == torch.float32:
         graph.caveat("an infinite factor of a matrix product gives NaN where eager may give infinity")
     if product.triangular:

@@ -143,6 +143,7 @@ class GatedProjection(nn.Module):
             and not (self.up._forward_hooks or self.up._forward_pre_hooks)
             and self.up.weight.dtype == torch.float32
             and self.up.weight.shape == (4096, 1024)
+            and torch.cuda.get_device_capability() >= (9, 0)
             and tokens.is_contiguous()
             and gate.is_contiguous()
             and not torch._C._are_functorch_transforms_active()

@@ -133,6 +133,7 @@ class LowerProduct(nn.Module):
             and right.dtype == torch.float32
             and right.shape == (2048, 2048)
             and not torch.is_autocast_enabled("cuda")
+            and torch.cuda.get_device_capability() >= (9, 0)
             and left.is_contiguous()
             and right.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
