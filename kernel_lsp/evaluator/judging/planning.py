@@ -34,7 +34,8 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     made[-1:-1] = _varied(reference, pick, bound, big)  # the last has the parameters as constructed
     made[1:1] = [{**_plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
-    again = pick.randrange(len(made))
+    # Not one of the edited: repeating sets parameters again, and what then keeps them would be new to a memo.
+    again = pick.choice([number for number, trial in enumerate(made) if trial["edit"] is None])
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
         if trial["edit"] == "inputs" and not reference.changed:
