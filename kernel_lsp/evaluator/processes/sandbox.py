@@ -154,8 +154,7 @@ class Sandbox:
     async def _at_its_device(self, party: Party) -> None:
         """Wait until it has its context; from then on it stands still while others are timed.
 
-        Before that it runs no kernel, and a context takes the driver 0.2 s, one after another: with these
-        inside the quiet windows a gate judged 43 candidates a minute on an H200. Raises WorkerLost.
+        Before that it runs no kernel, and a context takes the driver 0.2 s. Raises WorkerLost.
         """
         if self.pool and self._gpu:
             await party.ask("ready", READY_S)
