@@ -6,9 +6,10 @@
 Judges, workers and timers of other candidates are stopped where they are (SIGSTOP) and go on afterwards, so
 nobody waits for anybody's trials to end and a timed window is as short as the timing itself. Measured on an
 H200 with 16 cores: 43 candidates a minute instead of 36 with turns that waited for all trials to end, 76 once
-the trials' CPU threads were few (devices.few_threads). A stopped process keeps its CUDA context and memory; kernels that it has launched run to their end,
-which `SETTLE_S` allows for and every timing's own warm-up. Seconds in which a child stood still are not
-counted against it (process.Child), nor against its evaluation (gate.py).
+the trials' CPU threads were few (devices.few_threads). A stopped process keeps its CUDA context and memory;
+kernels that it has launched run to their end, which `SETTLE_S` allows for and every timing's own warm-up.
+Seconds in which a child stood still are not counted against it (process.Child), nor against its evaluation
+(gate.py).
 
 Covers one process of ours; other editors are kept away by the device's lock (manners.py). Does not cover
 processes that a candidate has moved out of its process group: they disturb a rival, never their own timing,
