@@ -16,6 +16,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.algebra.convolution import Axis, Convolution, aten
 from kernel_lsp.rewrite.algebra.phase_tail import Lowered, lowered
+from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.codegen.ops import helpers_for
 from kernel_lsp.rewrite.codegen.source import IMPORTS, wrapped
 from kernel_lsp.rewrite.generated import Generated
@@ -66,7 +67,7 @@ def interleave(
     """
     found = lowered(graph, made, tail)
     dtype = str(graph.val(tail[-1] if tail else made.node).dtype).removeprefix("torch.")
-    name = _free_name(graph, "interleave_phases")
+    name = unique_name(graph, "interleave_phases")
     kernel = _kernel(name, made, found)
     launcher = _launcher(graph, name, made, found, dtype, block)
     text = "\n".join([*kernel, "", "", *launcher])
@@ -78,12 +79,6 @@ def interleave(
         ),
         found,
     )
-
-
-def _free_name(graph: Graph, stem: str) -> str:
-    taken = {item.name for item in graph.generated}
-    names = (stem, *(f"{stem}_{count}" for count in range(2, 999)))
-    return next(name for name in names if name not in taken and name not in graph.origin.program)
 
 
 def _kernel(name: str, made: Convolution, found: Lowered) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from kernel_lsp.rewrite.algebra.convolution import Axis, Convolution
+from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.codegen.source import IMPORTS, next_power_of_two
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
@@ -25,7 +26,7 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
     """``outputs``: what the sums are divided by for a mean; None for a sum."""
     axes = convolution.axes
     letters = LETTERS[-len(axes) :]
-    name = _free_name(graph, "sum_by_tap")
+    name = unique_name(graph, "sum_by_tap")
     block_w = min(next_power_of_two(axes[-1].size), 256 if len(axes) > 1 else 1024)
     rows = math.prod(axis.size for axis in axes[:-1])
     block_rows = max(1, min(next_power_of_two(rows), TILE // block_w))
@@ -56,12 +57,6 @@ def kernel(graph: Graph, convolution: Convolution, outputs: int | None) -> Gener
 
 def fits(convolution: Convolution) -> bool:
     return math.prod(axis.kernel for axis in convolution.axes) <= MOST_TAPS
-
-
-def _free_name(graph: Graph, stem: str) -> str:
-    taken = {item.name for item in graph.generated}
-    names = (stem, *(f"{stem}_{count}" for count in range(2, 999)))
-    return next(name for name in names if name not in taken and name not in graph.origin.program)
 
 
 def _head(name: str, taps: int) -> list[str]:

@@ -15,7 +15,7 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as base_cost
-from kernel_lsp.rewrite.codegen import attention_source, chain, cost
+from kernel_lsp.rewrite.codegen import attention_source, chain, cost, launching
 from kernel_lsp.rewrite.codegen.attention import LIBRARY, Attention, find
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
@@ -224,7 +224,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         return _call_library(graph, item)
     defaults = {name: choices[0] for name, choices in parameters(item).items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    name = chain.unique_name(graph, "flash_attention" if item.softmax is not None else "fused_attention")
+    name = launching.unique_name(graph, "flash_attention" if item.softmax is not None else "fused_attention")
     kernel, inputs = attention_source.emit(graph, item, {**defaults, **known}, name)
     shape, order = tuple(item.out.meta["val"].shape), attention_source.result_order(graph, item)
     value = item.out.meta["val"]

@@ -10,7 +10,6 @@ statistics across devices, operands of the tail that are broadcast and trained.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen import backward, channels, cost, derive, flat, source
+from kernel_lsp.rewrite.codegen import backward, channels, cost, derive, flat, launching, source
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.grow import grow
 from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region, Value, apply, load, topological
@@ -226,31 +225,18 @@ def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     if parts is None:
         raise RewriteError(f"{match.label} can no longer be generated")
     by_name = {node.name: node for node in graph.nodes}
-    by_name_out = [by_name.get(node.name, norm) for node in parts.lowered.outputs]
-    order = {node: index for index, node in enumerate(graph.fx.nodes)}
-    readers = [u for n in by_name_out for u in n.users if u not in parts.nodes]
-    spot = min([*readers, graph.output], key=lambda node: order[node])
+    outputs = [by_name.get(node.name, norm) for node in parts.lowered.outputs]
     arguments = [node for _, node in parts.given] + _running(norm)
-    if any(order[node] > order[spot] for node in arguments):
+    before = launching.place(graph, parts.nodes, outputs, arguments)
+    if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     kernel = _generated(graph, parts, choice)
-    values = [node.meta["val"] for node in by_name_out]
-    like = values[0] if len(values) == 1 else tuple(values)
-    name = f"{by_name_out[0].name}_fused" if len(values) == 1 else "results"
-    call = graph.call_generated(kernel, arguments, like=like, before=spot, name=name)
-    _redirect(graph, by_name_out, call, spot)
+    for old, new in zip(outputs, launching.results(graph, kernel, arguments, outputs, before), strict=True):
+        old.replace_all_uses_with(new)
+    graph.drop_unused()
     if norm in graph.nodes:  # with running statistics it has an effect, and the kernel now has it
         graph.fx.erase_node(norm)
     graph.caveat("batch norm and what follows stay in float32 until the result is stored")
-
-
-def _redirect(graph: Graph, outputs: list[fx.Node], call: fx.Node, spot: fx.Node) -> None:
-    new = [call]
-    if len(outputs) > 1:
-        new = [graph.call(operator.getitem, (call, i), before=spot) for i in range(len(outputs))]
-    for old, value in zip(outputs, new, strict=True):
-        old.replace_all_uses_with(value)
-    graph.drop_unused()
 
 
 def _running(norm: fx.Node) -> list[fx.Node]:
@@ -259,7 +245,7 @@ def _running(norm: fx.Node) -> list[fx.Node]:
 
 
 def _generated(graph: Graph, parts: Parts, choice: dict[str, Any]) -> Generated:
-    name = _unique(graph, parts.lowered.region.name)
+    name = launching.unique_name(graph, f"fused_{parts.lowered.region.name}")
     region = replace(parts.lowered.region, name=f"{name}_apply")
     norm, running = parts.norm, _running(parts.norm)
     summary = f"{name.replace('_', ' ').capitalize()} in one pass over given statistics."
@@ -280,15 +266,6 @@ def _generated(graph: Graph, parts: Parts, choice: dict[str, Any]) -> Generated:
         supports_autograd=graph.gradients,
         has_effect=bool(running),
     )
-
-
-def _unique(graph: Graph, wish: str) -> str:
-    taken = {n.meta["generated"].name for n in graph.nodes if "generated" in n.meta}
-    name, count = f"fused_{wish}", 1
-    while name in taken or name in graph.origin.program:
-        count += 1
-        name = f"fused_{wish}_{count}"
-    return name
 
 
 def _launcher(graph: Graph, parts: Parts, name: str) -> str:

@@ -160,16 +160,6 @@ class Chain:
         return path.split(".")[-1] if path else node.name
 
 
-def unique_name(graph: Graph, wish: str) -> str:
-    """A launcher's name that neither the program nor another kernel has."""
-    taken = {node.meta["generated"].name for node in graph.nodes if "generated" in node.meta}
-    name, count = wish, 1
-    while name in taken or name in graph.origin.program:
-        count += 1
-        name = f"{wish}_{count}"
-    return name
-
-
 def grouped_axes(
     sizes: Sequence[int], groups: Sequence[Sequence[int]], node: fx.Node
 ) -> tuple[int, ...] | None:

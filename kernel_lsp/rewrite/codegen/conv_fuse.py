@@ -11,7 +11,7 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen import conv, conv_cost
+from kernel_lsp.rewrite.codegen import conv, conv_cost, launching
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.conv_facts import Conv, conv_of
 from kernel_lsp.rewrite.codegen.conv_launch import Job
@@ -171,13 +171,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
 
 
 def launch(graph: Graph, job: Job, kernel: Generated) -> None:
-    value = job.result.meta["val"]
-    with value.fake_mode:
-        like = value.contiguous()
-    call = graph.call_generated(
-        kernel, list(job.names), like=like, before=job.result, name=f"{job.result.name}_fused"
-    )
-    graph.replace(job.result, call)
+    launching.launch(graph, kernel, list(job.names), [job.result], job.result)
     if job.tail.work:
         graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
     graph.caveat("products are summed in another order")
@@ -192,15 +186,9 @@ def job_of(graph: Graph, facts: Conv, tail: Tail) -> Job:
     for node in dict.fromkeys(tensors):
         chosen[node] = names.fresh(_wish(graph, facts, node))
     words = [op_name(facts.node), *(w for w in dict.fromkeys(map(_word, tail.work)))]
-    name = "fused_" + "_".join(words[:4])
-    taken = {kernel.name for kernel in graph.generated}
-    unique, count = name, 1
-    while unique in taken or unique in graph.origin.program:
-        count += 1
-        unique = f"{name}_{count}"
     summary = describe(facts, tail)
     return Job(
-        name=unique,
+        name=launching.unique_name(graph, "fused_" + "_".join(words[:4])),
         conv=facts,
         tail=tail,
         names=chosen,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import backward, cost, source
+from kernel_lsp.rewrite.codegen import backward, cost, launching, source
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, dtype_name, op_name
 from kernel_lsp.rewrite.generated import Generated, Match
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -182,7 +182,7 @@ def _match(graph: Graph, node: fx.Node) -> Match:
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = next(node for node in graph.nodes if node.name == match.data["nodes"][0])
-    kernel = _generate(node, choice, _name(graph))
+    kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
         kernel = _trained(node, kernel)
     call = graph.call_generated(
@@ -237,15 +237,6 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
 
 def _launches(node: fx.Node) -> int:
     return 1 if argument(node, "reduction", 1) == 0 else 2
-
-
-def _name(graph: Graph) -> str:
-    taken = {node.meta["generated"].name for node in graph.nodes if "generated" in node.meta}
-    name, count = "fused_cross_entropy", 1
-    while name in taken or name in graph.origin.program:
-        count += 1
-        name = f"fused_cross_entropy_{count}"
-    return name
 
 
 def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:

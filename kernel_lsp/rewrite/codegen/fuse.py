@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen import backward, cost, training
+from kernel_lsp.rewrite.codegen import backward, cost, launching, training
 from kernel_lsp.rewrite.codegen.grow import grow, pointwise_groups
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, lower
+from kernel_lsp.rewrite.codegen.lower import is_identity, lower
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.space import NORMS, Shape, space_of
 from kernel_lsp.rewrite.codegen.templates import Template, emit, template_for
@@ -80,7 +79,9 @@ def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: boo
         lowered = lower(graph, nodes, space, "fused")
     except Unsupported:
         return None
-    if not lowered.inputs or not lowered.outputs or _place(graph, nodes, lowered) is None:
+    if not lowered.inputs or not lowered.outputs:
+        return None
+    if launching.place(graph, nodes, lowered.outputs, lowered.inputs) is None:
         return None
     template = template_for(lowered.region, space)
     fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)
@@ -115,16 +116,16 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         lowered = lower(graph, nodes, space, _name(nodes))
     except Unsupported as error:
         raise RewriteError(f"{match.label} can no longer be generated: {error}") from error
-    before = _place(graph, nodes, lowered)
+    before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     template = template_for(lowered.region, space)
     defaults = {name: choices[0] for name, choices in template.parameters.items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    kernel = _unique(graph, nodes, space, template, {**defaults, **known}, lowered)
+    kernel = _named(graph, nodes, space, template, {**defaults, **known})
     if graph.gradients:
         backward.require_constants(graph, lowered)
-    _launch(graph, kernel, lowered, before)
+    launching.launch(graph, kernel, lowered.inputs, lowered.outputs, before)
     graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
 
 
@@ -141,59 +142,17 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     ]
 
 
-def _unique(
-    graph: Graph,
-    nodes: list[fx.Node],
-    space: Shape,
-    template: Template,
-    choice: dict[str, Any],
-    lowered: Lowered,
+def _named(
+    graph: Graph, nodes: list[fx.Node], space: Shape, template: Template, choice: dict[str, Any]
 ) -> Generated:
-    """A name that nothing else has; equal source under one name is shared on purpose."""
     summary = f"{_words([n for n in nodes if not is_identity(n)])[:80]} in one pass.".capitalize()
-    taken = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
-    name, count = lowered.region.name, 1
-    while True:
-        spoken = worded(graph, lowered)
+
+    def make(name: str) -> Generated:
+        spoken = worded(graph, lower(graph, nodes, space, name))
         kernel = emit(spoken.region, template, choice, summary)
-        if graph.gradients:
-            kernel = training.with_backward(graph, nodes, spoken, space, kernel)
-        clash = name in graph.origin.program or (name in taken and taken[name] != kernel)
-        if not clash:
-            return kernel
-        count += 1
-        name = f"{_name(nodes)}_{count}"
-        lowered = lower(graph, nodes, space, name)
+        return training.with_backward(graph, nodes, spoken, space, kernel) if graph.gradients else kernel
 
-
-def _launch(graph: Graph, kernel: Generated, lowered: Lowered, before: fx.Node) -> None:
-    values = [_contiguous(node.meta["val"]) for node in lowered.outputs]
-    like = values[0] if len(values) == 1 else tuple(values)
-    name = "results" if len(values) > 1 else f"{lowered.outputs[0].name}_fused"  # never the launcher's own
-    call = graph.call_generated(kernel, list(lowered.inputs), like=like, before=before, name=name)
-    if len(values) == 1:
-        graph.replace(lowered.outputs[0], call)
-        return
-    parts = [graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))]
-    for old, new in zip(lowered.outputs, parts, strict=True):
-        old.replace_all_uses_with(new)  # all of them before unused nodes are dropped
-    graph.drop_unused()
-
-
-def _contiguous(value: Any) -> Any:
-    """The fake result: kernels always write contiguous tensors."""
-    with value.fake_mode:
-        return value.contiguous()
-
-
-def _place(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> fx.Node | None:
-    """The first reader of a result, or the group's last node: all inputs must exist by then."""
-    order = {node: index for index, node in enumerate(graph.fx.nodes)}
-    inside = set(nodes)
-    readers = [u for n in lowered.outputs for u in n.users if u not in inside]
-    spot = min([*readers, graph.output], key=lambda node: order[node])
-    ready = all(order[node] < order[spot] for node in lowered.inputs)
-    return spot if ready else None
+    return launching.named(graph, _name(nodes), make)
 
 
 def _name(nodes: Sequence[fx.Node]) -> str:

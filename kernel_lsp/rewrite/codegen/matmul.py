@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen import matmul_cost, matmul_tail
-from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
+from kernel_lsp.rewrite.codegen import launching, matmul_cost, matmul_tail
+from kernel_lsp.rewrite.codegen.lower import is_identity
 from kernel_lsp.rewrite.codegen.matmul_operands import Product, product_of
 from kernel_lsp.rewrite.codegen.matmul_source import Job, Plan, emit
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
@@ -55,7 +54,8 @@ def _covered(graph: Graph, product: Product) -> list[fx.Node] | None:
         except Unsupported:
             nodes.pop()
             continue
-        if lowered.outputs and _place(graph, nodes, lowered) is not None:  # none: nobody reads it
+        placed = launching.place(graph, nodes, lowered.outputs, lowered.inputs) is not None
+        if lowered.outputs and placed:  # none: nobody reads it
             return nodes
         nodes.pop()
     return None
@@ -103,11 +103,12 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     defaults = {name: choices[0] for name, choices in match.data["parameters"].items()}
     known = {name: value for name, value in choice.items() if name in defaults}
     chosen = {**defaults, **known}
-    kernel, lowered = _unique(graph, product, nodes, chosen)
-    before = _place(graph, nodes, lowered)
+    lowered = matmul_tail.lower(graph, product, nodes, "fused")
+    before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
-    _launch(graph, kernel, lowered, before)
+    kernel = _named(graph, product, nodes, chosen)
+    launching.launch(graph, kernel, lowered.inputs, lowered.outputs, before)
     if Plan.parse(chosen["plan"]).parts and graph.device == "cuda":
         graph.require(HOPPER, "stages of both factors need the shared memory of a Hopper multiprocessor")
     if product.node.meta["val"].dtype == torch.float32:
@@ -118,60 +119,23 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
 
 
-def _unique(
-    graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]
-) -> tuple[Generated, Lowered]:
-    """A name that nothing else has; equal source under one name is shared on purpose."""
-    taken = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
-    stem = "fused_" + "_".join(list(dict.fromkeys(_word(n) for n in nodes if not is_identity(n)))[:4])
+def _named(graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]) -> Generated:
     left, right = matmul_tail.factor_names(graph, product)
-    name, count = stem, 1
-    while True:
-        lowered = worded(graph, matmul_tail.lower(graph, product, nodes, name))
-        float32 = product.node.meta["val"].dtype == torch.float32
+    stem = "fused_" + "_".join(list(dict.fromkeys(_word(n) for n in nodes if not is_identity(n)))[:4])
+
+    def make(name: str) -> Generated:
         job = Job(
             product=product,
-            region=lowered.region,
+            region=worded(graph, matmul_tail.lower(graph, product, nodes, name)).region,
             left=left,
             right=right,
             tile=Plan.parse(choice["plan"]),
-            float32=float32,
+            float32=product.node.meta["val"].dtype == torch.float32,
             summary=f"{_summary(nodes).capitalize()}.",
         )
-        kernel = emit(job)
-        if name not in graph.origin.program and (name not in taken or taken[name] == kernel):
-            return kernel, lowered
-        count += 1
-        name = f"{stem}_{count}"
+        return emit(job)
 
-
-def _launch(graph: Graph, kernel: Generated, lowered: Lowered, before: fx.Node) -> None:
-    values = [_contiguous(node.meta["val"]) for node in lowered.outputs]
-    like = values[0] if len(values) == 1 else tuple(values)
-    name = "results" if len(values) > 1 else f"{lowered.outputs[0].name}_fused"
-    call = graph.call_generated(kernel, list(lowered.inputs), like=like, before=before, name=name)
-    if len(values) == 1:
-        graph.replace(lowered.outputs[0], call)
-        return
-    parts = [graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))]
-    for old, new in zip(lowered.outputs, parts, strict=True):
-        old.replace_all_uses_with(new)  # all of them before unused nodes are dropped
-    graph.drop_unused()
-
-
-def _contiguous(value: Any) -> Any:
-    """The fake result: kernels always write contiguous tensors."""
-    with value.fake_mode:
-        return value.contiguous()
-
-
-def _place(graph: Graph, nodes: list[fx.Node], lowered: Lowered) -> fx.Node | None:
-    """The first reader of a result: all inputs must exist by then."""
-    order = {node: index for index, node in enumerate(graph.fx.nodes)}
-    inside = set(nodes)
-    readers = [user for node in lowered.outputs for user in node.users if user not in inside]
-    spot = min([*readers, graph.output], key=lambda node: order[node])
-    return spot if all(order[node] < order[spot] for node in lowered.inputs) else None
+    return launching.named(graph, stem, make)
 
 
 def _word(node: fx.Node) -> str:

@@ -21,7 +21,7 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as base_cost
 from kernel_lsp.rewrite import guard
-from kernel_lsp.rewrite.codegen import chain, cost, pooling_source
+from kernel_lsp.rewrite.codegen import chain, cost, launching, pooling_source
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph, argument
@@ -271,13 +271,9 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         return _reduce(graph, pool)
     defaults = {name: choices[0] for name, choices in PARAMETERS.items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    name = chain.unique_name(graph, _name(pool))
+    name = launching.unique_name(graph, _name(pool))
     kernel, inputs = pooling_source.emit(graph, pool, {**defaults, **known}, name)
-    value = pool.last.meta["val"]
-    with value.fake_mode:
-        like = torch.empty(value.shape, dtype=value.dtype, device=value.device)
-    call = graph.call_generated(kernel, inputs, like=like, before=pool.last, name=f"{pool.last.name}_fused")
-    graph.replace(pool.last, call)
+    launching.launch(graph, kernel, inputs, [pool.last], pool.last)
     return None
 
 

@@ -20,7 +20,7 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as base_cost
-from kernel_lsp.rewrite.codegen import chain, cost, scan_source
+from kernel_lsp.rewrite.codegen import chain, cost, launching, scan_source
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Match
@@ -276,13 +276,9 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         raise RewriteError(f"{match.label} is no longer a scan that can be generated", "apply it first")
     defaults = {name: choices[0] for name, choices in parameters(scan).items()}
     known = {name: value for name, value in choice.items() if name in defaults}
-    name = chain.unique_name(graph, _name(scan))
+    name = launching.unique_name(graph, _name(scan))
     kernel, inputs = scan_source.emit(graph, scan, {**defaults, **known}, name, split(scan))
-    like = scan.last.meta["val"]
-    with like.fake_mode:
-        like = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-    call = graph.call_generated(kernel, inputs, like=like, before=scan.last, name=f"{scan.last.name}_fused")
-    graph.replace(scan.last, call)
+    launching.launch(graph, kernel, inputs, [scan.last], scan.last)
     if scan.seed.meta["val"].dtype in FLOATS:
         graph.caveat("running sums are added in another order, in float32")
 
