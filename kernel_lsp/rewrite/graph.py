@@ -2,6 +2,7 @@
 
     graph.nodes                       call_function nodes, in order
     graph.inputs / state / outputs    see the attributes
+    graph.named(name)                 the call of a name, graph.ordered(some): those calls in order
     graph.val(node)                   fake tensor: shape, dtype, strides, no memory
     graph.fact(node)                  what is proved about its values (facts.Fact)
     graph.users(node)                 call_function users, in order (an output counts through is_output)
@@ -19,7 +20,7 @@ Nodes with effects (running statistics, random draws) are never dropped.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -126,6 +127,17 @@ class Graph:
     @property
     def nodes(self) -> list[fx.Node]:
         return [node for node in self.fx.nodes if node.op == "call_function"]
+
+    def named(self, name: str) -> fx.Node:
+        """The call of this name: what a match remembers it by. Raises RewriteError when it is gone."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise RewriteError(f"{name} is no longer in the graph", "apply this rewrite before what removes it")
+
+    def ordered(self, some: Collection[fx.Node]) -> list[fx.Node]:
+        """The calls among them, in graph order: sets have none, and sources must stay the same."""
+        return [node for node in self.nodes if node in some]
 
     @property
     def generated(self) -> list[Generated]:

@@ -15,7 +15,7 @@ def match(graph: Graph) -> list[Match]:
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
-    norm = next(node for node in graph.nodes if node.name == match.data["norm"])
+    norm = graph.named(match.data["norm"])
     fact, running = graph.fact(norm.args[0]), argument(norm, "running_mean")
     readers = "no running statistics" if running is None else f"{graph.state[running]} has one reader"
     gradients = (

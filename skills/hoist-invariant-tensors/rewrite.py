@@ -33,7 +33,7 @@ def match(graph: Graph) -> list[Match]:
         outside = [user for user in node.users if user not in invariant]
         if node not in invariant or not outside or graph.is_output(node):
             continue
-        group = [item for item in graph.nodes if item in _sources(node) | {node}]
+        group = graph.ordered(_sources(node) | {node})
         saved = sum(
             cost.seconds(graph, item) for item in group if all(u in group for u in item.users) or item is node
         )

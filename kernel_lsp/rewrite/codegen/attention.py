@@ -168,17 +168,12 @@ def _whole(
     masks = {n for node in nodes for _, n in argument_nodes(node)}
     # A row of ones that is broadcast over queries is no triangle over them.
     square = {n for n in masks if n.meta["val"].shape[-2:] == scores.meta["val"].shape[-2:]}
-    triangles = {n: t for n in nodes_in(graph, square) if (t := _triangle(graph, n))}
+    triangles = {n: t for n in graph.ordered(square) if (t := _triangle(graph, n))}
     end = _end(nodes[-1] if nodes else scores, triangles, softmax is not None)
     return Attention(
         out=out, scores=scores, softmax=softmax, chain=nodes, weights=weights, q=q, k=k,
         k_transposed=not flipped, v=v, group=group_k, triangles=triangles, end=end,
     )  # fmt: skip
-
-
-def nodes_in(graph: Graph, some: set[fx.Node]) -> list[fx.Node]:
-    """The nodes in graph order: sets have none, and sources must not change from run to run."""
-    return [node for node in graph.nodes if node in some]
 
 
 def _swaps_last(node: fx.Node) -> bool:

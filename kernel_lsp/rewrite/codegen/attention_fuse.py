@@ -52,7 +52,7 @@ def _plain_call(node: fx.Node) -> bool:
 
 def _call_match(graph: Graph, node: fx.Node) -> Match | None:
     twin = graph.copy()
-    item = find(twin, _by_hand(twin, _named(twin, node.name)))
+    item = find(twin, _by_hand(twin, twin.named(node.name)))
     if item is None or item.sizes[-2] < FEW_QUERIES:
         return None
     flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
@@ -181,7 +181,7 @@ def factor(item: Attention) -> float | None:
 
 def _found(graph: Graph, match: Match) -> Attention | None:
     """The match's attention; a call of the library is spelled out in the graph first."""
-    node = _named(graph, match.data["out"])
+    node = graph.named(match.data["out"])
     if op_name(node) != LIBRARY:
         return find(graph, node)
     item = find(graph, _by_hand(graph, node))
@@ -248,7 +248,3 @@ def _call_library(graph: Graph, item: Attention) -> None:
     if item.out.meta["val"].is_contiguous():  # the library may lay its result out as it lays out queries
         call = graph.call(aten.contiguous.default, (call,), before=item.out, name="mixed")
     graph.replace(item.out, call)
-
-
-def _named(graph: Graph, name: str) -> fx.Node:
-    return next(node for node in graph.nodes if node.name == name)

@@ -87,15 +87,14 @@ def parts_of(graph: Graph, norm: fx.Node) -> Parts | None:
     if not _covered(graph, norm):
         return None
     scratch = graph.copy()
-    twin = next(node for node in scratch.nodes if node.name == norm.name)
-    made = _expanded(scratch, twin)
+    made = _expanded(scratch, scratch.named(norm.name))
     space = Shape(sizes=tuple(int(n) for n in norm.meta["val"].shape))
     nodes = grow(scratch, made["out"], space)
     if made["out"] not in nodes:
         return None
     core = {node for key, node in made.items() if key in CORE}
     tail = [node for node in nodes if node not in core]
-    nodes = [node for node in scratch.nodes if node in {*core, *_behind(tail, made["out"])}]
+    nodes = scratch.ordered({*core, *_behind(tail, made["out"])})
     try:
         lowered = worded(scratch, lower(scratch, nodes, space, _name(nodes, core)))
     except Unsupported:
@@ -220,7 +219,7 @@ def _benefit(graph: Graph, parts: Parts) -> float:
 
 
 def rewrite(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    norm = next(node for node in graph.nodes if node.name == match.data["norm"])
+    norm = graph.named(match.data["norm"])
     parts = parts_of(graph, norm)
     if parts is None:
         raise RewriteError(f"{match.label} can no longer be generated")

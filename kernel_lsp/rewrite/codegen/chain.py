@@ -67,7 +67,7 @@ def _joins(graph: Graph, node: fx.Node, inside: set[fx.Node], shape: Sequence[in
 
 
 def _single_result(graph: Graph, inside: set[fx.Node], seed: fx.Node) -> list[fx.Node]:
-    order = [node for node in graph.nodes if node in inside]
+    order = graph.ordered(inside)
     while len(order) > 1:
         results = [n for n in order if graph.is_output(n) or any(u not in order for u in n.users)]
         if results == [order[-1]] and not is_identity(order[-1]):
@@ -84,7 +84,7 @@ def before(graph: Graph, root: fx.Node, readers: Iterable[fx.Node], locate: Loca
         group = _producers(graph, root, set(readers), shape, banned)
         odd = {n for n in group for _, a in argument_nodes(n) if a not in group and locate(a) is None}
         if not odd:
-            return [node for node in graph.nodes if node in group]
+            return graph.ordered(group)
         banned |= odd
 
 

@@ -152,10 +152,9 @@ def _default(facts: Conv, tail: Tail) -> dict[str, Any]:
 
 
 def found(graph: Graph, match: Match) -> Conv:
-    node = next((node for node in graph.nodes if node.name == match.data["conv"]), None)
-    facts = conv_of(node) if node is not None else None
+    facts = conv_of(graph.named(match.data["conv"]))
     if facts is None:
-        raise RewriteError(f"{match.label} is no longer there")
+        raise RewriteError(f"{match.label} is no longer a convolution")
     return facts
 
 

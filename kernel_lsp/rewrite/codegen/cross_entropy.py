@@ -181,7 +181,7 @@ def _match(graph: Graph, node: fx.Node) -> Match:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    node = next(node for node in graph.nodes if node.name == match.data["nodes"][0])
+    node = graph.named(match.data["nodes"][0])
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
         kernel = _trained(node, kernel)

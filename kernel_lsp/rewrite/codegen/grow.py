@@ -46,14 +46,10 @@ def convex(graph: Graph, group: set[fx.Node]) -> bool:
     return True
 
 
-def _ordered(graph: Graph, group: set[fx.Node]) -> list[fx.Node]:
-    return [node for node in graph.nodes if node in group]
-
-
 def _neighbors(graph: Graph, group: set[fx.Node]) -> list[fx.Node]:
     near = {arg for node in group for arg in node.all_input_nodes}
     near |= {user for node in group for user in graph.users(node)}
-    return [node for node in graph.nodes if node in near and node not in group]
+    return graph.ordered(near - group)
 
 
 def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> bool:
@@ -75,11 +71,11 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> boo
 def _shape_fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape, producer: bool) -> bool:
     shape = shape_of(node)
     if not producer:
-        squeezed = node in squeezed_nodes(_ordered(graph, {*group, node}), space)
+        squeezed = node in squeezed_nodes(graph.ordered({*group, node}), space)
         return shape == (_squeezed_shape(space) if squeezed else space.sizes) or (
             not squeezed and bool(space.reduced) and shape == _kept_shape(space)
         )
-    if any(user in squeezed_nodes(_ordered(graph, group), space) for user in node.users if user in group):
+    if any(user in squeezed_nodes(graph.ordered(group), space) for user in node.users if user in group):
         return _feeds_reduction(node, group) and shape == space.sizes
     if shape == space.sizes:
         return True
@@ -100,7 +96,7 @@ def _holds_channels(user: fx.Node, node: fx.Node) -> bool:
 def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> bool:
     """unsqueeze right after a reduction without keepdim puts the dimension back."""
     base = node.args[0]
-    if base not in squeezed_nodes(_ordered(graph, group), space) or len(space.reduced) != 1:
+    if base not in squeezed_nodes(graph.ordered(group), space) or len(space.reduced) != 1:
         return False
     return int(argument(node, "dim")) % len(space.sizes) == space.reduced[0]
 
@@ -118,7 +114,7 @@ def _squeezed_shape(space: Shape) -> tuple[int, ...]:
 def _trimmed(graph: Graph, group: set[fx.Node], space: Shape) -> list[fx.Node]:
     """Drop results that are no work (a dropout in eval mode) or of a shape that cannot be stored."""
     while True:
-        nodes = _ordered(graph, group)
+        nodes = graph.ordered(group)
         bad = [n for n in output_nodes(graph, nodes) if is_identity(n) or not _storable(n, space)]
         if not bad:
             return nodes

@@ -96,8 +96,7 @@ def estimate(match: Match, choice: dict[str, Any]) -> float:
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the product and its tail with launches."""
-    by_name = {node.name: node for node in graph.nodes}
-    nodes = [by_name[name] for name in match.data["nodes"]]
+    nodes = [graph.named(name) for name in match.data["nodes"]]
     product = product_of(nodes[0])
     assert product is not None
     defaults = {name: choices[0] for name, choices in match.data["parameters"].items()}

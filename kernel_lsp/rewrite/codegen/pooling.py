@@ -250,7 +250,7 @@ def _benefit(graph: Graph, pool: Pool) -> float:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
-    pool = find(graph, _named(graph, match.data["seed"]))
+    pool = find(graph, graph.named(match.data["seed"]))
     assert pool is not None
     shapes = ", ".join(f"{w.kernel} of {w.size} to {w.out}" for w in pool.windows)
     return [
@@ -264,7 +264,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    pool = find(graph, _named(graph, match.data["seed"]))
+    pool = find(graph, graph.named(match.data["seed"]))
     if pool is None:
         raise RewriteError(f"{match.label} is no longer a pool that can be generated", "apply it first")
     if pool.everything:
@@ -292,7 +292,3 @@ def _name(pool: Pool) -> str:
     words += [op_name(pool.seed)]
     words += [op_name(n).strip("_") for n in chain.real(pool.epilogue)]
     return ("fused_" if len(words) > 1 else "direct_") + "_".join(dict.fromkeys(words))
-
-
-def _named(graph: Graph, name: str) -> fx.Node:
-    return next(node for node in graph.nodes if node.name == name)

@@ -254,7 +254,7 @@ def parameters(scan: Scan) -> dict[str, list[Any]]:
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
-    scan = find(graph, _named(graph, match.data["seed"]))
+    scan = find(graph, graph.named(match.data["seed"]))
     assert scan is not None
     value, out = scan.seed.args[0].meta["val"], scan.seed.meta["val"]
     found = [
@@ -271,7 +271,7 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
-    scan = find(graph, _named(graph, match.data["seed"]))
+    scan = find(graph, graph.named(match.data["seed"]))
     if scan is None:
         raise RewriteError(f"{match.label} is no longer a scan that can be generated", "apply it first")
     defaults = {name: choices[0] for name, choices in parameters(scan).items()}
@@ -288,7 +288,3 @@ def _name(scan: Scan) -> str:
     words += ["reverse"] * scan.reverse + ["exclusive"] * bool(scan.shift) + [op_name(scan.seed)]
     words += [op_name(n).strip("_") for n in chain.real(scan.epilogue)]
     return "fused_" + "_".join(dict.fromkeys(words)) if len(words) > 1 else f"blocked_{words[0]}"
-
-
-def _named(graph: Graph, name: str) -> fx.Node:
-    return next(node for node in graph.nodes if node.name == name)

@@ -27,7 +27,7 @@ def matches(graph: Graph) -> list[Match]:
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """margin + |a - p| - |a - n|, clamped at zero, in the parts that eager computes it from."""
-    loss = next(node for node in graph.nodes if node.name == match.data["nodes"][0])
+    loss = graph.named(match.data["nodes"][0])
     anchor, near, far = loss.args[:3]
     settings = (argument(loss, "p", 2.0), argument(loss, "eps", 1e-6))
     distances = [
