@@ -116,12 +116,12 @@ class Planner:
         failed = set(without)
         while len(chain.sites) < MAX_CHAIN:
             fit = (s for s in ranked(chain.lefts[-1]) if s.plain == plain and not s.wraps)
-            site = next((s for s in fit if _name(s) not in failed), None)
+            site = next((s for s in fit if s.key not in failed), None)
             if site is None:
                 break
             longer = await self._then(chain, site)
             if longer is None or (careful and promise(longer) < promise(chain)):
-                failed.add(_name(site))
+                failed.add(site.key)
             else:
                 chain = longer
         return chain
@@ -131,7 +131,7 @@ class Planner:
         other = await self._then(chain.before(place), rival)
         if other is None:
             return chain
-        without = frozenset((_name(chain.sites[place]),))
+        without = frozenset((chain.sites[place].key,))
         return await (
             self._fused(other, without) if triton else self._extend(other, plain=True, without=without)
         )
@@ -177,9 +177,9 @@ def rivals(chain: Chain) -> list[tuple[int, Site]]:
     """
     found = []
     for place, chosen in enumerate(chain.sites):
-        still = {_name(site) for site in chain.lefts[place + 1]}
-        gone = (s for s in ranked(chain.lefts[place]) if _name(s) not in still and not s.wraps)
-        found += [(place, site) for site in gone if _name(site) != _name(chosen)]
+        still = {site.key for site in chain.lefts[place + 1]}
+        gone = (s for s in ranked(chain.lefts[place]) if s.key not in still and not s.wraps)
+        found += [(place, site) for site in gone if site.key != chosen.key]
     return sorted(found, key=lambda pair: -_benefit(pair[1]))
 
 
@@ -191,7 +191,3 @@ def ranked(sites: Iterable[Site]) -> list[Site]:
 
 def _benefit(site: Site) -> float:
     return min(1.0, max(0.0, site.benefit or 0.0))
-
-
-def _name(site: Site) -> str:
-    return f"{site.skill}\0{site.site}"

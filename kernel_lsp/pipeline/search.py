@@ -164,9 +164,9 @@ class Search:
         """(name of the skill, variants) of the most valuable step whose parameters nobody knows yet."""
         for place in center.course.places():
             site = center.course.sites[place]
-            if _mark(site) in self._searched or self.known.best(site) is not None:
+            if site.key in self._searched or self.known.best(site) is not None:
                 continue
-            self._searched.add(_mark(site))
+            self._searched.add(site.key)
             with contextlib.suppress(RewriteError):
                 made = await self.engine.variants(center.steps, place, MOST_VARIANTS[self.device])
                 others = [replace(center, candidate=c, steps=c.steps, complete=False) for c in made[1:]]
@@ -233,7 +233,7 @@ class Search:
             return
         best = self._contestants[min(passed, key=lambda n: rank(done[n]))]
         for place in best.course.places():
-            if _mark(best.course.sites[place]) in self._searched:
+            if best.course.sites[place].key in self._searched:
                 self.known.keep(best.course.sites[place], best.steps[place].parameters)
 
 
@@ -265,11 +265,7 @@ def _coarser(contestant: Contestant, refused: Contestant) -> bool:
 def _classes(contestant: Contestant) -> dict[str, int]:
     """Site -> how coarse its step is, of the steps with a choice of precision."""
     pairs = zip(contestant.course.sites, contestant.steps, strict=True)
-    return {_mark(site): _rank_of(site, step) for site, step in pairs if PRECISION in site.parameters}
-
-
-def _mark(site: Site) -> str:
-    return f"{site.skill}\0{site.site}"
+    return {site.key: _rank_of(site, step) for site, step in pairs if PRECISION in site.parameters}
 
 
 def _rank_of(site: Site, step: Step) -> int:

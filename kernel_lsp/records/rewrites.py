@@ -38,6 +38,11 @@ class Site:
     wraps: bool = False
     """It goes around the whole rewritten target (a recorded graph, a compiler): last, and alone."""
 
+    @property
+    def key(self) -> str:
+        """What tells it from the other sites of one program."""
+        return f"{self.skill}\0{self.site}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
