@@ -8,6 +8,7 @@ another thread that does, makes it raise SystemError on good code: seen once in 
 from __future__ import annotations
 
 import ast
+import warnings
 
 ATTEMPTS = 5
 
@@ -20,3 +21,11 @@ def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
         except SystemError:  # see above: nothing is wrong with the source
             continue
     return ast.parse(source, filename=filename)
+
+
+def parse_text(text: str) -> ast.Module:
+    """What an editor has open: a byte order mark is skipped, and invalid escapes in the user's strings are
+    not ours to warn of. Raises what `parse` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return parse(text.removeprefix("\ufeff"))

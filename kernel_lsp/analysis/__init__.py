@@ -15,7 +15,7 @@ from kernel_lsp.analysis.rules import RULES, Rule, page
 from kernel_lsp.analysis.rules.base import Site
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
-from kernel_lsp.analysis.source import SourceFile, collector_paused, definitions, parse
+from kernel_lsp.analysis.source import SourceFile, collector_paused, definitions, parse, problem_of
 from kernel_lsp.analysis.targets import Found, Structure, find, structure
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target
@@ -75,7 +75,7 @@ def _analyze_text(text: str) -> Analysis:
     except RecursionError:  # the parser accepts trees three times deeper than Python code can descend
         return Analysis(problem=_TOO_DEEP)
     except SyntaxError as error:  # from the symbol tables: names both parameter and global, and the like
-        return Analysis(problem=_problem(error))
+        return Analysis(problem=problem_of(error))
 
 
 def _fingerprint_of(text: str, qualname: str) -> str | None:
@@ -138,7 +138,3 @@ def _findings(
 
 def _line(node: ast.AST) -> int:
     return int(getattr(node, "lineno", 1))
-
-
-def _problem(error: SyntaxError) -> ParseProblem:
-    return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import gc
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -167,14 +166,16 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def problem_of(error: SyntaxError) -> ParseProblem:
+    return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
+
+
 def parse(text: str) -> SourceFile | ParseProblem:
     """Parse with Python's own parser, silently and without ever raising."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes are not this tool's business
-            return SourceFile(text, parsing.parse(text.removeprefix(BOM)))
+        return SourceFile(text, parsing.parse_text(text))
     except SyntaxError as error:
-        return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
+        return problem_of(error)
     except ValueError as error:  # null bytes and lone surrogates
         return ParseProblem(line=1, column=1, message=str(error))
     except (RecursionError, MemoryError):

@@ -13,7 +13,6 @@ import ast
 import bisect
 import difflib
 import re
-import warnings
 from dataclasses import dataclass
 
 from kernel_lsp import parsing
@@ -53,7 +52,7 @@ def changes(text: str, span: Span, edit: SourceEdit) -> list[TextChange]:
     made = [change for change in made if change.new != text[change.start : change.end]]
     made.sort(key=lambda change: (change.start, change.end))
     try:
-        _parse(_apply(text, made))
+        parsing.parse_text(_apply(text, made))
     except SyntaxError as error:
         raise RewriteError(
             f"the rewritten file would not compile: {error.msg} (line {error.lineno})"
@@ -69,12 +68,6 @@ def _apply(text: str, made: list[TextChange]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _parse(text: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to report
-        return parsing.parse(text.removeprefix("\ufeff"))
-
-
 class _File:
     """A text with its lines and its top-level statements."""
 
@@ -83,7 +76,7 @@ class _File:
         self.starts = [0, *(match.end() for match in LINE_END.finditer(text))]
         first = LINE_END.search(text)
         self.eol = first.group() if first else "\n"
-        self.body = _parse(text).body
+        self.body = parsing.parse_text(text).body
 
     def line_of(self, offset: int) -> int:
         """1-based line number."""
@@ -120,7 +113,11 @@ def _first_line(node: ast.stmt) -> int:
 
 def _import_changes(file: _File, home: ast.stmt, wanted: tuple[str, ...]) -> list[TextChange]:
     present = {name for node in file.body for name in _bindings(node)}
-    missing = [line for line in dict.fromkeys(wanted) if not set(_bindings(_parse(line).body[0])) <= present]
+    missing = [
+        line
+        for line in dict.fromkeys(wanted)
+        if not set(_bindings(parsing.parse_text(line).body[0])) <= present
+    ]
     if not missing:
         return []
     before = [node for node in file.body if (node.end_lineno or 0) < _first_line(home)]
@@ -169,7 +166,7 @@ def _without_collisions(file: _File, edit: SourceEdit) -> tuple[str, str]:
     if not definitions or definitions.strip("\n") in LINE_END.sub("\n", file.text):
         return definitions, target
     taken = {name for node in file.body for name in _defined(node)}
-    for name in [name for node in _parse(definitions).body for name in _defined(node)]:
+    for name in [name for node in parsing.parse_text(definitions).body for name in _defined(node)]:
         if name in taken:
             fresh = next(n for i in range(2, 10_000) if (n := f"{name}_{i}") not in taken)
             definitions, target = (re.sub(rf"\b{name}\b", fresh, text) for text in (definitions, target))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import warnings
 from dataclasses import dataclass
 
 from kernel_lsp import parsing
@@ -69,9 +68,7 @@ class _Outline:
 def _outline(text: str) -> _Outline | None:
     """None for text that does not parse. Kept, because a file is asked about once per target."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            body = parsing.parse(text.removeprefix("\ufeff")).body
+        body = parsing.parse_text(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return _Outline(
