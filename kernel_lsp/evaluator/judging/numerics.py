@@ -73,11 +73,6 @@ def relative_error(values: torch.Tensor, oracle: torch.Tensor) -> float:
     return _errors(values, oracle, rms(oracle))[0]
 
 
-def max_error(values: torch.Tensor, oracle: torch.Tensor) -> float:
-    """Largest deviation relative to the RMS of the oracle."""
-    return _errors(values, oracle, rms(oracle))[1]
-
-
 def _errors(values: torch.Tensor, oracle: torch.Tensor, scale: float) -> tuple[float, float]:
     """(relative error, largest deviation), both over ``scale``, the oracle's RMS."""
     difference = values.double() - oracle
