@@ -301,11 +301,10 @@ def statements(nodes: Sequence[fx.Node], names: dict[fx.Node, str]) -> tuple[lis
 
 def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
     name, arguments = lowered.region.name, source.signature(lowered.region)
-    title = "".join(word.capitalize() for word in name.split("_"))
     incoming = ", ".join(seed.name for seed in planned.seeds)
     saved = arguments if len(lowered.region.operands) > 1 else f"({arguments},)"
     lines = [
-        f"class _{title}(torch.autograd.Function):",
+        f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{summary}',
         "",
         "    Only the inputs are kept for the backward, which computes what lies between again.",
@@ -325,7 +324,7 @@ def _function(planned: Plan, lowered: Lowered, summary: str) -> str:
         "",
         "",
         f"def {name}({arguments}):",
-        f"    return _{title}.apply({arguments})",
+        f"    return _{source.title(name)}.apply({arguments})",
         "",
     ]
     return "\n".join([AGAIN, "", *lines])

@@ -271,7 +271,7 @@ def _launcher(graph: Graph, parts: Parts, name: str) -> str:
     given = [operand.name for operand, _ in parts.given]
     running = ["running_mean", "running_var"] if _running(parts.norm) else []
     every = ", ".join(o.name for o in parts.lowered.region.operands)
-    last = f"_{_title(name)}.apply({every})" if graph.gradients else f"{name}_apply({every})"
+    last = f"_{source.title(name)}.apply({every})" if graph.gradients else f"{name}_apply({every})"
     x = f"{parts.x.name}.detach()" if graph.gradients else parts.x.name
     return "\n".join(
         [
@@ -282,10 +282,6 @@ def _launcher(graph: Graph, parts: Parts, name: str) -> str:
             "",
         ]
     ).replace("mean, rstd =", f"{parts.mean.name}, {parts.rstd.name} =")
-
-
-def _title(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
 
 
 # --- training --------------------------------------------------------------------------------
@@ -440,7 +436,7 @@ def _function(parts: Parts, planned: Planned, name: str, needed: list[Operand], 
     stored = ", ".join(output.name for output in region.outputs)
     results = [planned.finish.get(operand, "None") for operand in parts.lowered.region.operands]
     lines = [
-        f"class _{_title(name)}(torch.autograd.Function):",
+        f"class _{source.title(name)}(torch.autograd.Function):",
         f'    """{name.replace("_", " ").capitalize()}, given the statistics of the batch.',
         "",
         "    Inputs and statistics are kept for the backward. It takes two passes: sums by channel of the",

@@ -53,11 +53,11 @@ def eager_conv_seconds(conv: Conv) -> float:
     """On contiguous tensors: input and result are transposed around the tensor-core kernel, and the bias is
     a pass of its own."""
     x, out = bytes_of(conv.x), bytes_of(conv.node)
-    few = conv.group_in < 16 and not _depthwise(conv) and conv.groups == 1
-    plain = few or _depthwise(conv) or conv.taps == 1
+    few = conv.group_in < 16 and not conv.depthwise and conv.groups == 1
+    plain = few or conv.depthwise or conv.taps == 1
     passes = 1 if plain else 6 if conv.rank == 3 else 3
     moved = passes * (x + out) + (2 * out if conv.bias is not None else 0)
-    rate = DEPTHWISE_FLOPS["eager"] if _depthwise(conv) else FEW_FLOPS if few else TENSOR_FLOPS[conv.dtype]
+    rate = DEPTHWISE_FLOPS["eager"] if conv.depthwise else FEW_FLOPS if few else TENSOR_FLOPS[conv.dtype]
     return moved / LIBRARY_BYTES + flops(conv) / rate
 
 
@@ -88,7 +88,3 @@ def _rate(conv: Conv, choice: Mapping[str, Any]) -> float:
 
 def flops(conv: Conv) -> float:
     return 2.0 * conv.batch * conv.out_channels * math.prod(conv.out) * conv.depth
-
-
-def _depthwise(conv: Conv) -> bool:
-    return conv.group_in == 1 and conv.groups > 1

@@ -77,6 +77,11 @@ class Conv:
         return self.group_in * self.taps
 
     @property
+    def depthwise(self) -> bool:
+        """Each output channel reads one input channel, of several."""
+        return self.group_in == 1 and self.groups > 1
+
+    @property
     def padded(self) -> bool:
         """Some tap of some pixel lies outside of the input."""
         return any(self.before) or any(

@@ -31,7 +31,7 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
     found = []
     for node in graph.nodes:
         facts = conv_of(node)
-        if facts is None or is_depthwise(facts) != depthwise or not small_enough(facts):
+        if facts is None or facts.depthwise != depthwise or not small_enough(facts):
             continue
         tail = tail_for(graph, facts)
         found.append(
@@ -45,11 +45,6 @@ def matches(graph: Graph, *, depthwise: bool = False) -> list[Match]:
             )
         )
     return found
-
-
-def is_depthwise(facts: Conv) -> bool:
-    """Each output channel reads one input channel, of several."""
-    return facts.group_in == 1 and facts.groups > 1
 
 
 def small_enough(facts: Conv) -> bool:
@@ -71,7 +66,7 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 def space(facts: Conv, tail: Tail) -> dict[str, list[Any]]:
     """Defaults are what was fastest in the round on an H200 that conv_cost.py is fitted to. Without a tail
     the library's way has nothing to add to the library."""
-    if is_depthwise(facts):
+    if facts.depthwise:
         return {
             "way": ["depthwise"],
             "precision": ["native"],

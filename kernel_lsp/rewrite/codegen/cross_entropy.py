@@ -223,7 +223,7 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
     scale = "tl.load(grad_out_ptr" + (" + row)" if how == 0 else ")") + ".to(tl.float32)"
     text += "\n\n" + backward.AGAIN + "\n\n" + BACKWARD.format(
         name=name,
-        title="".join(word.capitalize() for word in name.split("_")),
+        title=source.title(name),
         ignore=ignore,
         how={0: "none", 1: "mean", 2: "sum"}[how],
         scale=f"{scale} / tl.load(count_ptr)" if how == 1 else scale,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from kernel_lsp.rewrite.codegen.ir import Operand, Scalar, Value, apply, part, reduce, topological
+from kernel_lsp.rewrite.codegen.ir import Operand, Scalar, Value, apply, count, part, reduce, topological
 
 FLOATS = ("float32", "bfloat16", "float16")
 Arg: TypeAlias = Value | Scalar | None
@@ -93,7 +93,7 @@ class _Tape:
                 self._add(x, apply("mul", apply("exp", shifted, hint="exp"), second, hint="grad_exp"))
             return
         if first is not None:
-            self._add(x, apply("div", first, _count(), hint="grad_center"))
+            self._add(x, apply("div", first, count(), hint="grad_center"))
         if second is not None:  # d sum((x - mean)^2) = 2 (x - mean): the mean's own share sums to zero
             centered = apply("sub", x, part(pair, 0, "mean"), hint="centered")
             rising = apply("mul", centered, 2.0, hint="slope")
@@ -117,10 +117,6 @@ def _fitted(arg: Value, grad: Value) -> Value:
 
 def _floating(value: Value) -> bool:
     return value.dtype in FLOATS and value.op not in CONSTANT
-
-
-def _count() -> Value:
-    return Value(op="count", rowwise=True)
 
 
 def _mul(left: Value, right: Arg) -> Value:

@@ -135,3 +135,8 @@ def reduce(kind: str, value: Value, hint: str | None = None) -> Value:
 def part(pair: Value, index: int, hint: str) -> Value:
     """mean (0) or sum of squared deviations (1); row maximum (0) or sum of exponentials (1)."""
     return Value(op="part", args=(pair, index), rowwise=True, hint=hint)
+
+
+def count() -> Value:
+    """Number of elements in a row."""
+    return Value(op="count", rowwise=True)

@@ -8,16 +8,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen.ir import Value, apply, part, reduce
+from kernel_lsp.rewrite.codegen.ir import Value, apply, count, part, reduce
 from kernel_lsp.rewrite.codegen.pointwise import as_float, op_name
 from kernel_lsp.rewrite.graph import argument
 
 Get = Callable[[str], Any]
-
-
-def count() -> Value:
-    """Number of elements in a row."""
-    return Value(op="count", rowwise=True)
 
 
 def build(node: fx.Node, get: Get) -> Value:

@@ -112,5 +112,10 @@ def _numbers(region: Region) -> tuple[float, ...]:
     return tuple(float(scalar) for scalar in scalars)
 
 
+def title(name: str) -> str:
+    """A launcher's name as part of a class's."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
 def next_power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
