@@ -49,6 +49,10 @@ class Loop:
     def length(self) -> int:
         return len(self.steps)
 
+    def variable(self, graph: Graph, index: int) -> str:
+        """What the person calls the result of an operation of the loop."""
+        return graph.variable(self.steps[-1][index])
+
 
 def loops_of(graph: Graph) -> list[Loop]:
     """Every loop of the graph; several over slices of one length that do not feed each other count as one."""

@@ -21,9 +21,9 @@ from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
     "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "Wrapper",
-    "argument", "aten", "clamp_bounds", "cost", "dims_of", "filled", "has_effect", "helper_source",
-    "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof", "scale_of", "tensor",
-    "without_gradients",
+    "argument", "aten", "clamp_bounds", "cost", "dims_of", "filled", "flattened", "has_effect",
+    "helper_source", "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof", "scale_of",
+    "tensor", "without_gradients",
 ]  # fmt: skip
 
 aten = torch.ops.aten
@@ -79,6 +79,13 @@ def without_gradients(graph: Graph, because: str) -> None:
 
 NONFINITE = {"nonfinite": ["keep", "ignore"]}
 """Search space of a rewrite whose only difference is what happens to infinity and NaN."""
+
+
+def flattened(graph: Graph, other: fx.Node, here: fx.Node) -> fx.Node:
+    """One value for each channel, or one: what was (C, 1, 1) is (C,), inserted before ``here``."""
+    if len(graph.fact(other).shape) == 1:
+        return other
+    return graph.call(aten.flatten.using_ints, (other,), before=here)
 
 
 def filled(graph: Graph, like: fx.Node, number: float) -> fx.Node:

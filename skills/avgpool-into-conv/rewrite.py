@@ -10,8 +10,6 @@ from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import pools
 from kernel_lsp.rewrite.skill import EXACT_DTYPES, Graph, Match, Node, Proof, aten, cost, proof
 
-AVERAGE = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
-PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
 parameters: dict[str, list[object]] = {}
 
 
@@ -96,7 +94,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     weight = _averaged(graph, made, axes, here)
     value, padding = _padded(graph, made.input, axes, here)
     rest = ([a.stride for a in axes], padding, [1] * len(axes), made.groups)
-    op = PLAIN[len(axes) - 1].default
+    op = conv.PLAIN[len(axes) - 1].default
     result = graph.call(op, (value, weight, made.bias, *rest), before=here)
     for index, axis in enumerate(axes):
         if axis.extra:
@@ -152,7 +150,9 @@ def _averaged(graph: Graph, made: conv.Convolution, axes: list[Merged], here: No
     if any(border):
         weight = graph.call(aten.pad.default, (weight, border), before=here)
     window, step = [axis.window for axis in axes], [axis.step for axis in axes]
-    weight = graph.call(AVERAGE[len(axes) - 1].default, (weight, window, step), before=here, name="weight")
+    weight = graph.call(
+        pools.AVERAGE[len(axes) - 1].default, (weight, window, step), before=here, name="weight"
+    )
     if made.transposed:
         graph.note(weight, "The average of a transposed convolution is a plain convolution with a stride:")
         graph.note(weight, "its taps are averages of those that reach the same input from one window.")

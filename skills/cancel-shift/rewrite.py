@@ -18,6 +18,7 @@ from kernel_lsp.rewrite.skill import (
     aten,
     cost,
     dims_of,
+    flattened,
     is_number,
     is_op,
     nonfinite,
@@ -206,16 +207,10 @@ def _bias(graph: Graph, shift: Shift, node: Node, parameters: dict[str, Any]) ->
         without_gradients(graph, "a bias that is left out gets no gradient, eager gives it zeros")
         graph.caveat("an infinite or NaN shift no longer makes its channel NaN")
         return bias
-    flat = _flat(graph, shift.other, node)
+    flat = flattened(graph, shift.other, node)
     kept = graph.call(aten.sub.Tensor, (flat, flat), before=node, name="shift")
     graph.note(kept, "Zero, unless the shift is infinite or NaN: then its channel is NaN, as it was.")
     return kept if bias is None else graph.call(aten.add.Tensor, (bias, kept), before=node, name="bias")
-
-
-def _flat(graph: Graph, other: Node, here: Node) -> Node:
-    if len(graph.fact(other).shape) == 1:
-        return other
-    return graph.call(aten.flatten.using_ints, (other,), before=here)
 
 
 def _correct_running_mean(graph: Graph, shift: Shift, node: Node) -> None:
@@ -232,7 +227,7 @@ def _correct_running_mean(graph: Graph, shift: Shift, node: Node) -> None:
     if is_number(shift.other):
         made = graph.call(aten.add_.Scalar, (stored, shift.other * factor), before=node)
     else:
-        part = graph.call(aten.detach.default, (_flat(graph, shift.other, node),), before=node)
+        part = graph.call(aten.detach.default, (flattened(graph, shift.other, node),), before=node)
         part = graph.call(aten.mul.Tensor, (part, factor), before=node)
         made = graph.call(aten.add_.Tensor, (stored, part), before=node)
     graph.note(made, "The running mean stays that of the shifted value: the norm scales what is stored.")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import torch
 
+from kernel_lsp.rewrite import layout
 from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
 
-CONVOLUTIONS = (aten.conv2d, aten.conv_transpose2d)
 LEAST_CHANNELS = 16  # below, the direct kernels for contiguous inputs win
-TF32_FLOPS_PER_S = 150e12  # assumed for convolutions of 64 channels
 CONVERSION_S = 2.5e-6  # of a weight, on each call: a densely connected block lost 40 % to them on an H200
 parameters: dict[str, list[object]] = {}
 
 
 def match(graph: Graph) -> list[Match]:
-    convolutions = [n for n in graph.nodes if is_op(n, *CONVOLUTIONS)]
+    convolutions = [n for n in graph.nodes if is_op(n, *layout.CONVOLUTIONS)]
     if not convolutions or any(_is_channels_last(item) for n in convolutions for item in n.args[:2]):
         return []
-    gain = 0.2 * sum(_seconds(graph, n) for n in convolutions)
+    gain = 0.2 * sum(layout.seconds(graph, n) for n in convolutions)
     copies = 2 * sum(cost.moved_bytes_of(graph, n.args[1]) for n in convolutions)
     copies += 2 * cost.moved_bytes_of(graph, convolutions[0].args[0])
     launches = CONVERSION_S * len(convolutions) if graph.device == "cuda" else 0.0
@@ -62,13 +61,6 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
             graph.note(leaf, "The result's strides stay what they were.")
         leaves.append(leaf)
     graph.output.args = (type(graph.output.args[0])(leaves),)
-
-
-def _seconds(graph: Graph, node: Node) -> float:
-    """On a GPU convolutions run in TF32, three times as fast as float32 products and more."""
-    if graph.device != "cuda":
-        return cost.seconds(graph, node)
-    return max(cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.RATES["cuda"].bytes_per_s)
 
 
 def _is_channels_last(node: Node) -> bool:

@@ -9,8 +9,6 @@ LEAST_CHANNELS = 16
 SPARED = 0.25
 """Share of a convolution's time that its transposes take in NCHW, with that many channels on both sides:
 assumed. With fewer, nothing."""
-TF32_FLOPS_PER_S = 150e12
-"""What cuDNN reaches on convolutions of 64 channels: assumed, a third of the peak."""
 SMALL_KERNEL_S = 2.5e-6
 LEAST_GAIN = 0.05
 """Share of the target's time below which the estimate is not trusted."""
@@ -21,7 +19,9 @@ def match(graph: Graph) -> list[Match]:
     found = layout.convolutions(graph)
     if graph.device != "cuda" or graph.gradients or not found:
         return []
-    gain = sum(SPARED * _seconds(graph, node) for node in found if _channels(graph, node) >= LEAST_CHANNELS)
+    gain = sum(
+        SPARED * layout.seconds(graph, node) for node in found if _channels(graph, node) >= LEAST_CHANNELS
+    )
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied(graph))
     spent = moved / cost.RATES["cuda"].bytes_per_s + sum(_weight_seconds(node) for node in found)
     share = (gain - spent) / max(_total(graph), 1e-9)
@@ -60,10 +60,6 @@ def _channels(graph: Graph, node: Node) -> int:
     return int(min(graph.fact(node.args[0]).shape[1], graph.fact(node).shape[1]))
 
 
-def _seconds(graph: Graph, node: Node) -> float:
-    return max(cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.RATES["cuda"].bytes_per_s)
-
-
 def _weight_seconds(node: Node) -> float:
     """A kernel of one pixel lies the same way in both formats."""
     weight = node.args[1].meta["val"]
@@ -73,4 +69,4 @@ def _weight_seconds(node: Node) -> float:
 def _total(graph: Graph) -> float:
     convolutions = set(layout.convolutions(graph))
     others = sum(cost.seconds(graph, node) for node in graph.nodes if node not in convolutions)
-    return others + sum(_seconds(graph, node) + cost.RATES["cuda"].overhead_s for node in convolutions)
+    return others + sum(layout.seconds(graph, node) + cost.RATES["cuda"].overhead_s for node in convolutions)

@@ -9,7 +9,6 @@ from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import phase_tail, phases
 from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
 
-PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
 MOST_WASTE = 2.5
 """Zero taps where the stride does not divide the kernel: 64 / 27 for kernel 3, stride 2 in 3-D still pays."""
@@ -68,7 +67,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     ones = [1] * len(made.axes)
     padding = [phases.taps(axis) - 1 for axis in made.axes]
     args = (made.input, weight, None, ones, padding, ones, made.groups)
-    result = graph.call(PLAIN[len(ones) - 1].default, args, before=last, name="by_phase")
+    result = graph.call(conv.PLAIN[len(ones) - 1].default, args, before=last, name="by_phase")
     kernel, found = phases.interleave(graph, made, tail, parameters.get("BLOCK_SIZE", 1024))
     value = graph.val(last)
     with value.fake_mode:

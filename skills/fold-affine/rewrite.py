@@ -16,6 +16,7 @@ from kernel_lsp.rewrite.skill import (
     argument,
     aten,
     cost,
+    flattened,
     is_number,
     is_op,
     proof,
@@ -98,7 +99,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     weight, bias = layer.weight, argument(layer.node, "bias")
     number, tensors = 1.0 if first is None else _factor(first), list[tuple[str, Node]]()
     for step in chain:
-        other = _column(graph, step.other, here) if isinstance(step.other, Node) else step.other
+        other = flattened(graph, step.other, here) if isinstance(step.other, Node) else step.other
         if bias is None and step.kind in ("add", "sub"):
             bias = _first_bias(graph, layer, step.kind, other, here)
         elif bias is not None:
@@ -216,13 +217,6 @@ def _tensors(graph: Graph, layer: Layer, chain: list[Step]) -> list[Node]:
 
 
 # --- what is written ---------------------------------------------------------------------
-
-
-def _column(graph: Graph, other: Node, here: Node) -> Node:
-    """One value for each channel, or one: what was (C, 1, 1) is (C,)."""
-    if len(graph.fact(other).shape) == 1:
-        return other
-    return graph.call(aten.flatten.using_ints, (other,), before=here)
 
 
 def _first_bias(graph: Graph, layer: Layer, kind: str, other: Any, here: Node) -> Node:

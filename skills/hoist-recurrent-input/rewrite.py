@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 from kernel_lsp.rewrite.codegen import recurrence
@@ -62,13 +61,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     results = [(i, True) for i in loop.listed] + [(i, False) for i in loop.final]
     before = _first_reader(graph, loop)
     kernel, inputs = writer.write(results, before)
-    likes = [recurrence.like_of(graph, loop, index, every) for index, every in results]
-    like = likes[0] if len(likes) == 1 else tuple(likes)
-    call = graph.call_generated(kernel, inputs, like=like, before=before, name="states")
-    for number, (index, every) in enumerate(results):
-        part = call if len(likes) == 1 else graph.call(operator.getitem, (call, number), before=before)
-        recurrence.redirect(graph, loop, index, every, part, before)
-    graph.drop_unused()
+    recurrence.launch(graph, loop, kernel, inputs, results, before, "states")
 
 
 def _places(graph: Graph, loop: Loop) -> dict[int, str]:
@@ -116,9 +109,11 @@ class _Writer:
     def write(self, results: list[tuple[int, bool]], before: Node) -> tuple[Generated, list[Node]]:
         walked = self._walked(before)
         for initial, index in self.loop.carried:
-            self.names[self.loop.steps[0][index]] = self._argument(initial, self._variable(index))
+            self.names[self.loop.steps[0][index]] = self._argument(
+                initial, self.loop.variable(self.graph, index)
+            )
         lines = self._in_place(self._step_lines())
-        lists = {index: f"every_{self._variable(index)}" for index, every in results if every}
+        lists = {index: f"every_{self.loop.variable(self.graph, index)}" for index, every in results if every}
         lines += [f"{lists[index]}.append({self.names[self.step[index]]})" for index in lists]
         states = [(self.names[self.loop.steps[0][i]], self.names[self.step[i]]) for _, i in self.loop.carried]
         if moved := [pair for pair in states if pair[0] != pair[1]]:
@@ -202,7 +197,7 @@ class _Writer:
                 continue
             else:
                 text, _ = printer.call(node, lambda arg, level: self._operand(arg))
-            self.names[node] = self._fresh(self._variable(index))
+            self.names[node] = self._fresh(self.loop.variable(self.graph, index))
             lines.append(f"{self.names[node]} = {text}")
         return lines
 
@@ -215,9 +210,6 @@ class _Writer:
         if node not in self.inputs:
             self.inputs[node] = self._fresh(wish)
         return self.inputs[node]
-
-    def _variable(self, index: int) -> str:
-        return self.graph.variable(self.loop.steps[-1][index])
 
     def _fresh(self, wish: str) -> str:
         taken = {*self.names.values(), *self.inputs.values()}

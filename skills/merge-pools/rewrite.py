@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import pools
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, aten, cost, proof, without_gradients
+from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof, without_gradients
 
-MAXIMUM = (aten.max_pool1d, aten.max_pool2d, aten.max_pool3d)
-AVERAGE = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
 parameters: dict[str, list[object]] = {}
 
 
@@ -55,7 +53,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     inner, outer = match.nodes
     (axes, counts), average = match.data["merged"], match.data["average"]
-    op = (AVERAGE if average else MAXIMUM)[len(axes) - 1].default
+    op = (pools.AVERAGE if average else pools.MAXIMUM)[len(axes) - 1].default
     settings = ([a.kernel for a in axes], [a.stride for a in axes], [a.padding for a in axes])
     rest = () if not average or counts else (False, False)  # ceil_mode, count_include_pad
     made = graph.call(op, (inner.args[0], *settings, *rest), before=outer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
-from kernel_lsp.rewrite.algebra import tap_sums
+from kernel_lsp.rewrite.algebra import pools, tap_sums
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Graph,
@@ -22,9 +22,6 @@ from kernel_lsp.rewrite.skill import (
     proof,
     scale_of,
 )
-
-POOLS = (aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d)
-ADAPTIVE = (aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +136,9 @@ def _chain(graph: Graph, reduction: Node) -> Chain | None:
 
 def _reduction(node: Node) -> tuple[tuple[int, ...], bool, bool] | None:
     """(dimensions, is it a mean, keepdim)."""
-    if not is_op(node, aten.sum, aten.mean, *POOLS, *ADAPTIVE) or not isinstance(node.args[0], Node):
+    if not is_op(node, aten.sum, aten.mean, *pools.AVERAGE, *pools.ADAPTIVE) or not isinstance(
+        node.args[0], Node
+    ):
         return None
     rank = node.args[0].meta["val"].dim()
     if is_op(node, aten.sum, aten.mean):
@@ -148,7 +147,7 @@ def _reduction(node: Node) -> tuple[tuple[int, ...], bool, bool] | None:
         dims = dims_of(node)
         return dims or tuple(range(rank)), is_op(node, aten.mean), bool(argument(node, "keepdim"))
     shape, out = node.args[0].meta["val"].shape, node.meta["val"].shape
-    if is_op(node, *POOLS):
+    if is_op(node, *pools.AVERAGE):
         window = conv.spread(argument(node, "kernel_size"), rank - 2)
         plain = set(conv.spread(argument(node, "padding"), rank - 2)) == {0}
         if tuple(window) != tuple(shape[2:]) or not plain or argument(node, "divisor_override") is not None:
@@ -316,7 +315,7 @@ def _smaller_convolution(graph: Graph, chain: Chain, sums: Node, weight: Node, b
     stride, padding = [a.stride for a in left], [a.padding for a in left]
     dilation = [a.dilation for a in left]
     if not made.transposed:
-        op = (aten.conv1d, aten.conv2d)[len(left) - 1].default
+        op = conv.PLAIN[len(left) - 1].default
         rest: tuple[Any, ...] = (stride, padding, dilation, made.groups)
     else:
         op = aten.conv_transpose1d.default if len(left) == 1 else aten.conv_transpose2d.input

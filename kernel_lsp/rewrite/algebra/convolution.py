@@ -19,12 +19,11 @@ from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
-PLAIN = (aten.conv1d, aten.conv2d, aten.conv3d)
+PLAIN, TRANSPOSED = cost.CONVOLUTIONS, cost.TRANSPOSED
 PLAIN_FLOPS, TRANSPOSED_FLOPS = 70e12, 32e12
 """What cuDNN reaches in TF32 on an H200 with 64 channels: 73 and 54, 34 and 26 TFLOP/s in 2-D and 1-D."""
 FULL_CHANNELS = 64
 """Fewer fill its tiles in part: 16 channels reached 18 to 20 and 4 to 6 TFLOP/s (3-D, and groups of 16)."""
-TRANSPOSED = (aten.conv_transpose1d, aten.conv_transpose2d, aten.conv_transpose3d)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

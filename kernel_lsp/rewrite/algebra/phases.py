@@ -17,8 +17,7 @@ from torch import fx
 from kernel_lsp.rewrite.algebra.convolution import Axis, Convolution, aten
 from kernel_lsp.rewrite.algebra.phase_tail import Lowered, lowered
 from kernel_lsp.rewrite.codegen.launching import unique_name
-from kernel_lsp.rewrite.codegen.ops import helpers_for
-from kernel_lsp.rewrite.codegen.source import IMPORTS, wrapped
+from kernel_lsp.rewrite.codegen.source import module, wrapped
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 
@@ -71,14 +70,8 @@ def interleave(
     kernel = _kernel(name, made, found)
     launcher = _launcher(graph, name, made, found, dtype, block)
     text = "\n".join([*kernel, "", "", *launcher])
-    definitions = "\n\n".join([*helpers_for(text), text])
     summary = "put the phases in place" + (" and do what follows" if tail else "")
-    return (
-        Generated(
-            name=name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=found.numbers
-        ),
-        found,
-    )
+    return module(name, [text], summary, found.numbers), found
 
 
 def _kernel(name: str, made: Convolution, found: Lowered) -> list[str]:

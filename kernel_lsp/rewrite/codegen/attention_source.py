@@ -14,8 +14,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.ir import Operand, topological
-from kernel_lsp.rewrite.codegen.ops import helpers_for
+from kernel_lsp.rewrite.codegen.ir import Operand
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Generated
@@ -39,15 +38,8 @@ def emit(
 ) -> tuple[Generated, list[fx.Node]]:
     """The kernel with its launcher, and the nodes that the launcher takes."""
     writer = _Writer(graph, item, dict(choice), name)
-    kernel = writer.kernel()
-    text = "\n\n".join([kernel, writer.launcher()])
-    made = Generated(
-        name=name,
-        imports=source.IMPORTS,
-        definitions="\n\n".join([*helpers_for(text), text]),
-        summary=writer.doc(),
-        numbers=writer.numbers(),
-    )
+    texts = [writer.kernel(), writer.launcher()]
+    made = source.module(name, texts, writer.doc(), chain.numbers([writer.root]))
     return made, [item.q, item.k, item.v, *writer.chain.operands]
 
 
@@ -90,10 +82,6 @@ class _Writer:
 
     def _truth(self, node: fx.Node) -> str:
         return "bool" if node.meta["val"].dtype == torch.bool else "float32"
-
-    def numbers(self) -> tuple[float, ...]:
-        found = [a for v in topological([self.root]) for a in v.args if isinstance(a, (int, float))]
-        return tuple(float(a) for a in found if not isinstance(a, bool))
 
     def doc(self) -> str:
         words = [op_name(node).strip("_") for node in chain.real(self.item.chain)]
@@ -310,7 +298,7 @@ class _Writer:
         )
         lines = [
             f"def {self.name}({', '.join(names)}):",
-            *chain.described(self.doc(), self._shapes()),
+            *source.docstring(self.doc(), self._shapes()),
             f"    {', '.join(sizes)}, _ = q.shape",
             f"    n_keys = k.shape[{-1 if item.k_transposed else -2}]",
             f"    out = {allocate}",

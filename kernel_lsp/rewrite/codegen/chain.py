@@ -15,7 +15,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.grow import convex
-from kernel_lsp.rewrite.codegen.ir import Operand, Value, load
+from kernel_lsp.rewrite.codegen.ir import Operand, Value, load, topological
 from kernel_lsp.rewrite.codegen.lower import is_identity
 from kernel_lsp.rewrite.codegen.pointwise import (
     TABLE,
@@ -184,10 +184,8 @@ def grouped_axes(
     return tuple(found) if value.is_contiguous() else None
 
 
-def described(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]:
-    """A launcher's docstring: what it computes, then name, dtype and shape of what it reads and writes."""
-    groups: dict[str, list[str]] = {}
-    for name, dtype, shape in shapes:
-        groups.setdefault(f"{dtype} {shape}" if shape else f"one {dtype} number", []).append(name)
-    lines = [f"    {', '.join(names)}: {text}" for text, names in groups.items()]
-    return [f'    """{summary}', "", *lines, '    """']
+def numbers(values: Iterable[Any]) -> tuple[float, ...]:
+    """Numbers of the program that these are computed with."""
+    every = topological(value for value in values if isinstance(value, Value))
+    found = [arg for value in every for arg in value.args if isinstance(arg, (int, float))]
+    return tuple(float(arg) for arg in found if not isinstance(arg, bool))

@@ -9,7 +9,7 @@ dimension when it was split among programs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.body import Body, Names
@@ -94,13 +94,7 @@ def emit(job: Job) -> Generated:
     helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
     made = source.generated(job.region, [*helpers, *kernels], _launcher(job), job.summary)
     imports = (*source.IMPORTS, *([DESCRIPTORS] if job.parts else []))
-    return Generated(
-        name=made.name,
-        imports=imports,
-        definitions=made.definitions,
-        summary=made.summary,
-        numbers=made.numbers,
-    )
+    return replace(made, imports=imports)
 
 
 # --- the product ---------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
-from kernel_lsp.rewrite.codegen.ir import Operand, Value, topological
-from kernel_lsp.rewrite.codegen.ops import helpers_for
+from kernel_lsp.rewrite.codegen.ir import Operand
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
@@ -35,14 +34,8 @@ TAKEN = (
 def emit(graph: Graph, pool: Pool, choice: Mapping[str, Any], name: str) -> tuple[Generated, list[fx.Node]]:
     """The kernel with its launcher, and the nodes that the launcher takes."""
     writer = _Writer(graph, pool, dict(choice), name)
-    text = "\n\n".join([writer.kernel(), writer.launcher()])
-    made = Generated(
-        name=name,
-        imports=source.IMPORTS,
-        definitions="\n\n".join([*helpers_for(text), text]),
-        summary=writer.doc(),
-        numbers=writer.numbers(),
-    )
+    numbers = chain.numbers([writer.root, writer.result])
+    made = source.module(name, [writer.kernel(), writer.launcher()], writer.doc(), numbers)
     return made, writer.inputs
 
 
@@ -79,11 +72,6 @@ class _Writer:
         text = f"{kind} over windows of {size}"
         text += f" of {', '.join(words)}" if words else ""
         return text + (f", then {', '.join(after)}." if after else ".")
-
-    def numbers(self) -> tuple[float, ...]:
-        values = topological([v for v in (self.root, self.result) if isinstance(v, Value)])
-        found = [a for v in values for a in v.args if isinstance(a, (int, float))]
-        return tuple(float(a) for a in found if not isinstance(a, bool))
 
     # --- kernel --------------------------------------------------------------------------
 
@@ -261,7 +249,7 @@ class _Writer:
         dtype = dtype_name(pool.last.meta["val"].dtype)
         lines = [
             f"def {self.name}({', '.join(operand.name for operand in self.operands)}):",
-            *chain.described(self.doc(), self._shapes()),
+            *source.docstring(self.doc(), self._shapes()),
             *source.make_contiguous(self.operands),
             f"    {sizes} = {x}.shape[-{rank}:]",
             f"    {', '.join(outs)} = {fixed}",

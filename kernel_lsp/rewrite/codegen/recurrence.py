@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from kernel_lsp.rewrite.codegen.flat import flat_load, index_lines, narrow
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, topological
 from kernel_lsp.rewrite.codegen.lower import Lowered, lower
-from kernel_lsp.rewrite.codegen.ops import helpers_for
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, TABLE, Unsupported, op_name
 from kernel_lsp.rewrite.codegen.space import Shape, shape_of
 from kernel_lsp.rewrite.codegen.wording import worded
@@ -112,22 +111,16 @@ class _Writer:
         self.outputs = [(index, True) for index in self.loop.listed] + [(i, False) for i in self.loop.final]
         several = len(self.outputs) > 1
         self.results = [
-            names.fresh(f"{self._variable(i)}_{'all' if every else 'last'}") if several else "out"
+            names.fresh(f"{self.loop.variable(self.graph, i)}_{'all' if every else 'last'}")
+            if several
+            else "out"
             for i, every in self.outputs
         ]
 
     def write(self, choice: Mapping[str, Any]) -> Generated:
         kernel, sizes = self._kernel()
-        text = "\n\n".join([kernel, self._launcher(choice, sizes)])
-        definitions = "\n\n".join([*helpers_for(text), text])
-        scalars = [a for v in self.region.values for a in v.args if isinstance(a, (int, float))]
-        return Generated(
-            name=self.region.name,
-            imports=source.IMPORTS,
-            definitions=definitions,
-            summary=f"{self.loop.length} steps of a recurrence in one kernel",
-            numbers=tuple(float(scalar) for scalar in scalars),
-        )
+        summary = f"{self.loop.length} steps of a recurrence in one kernel"
+        return source.generated(self.region, [kernel], self._launcher(choice, sizes), summary)
 
     # --- kernel --------------------------------------------------------------------------
 
@@ -159,7 +152,7 @@ class _Writer:
         values = {v.operand: v for v in topological(o.value for o in region.outputs) if v.operand is not None}
         held: dict[Operand, str] = {}
         for operand, (_, index) in found.states.items():
-            held[operand] = names.fresh(self._variable(index))
+            held[operand] = names.fresh(self.loop.variable(self.graph, index))
             outer.add(f"{held[operand]} = {self._load(operand)}{_widened(operand)}")
             outer.known[values[operand]] = held[operand]
         for operand, value in values.items():
@@ -177,7 +170,7 @@ class _Writer:
             inner.add(f"{inner.known[values[operand]]} = {self._load(operand)}{_widened(operand)}")
         texts = {}
         for index, value in made.items():
-            named = replace(value, hint=f"{self._variable(index)}_next", inline=False)
+            named = replace(value, hint=f"{self.loop.variable(self.graph, index)}_next", inline=False)
             texts[index] = inner.known[value] = str(inner.text(named))
         for (index, every), name in zip(self.outputs, self.results, strict=True):
             if every:
@@ -189,10 +182,6 @@ class _Writer:
             if not every:
                 inner.lines.append(f"    tl.store({name}_ptr + offs, {carried[index]}, mask=mask)")
         return [*outer.lines, *inner.lines]
-
-    def _variable(self, index: int) -> str:
-        """What the person calls the result of an operation of the loop."""
-        return self.graph.variable(self.loop.steps[-1][index])
 
     def _wanted(self) -> list[int]:
         """Operations whose values a step has to have: what is stored or handed on."""
@@ -285,30 +274,38 @@ def apply(graph: Graph, found: Recurrence, choice: Mapping[str, Any]) -> None:
     before = min(readers, key=lambda node: order[node])
     if any(order[node] >= order[before] for node in found.inputs):
         raise RewriteError("a state is read before the loop's inputs exist", "keep the loop as it is")
-    kernel = writer.write(choice)
-    likes = [like_of(graph, loop, index, every) for index, every in writer.outputs]
+    name = writer.results[0] if len(writer.outputs) == 1 else "states"
+    launch(graph, loop, writer.write(choice), found.inputs, writer.outputs, before, name)
+
+
+def launch(
+    graph: Graph,
+    loop: Loop,
+    kernel: Generated,
+    inputs: Sequence[fx.Node],
+    outputs: Sequence[tuple[int, bool]],
+    before: fx.Node,
+    name: str,
+) -> None:
+    """Replace the loop by one call. ``outputs``: an operation, and whether all of its results are asked for
+    or the last one alone."""
+    likes = [_like_of(graph, loop, index, every) for index, every in outputs]
     like = likes[0] if len(likes) == 1 else tuple(likes)
-    call = graph.call_generated(
-        kernel,
-        found.inputs,
-        like=like,
-        before=before,
-        name=writer.results[0] if len(likes) == 1 else "states",
-    )
-    for number, (index, every) in enumerate(writer.outputs):
+    call = graph.call_generated(kernel, inputs, like=like, before=before, name=name)
+    for number, (index, every) in enumerate(outputs):
         part = call if len(likes) == 1 else graph.call(operator.getitem, (call, number), before=before)
-        redirect(graph, loop, index, every, part, before)
+        _redirect(graph, loop, index, every, part, before)
     graph.drop_unused()
 
 
-def like_of(graph: Graph, loop: Loop, index: int, every: bool) -> torch.Tensor:
+def _like_of(graph: Graph, loop: Loop, index: int, every: bool) -> torch.Tensor:
     """The fake value of one operation's results: of all steps, one after the other, or of the last."""
     value: torch.Tensor = graph.val(loop.steps[1][index])
     with value.fake_mode:
         return value.new_empty((loop.length, *value.shape) if every else value.shape)
 
 
-def redirect(graph: Graph, loop: Loop, index: int, every: bool, part: fx.Node, before: fx.Node) -> None:
+def _redirect(graph: Graph, loop: Loop, index: int, every: bool, part: fx.Node, before: fx.Node) -> None:
     """Readers of the steps read the kernel's result: whole where they stack it, else slice by slice."""
     if not every:
         loop.steps[-1][index].replace_all_uses_with(part)

@@ -17,7 +17,6 @@ from torch import fx
 from kernel_lsp.rewrite.codegen import chain, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, topological
-from kernel_lsp.rewrite.codegen.ops import helpers_for
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
@@ -40,20 +39,9 @@ def emit(
     """The kernels with their launcher, and the nodes that the launcher takes."""
     writer = _Writer(graph, scan, dict(choice), name)
     kernels, launch = writer.split() if split else writer.whole()
-    text = "\n\n".join([*kernels, writer.launcher(launch)])
-    definitions = "\n\n".join([*helpers_for(text), text])
-    numbers = _numbers(writer)
-    made = Generated(
-        name=name, imports=source.IMPORTS, definitions=definitions, summary=writer.doc(), numbers=numbers
-    )
+    numbers = chain.numbers([writer.root, writer.result])
+    made = source.module(name, [*kernels, writer.launcher(launch)], writer.doc(), numbers)
     return made, writer.inputs
-
-
-def _numbers(writer: _Writer) -> tuple[float, ...]:
-    values = topological([value for value in (writer.root, writer.result) if isinstance(value, Value)])
-    return tuple(
-        float(a) for v in values for a in v.args if isinstance(a, (int, float)) and not isinstance(a, bool)
-    )
 
 
 def _tuple(words: Iterable[str]) -> str:
@@ -347,7 +335,7 @@ class _Writer:
         dtype = dtype_name(scan.last.meta["val"].dtype)
         lines = [
             f"def {self.name}({', '.join(operand.name for operand in self.operands)}):",
-            *chain.described(self.doc(), self._shapes()),
+            *source.docstring(self.doc(), self._shapes()),
             *source.make_contiguous(self.operands),
             *sizes,
             f"    out = torch.empty({shape}, dtype=torch.{dtype}, device={part}.device)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region
@@ -53,7 +53,7 @@ def tensors(region: Region) -> list[Operand | Output]:
 
 def described(summary: str, region: Region) -> str:
     """The launcher's docstring: what it computes, and the shape of everything it reads and writes."""
-    groups: dict[str, list[str]] = {}
+    shapes = []
     for item in tensors(region):
         every = range(len(region.dims)) if isinstance(item, Output) and not item.rowwise else region.row_axes
         axes = item.axes if isinstance(item, Operand) else tuple(every)
@@ -62,10 +62,17 @@ def described(summary: str, region: Region) -> str:
         sizes = ", ".join(region.dims[axis].name for axis in axes)
         shape = f"({sizes}{',' if len(axes) == 1 else ''})" if axes else ""
         shape = f"(n_programs, {sizes})" if share else shape
-        text = f"{item.dtype} {shape}" if shape else f"one {item.dtype} number"
-        groups.setdefault(text, []).append(item.name)
-    lines = [f"    {', '.join(names)}: {shape}" for shape, names in groups.items()]
-    return "\n".join([f'    """{summary}', "", *lines, '    """'])
+        shapes.append((item.name, item.dtype, shape))
+    return "\n".join(docstring(summary, shapes))
+
+
+def docstring(summary: str, shapes: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Lines of it, from name, dtype and shape ("" for one number) of what the launcher reads and writes."""
+    groups: dict[str, list[str]] = {}
+    for name, dtype, shape in shapes:
+        groups.setdefault(f"{dtype} {shape}" if shape else f"one {dtype} number", []).append(name)
+    lines = [f"    {', '.join(names)}: {text}" for text, names in groups.items()]
+    return [f'    """{summary}', "", *lines, '    """']
 
 
 def signature(region: Region) -> str:
@@ -100,14 +107,18 @@ def result(region: Region) -> str:
 
 
 def generated(region: Region, kernels: Sequence[str], launcher: str, summary: str) -> Generated:
-    text = "\n\n".join([*kernels, launcher])
+    return module(region.name, [*kernels, launcher], summary, numbers(region))
+
+
+def module(name: str, parts: Sequence[str], summary: str, numbers: tuple[float, ...]) -> Generated:
+    """Kernels and their launcher, behind the helpers that they call."""
+    text = "\n\n".join(parts)
     definitions = "\n\n".join([*helpers_for(text), text])
-    return Generated(
-        name=region.name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=_numbers(region)
-    )
+    return Generated(name=name, imports=IMPORTS, definitions=definitions, summary=summary, numbers=numbers)
 
 
-def _numbers(region: Region) -> tuple[float, ...]:
+def numbers(region: Region) -> tuple[float, ...]:
+    """Numbers of the program that the kernel computes with."""
     scalars = [arg for value in region.values for arg in value.args if isinstance(arg, (int, float))]
     return tuple(float(scalar) for scalar in scalars)
 
