@@ -84,7 +84,7 @@ class _Writer:
         return "bool" if node.meta["val"].dtype == torch.bool else "float32"
 
     def doc(self) -> str:
-        words = [op_name(node).strip("_") for node in chain.real(self.item.chain)]
+        words = chain.words(self.item.chain)
         words += ["softmax"] if self.item.softmax is not None else []
         return f"Attention ({', '.join(words)}) tile by tile: the scores never reach memory."
 

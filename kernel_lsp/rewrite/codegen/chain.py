@@ -108,6 +108,34 @@ def real(nodes: Iterable[fx.Node]) -> list[fx.Node]:
     return [node for node in nodes if not is_identity(node)]
 
 
+def words(nodes: Iterable[fx.Node]) -> list[str]:
+    """Their operations, for names and for people; those that do no work are left out."""
+    return [op_name(node).strip("_") for node in real(nodes)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surrounded:
+    """An operation with a kernel of its own, and the neighbors on both sides that join it."""
+
+    seed: fx.Node
+    """The operation."""
+    result: fx.Node
+    """The node that is its value: the seed, or what merely hands it on."""
+    prologue: tuple[fx.Node, ...] = ()
+    epilogue: tuple[fx.Node, ...] = ()
+
+    @property
+    def last(self) -> fx.Node:
+        """The kernel's result stands for it."""
+        return self.epilogue[-1] if self.epilogue else self.result
+
+    @property
+    def beside(self) -> str:
+        """The neighbors, as the end of a sentence."""
+        found = words([*self.prologue, *self.epilogue])
+        return f" with {', '.join(found)}" if found else ""
+
+
 @dataclass(kw_only=True)
 class Chain:
     """The values of some nodes; operands are collected in the order of their first use."""

@@ -56,27 +56,19 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
-    """One pool in the graph and what is fused with it."""
+class Pool(chain.Surrounded):
+    """One pool in the graph and what is fused with it. ``result`` is the seed, or the part of its result that
+    is the values."""
 
-    seed: fx.Node
-    result: fx.Node
-    """The seed, or the part of its result that is the values."""
     kind: str
     """max or avg."""
     windows: tuple[Window, ...]
     count_include_pad: bool
     divisor: int | None
-    prologue: tuple[fx.Node, ...] = ()
-    epilogue: tuple[fx.Node, ...] = ()
 
     @property
     def root(self) -> fx.Node:
         return self.seed.args[0]
-
-    @property
-    def last(self) -> fx.Node:
-        return self.epilogue[-1] if self.epilogue else self.result
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
@@ -208,13 +200,11 @@ def matches(graph: Graph) -> list[Match]:
 
 
 def _match(graph: Graph, pool: Pool) -> Match:
-    words = [op_name(node).strip("_") for node in chain.real([*pool.prologue, *pool.epilogue])]
-    beside = f" with {', '.join(words)}" if words else ""
     plain = pool.everything
     return Match(
         nodes=pool.nodes,
         label=graph.label(*pool.nodes),
-        summary=_plain_summary(pool) if plain else f"compute {op_name(pool.seed)}{beside} in one pass",
+        summary=_plain_summary(pool) if plain else f"compute {op_name(pool.seed)}{pool.beside} in one pass",
         benefit=_benefit(graph, pool),
         plain=plain,
         data={"seed": pool.seed.name, "parameters": {} if plain else PARAMETERS},
@@ -288,7 +278,5 @@ def _reduce(graph: Graph, pool: Pool) -> None:
 
 
 def _name(pool: Pool) -> str:
-    words = [op_name(n).strip("_") for n in chain.real(pool.prologue)]
-    words += [op_name(pool.seed)]
-    words += [op_name(n).strip("_") for n in chain.real(pool.epilogue)]
+    words = [*chain.words(pool.prologue), op_name(pool.seed), *chain.words(pool.epilogue)]
     return ("fused_" if len(words) > 1 else "direct_") + "_".join(dict.fromkeys(words))

@@ -13,7 +13,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen import chain, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.ir import Operand
-from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.pointwise import dtype_name
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 
@@ -65,8 +65,8 @@ class _Writer:
         self.inputs = [*self.head.operands, *self.tail.operands]
 
     def doc(self) -> str:
-        words = [op_name(n).strip("_") for n in chain.real(self.pool.prologue)]
-        after = [op_name(n).strip("_") for n in chain.real(self.pool.epilogue)]
+        words = chain.words(self.pool.prologue)
+        after = chain.words(self.pool.epilogue)
         kind = "Maximum" if self.pool.kind == "max" else "Average"
         size = " x ".join(str(window.kernel) for window in self.pool.windows)
         text = f"{kind} over windows of {size}"

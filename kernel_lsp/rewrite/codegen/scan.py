@@ -37,13 +37,10 @@ MIN_SAVING = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scan:
-    """One scan in the graph and what is fused with it."""
+class Scan(chain.Surrounded):
+    """One scan in the graph and what is fused with it. ``seed`` is the cumsum or cumprod node, ``result`` its
+    value at unflipped places: the seed, or the flip behind it."""
 
-    seed: fx.Node
-    """The cumsum or cumprod node."""
-    result: fx.Node
-    """The scan's value at unflipped places: the seed, or the flip behind it."""
     root: fx.Node
     """What is scanned: pointwise of operands, at unflipped places."""
     shift: int
@@ -53,17 +50,11 @@ class Scan:
     reverse: bool
     inner: tuple[fx.Node, ...]
     """flips, cats and pads that the kernel's indices replace."""
-    prologue: tuple[fx.Node, ...]
-    epilogue: tuple[fx.Node, ...]
 
     @property
     def nodes(self) -> tuple[fx.Node, ...]:
         tail = () if self.result is self.seed else (self.result,)
         return tuple(dict.fromkeys([*self.prologue, *self.inner, self.seed, *tail, *self.epilogue]))
-
-    @property
-    def last(self) -> fx.Node:
-        return self.epilogue[-1] if self.epilogue else self.result
 
     @property
     def lines(self) -> int:
@@ -142,7 +133,7 @@ def _with_neighbors(
     sizes = tuple(seed.meta["val"].shape)
     bare = Scan(
         seed=seed, result=result, root=root, shift=shift, sizes=sizes, dim=dim,
-        reverse=result is not seed, inner=tuple(inner), prologue=(), epilogue=(),
+        reverse=result is not seed, inner=tuple(inner),
     )  # fmt: skip
     tail = chain.after(graph, result, locator(bare, shifted=False))
     inside = {seed, *inner, *(() if shift else tail)}
@@ -172,22 +163,19 @@ def locator(scan: Scan, *, shifted: bool) -> Callable[[fx.Node], tuple[int, ...]
 
 
 def _match(graph: Graph, scan: Scan) -> Match:
-    real = chain.real([*scan.prologue, *scan.epilogue])
     return Match(
         nodes=scan.nodes,
         label=graph.label(*scan.nodes),
-        summary=_summary(scan, real),
+        summary=_summary(scan),
         benefit=_benefit(graph, scan),
         plain=False,
         data={"seed": scan.seed.name, "parameters": parameters(scan)},
     )
 
 
-def _summary(scan: Scan, real: list[fx.Node]) -> str:
-    words = [op_name(node).strip("_") for node in real]
+def _summary(scan: Scan) -> str:
     way = " from the end" if scan.reverse else ""
-    beside = f" with {', '.join(words)}" if words else ""
-    return f"compute the {op_name(scan.seed)}{way}{beside} in one pass"
+    return f"compute the {op_name(scan.seed)}{way}{scan.beside} in one pass"
 
 
 def _benefit(graph: Graph, scan: Scan) -> float:
@@ -284,7 +272,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
 
 
 def _name(scan: Scan) -> str:
-    words = [op_name(n).strip("_") for n in chain.real(scan.prologue)]
+    words = chain.words(scan.prologue)
     words += ["reverse"] * scan.reverse + ["exclusive"] * bool(scan.shift) + [op_name(scan.seed)]
-    words += [op_name(n).strip("_") for n in chain.real(scan.epilogue)]
+    words += chain.words(scan.epilogue)
     return "fused_" + "_".join(dict.fromkeys(words)) if len(words) > 1 else f"blocked_{words[0]}"

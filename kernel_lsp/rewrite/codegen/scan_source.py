@@ -313,11 +313,9 @@ class _Writer:
         ]
 
     def doc(self) -> str:
-        words = [op_name(n).strip("_") for n in chain.real([*self.scan.prologue, *self.scan.epilogue])]
         kind = "Cumulative product" if self.product else "Cumulative sum"
         way = " from the end" if self.scan.reverse else ""
-        beside = f" with {', '.join(words)}" if words else ""
-        return f"{kind} along dimension {self.scan.dim}{way}{beside}."
+        return f"{kind} along dimension {self.scan.dim}{way}{self.scan.beside}."
 
     def launcher(self, launch: list[str]) -> str:
         """Sizes come from the operand that is scanned."""
