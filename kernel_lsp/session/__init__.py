@@ -1,0 +1,193 @@
+"""What the server remembers about open documents: analyses, verdicts, dismissals, and what became of offers.
+
+No LSP, no processes, no disk: methods take facts and return what to show and which events to log.
+Everything is answered from memory, because pygls runs cancelled requests too. A text that does not parse
+keeps its last good analysis. Not covered: when to analyze or to measure (server/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernel_lsp import analysis
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import StaleProposal
+from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
+from kernel_lsp.presenter import cards
+from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
+from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
+from kernel_lsp.rewrite import edit
+from kernel_lsp.session import wording
+from kernel_lsp.session.document import Document, examine, has_workload
+from kernel_lsp.session.fates import Fates
+from kernel_lsp.session.verdicts import speed
+from kernel_lsp.session.wording import NO_WORKLOAD
+
+__all__ = ["NO_WORKLOAD", "Dismissal", "Document", "How", "Session", "examine", "has_workload"]
+
+_REVERIFY = "nothing was edited; it is measured again when you ask or when the editor is idle"
+
+
+class Session(Fates):
+    """All open documents of one client, and what is shown of them."""
+
+    # --- what is shown -----------------------------------------------------------------------
+
+    def hints(self, uri: str) -> list[Hint]:
+        """Verified rewrites first, the fastest before the others; then findings, which claim no speed."""
+        document = self.documents[uri]
+        settings = self.settings(document.folder)
+        verified: list[tuple[float, Hint]] = []
+        for target in document.analysis.targets:
+            best = self._best(document, target)
+            if best is not None:
+                verified.append((-speed(best), wording.verified_hint(target, best)))
+        covered = {hint.qualname for _, hint in verified}
+        shown = [hint for _, hint in sorted(verified, key=lambda pair: pair[0])]
+        if settings.static_hints:
+            shown += self._finding_hints(document, covered, settings)
+        return shown[: settings.max_hints_per_file]
+
+    def actions(self, uri: str, where: Span) -> list[Action]:
+        """Verified rewrites of the targets that the selection touches; only what is already known."""
+        document = self.documents[uri]
+        found = []
+        for target in _touched(document.analysis.targets, where):
+            best = self._best(document, target)
+            if best is not None:
+                found.append(wording.action(target, best))
+        return found
+
+    def targets(self, uri: str, where: Span) -> list[Target]:
+        """The targets that the selection touches, the innermost first."""
+        return _touched(self.documents[uri].analysis.targets, where)
+
+    def findings(self, uri: str, where: Span) -> list[Finding]:
+        document = self.documents[uri]
+        return [f for f in document.analysis.findings if _touches(f.span, where)]
+
+    def lenses(self, uri: str) -> list[Lens]:
+        """Exactly one per target, whatever its state: text that jumps is worse than no lens."""
+        document = self.documents[uri]
+        return [self._lens(uri, document, target) for target in document.analysis.targets]
+
+    def inlays(self, uri: str) -> list[tuple[Span, str]]:
+        """Measured time of each target as it is, after its name."""
+        document = self.documents[uri]
+        found = []
+        for target in document.analysis.targets:
+            outcome = self._outcomes.get(target.fingerprint)
+            first = outcome.proposals[0].evaluation if outcome and outcome.proposals else None
+            eager = cards.median_ms(first, "eager") if first is not None else None
+            if first is not None and eager is not None:
+                found.append((target.name_span, f"{cards.duration(eager)} on {cards.device(first)}"))
+        return found
+
+    def hover(self, uri: str, offset: int) -> tuple[Span, str] | None:
+        """Evidence for the target whose name is at ``offset``; None unless there is any."""
+        document = self.documents[uri]
+        for target in document.analysis.targets:
+            if target.name_span.start <= offset <= target.name_span.end:
+                text = self._evidence(document, target)
+                return None if text is None else (target.name_span, text)
+        return None
+
+    def card(self, uri: str, proposal_id: str) -> Card:
+        """Everything about a proposal. Raises StaleProposal when it is not known any more."""
+        proposal = self._proposal(proposal_id)
+        document = self.documents.get(uri)
+        text = document.snapshot.text if document is not None else ""
+        target = self._target_now(document, proposal.qualname) if document is not None else None
+        fits = target is not None and target.fingerprint == proposal.fingerprint
+        after = _apply(text, target, proposal) if target is not None and fits else None
+        return cards.make_card(proposal, text, after, document.path if document else "file.py")
+
+    # --- applying ----------------------------------------------------------------------------
+
+    def resolve(self, uri: str, proposal_id: str) -> tuple[Snapshot, list[TextEdit]]:
+        """The edit on the document as it is now. Raises StaleProposal when the target changed."""
+        proposal = self._proposal(proposal_id)
+        document = self.documents.get(uri)
+        target = self._target_now(document, proposal.qualname) if document is not None else None
+        if document is None or target is None or proposal.candidate.edit is None:
+            raise StaleProposal(f"{proposal.qualname} is not in the document any more", _REVERIFY)
+        if target.fingerprint != proposal.fingerprint:
+            raise StaleProposal(f"{proposal.qualname} changed since it was measured", _REVERIFY)
+        text = document.snapshot.text
+        after = _apply(text, target, proposal)
+        if after is None or analysis.fingerprint_of(after, proposal.qualname) != proposal.fingerprint_after:
+            raise StaleProposal(f"the rewrite of {proposal.qualname} does not fit this file", _REVERIFY)
+        changes = edit.changes(text, target.span, proposal.candidate.edit)
+        return document.snapshot, [TextEdit(start=c.start, end=c.end, new=c.new) for c in changes]
+
+    # --- helpers -----------------------------------------------------------------------------
+
+    def _finding_hints(self, document: Document, covered: set[str], settings: Settings) -> list[Hint]:
+        fingerprints = {t.qualname: t.fingerprint for t in document.analysis.targets}
+        hints = []
+        for finding in document.analysis.findings:
+            superseded = finding.target in covered and finding.severity == "hint"
+            if superseded or finding.rule in settings.disabled_rules:
+                continue
+            if not self._finding_silenced(document, finding.rule, fingerprints.get(finding.target)):
+                hints.append(wording.finding_hint(finding))
+        flagged = {finding.target for finding in document.analysis.findings}
+        missing = [
+            t
+            for t in document.analysis.targets
+            if t.qualname in document.unmeasurable and t.qualname in flagged
+        ]
+        if NO_WORKLOAD not in settings.disabled_rules:
+            hints += [
+                wording.workload_hint(t)
+                for t in missing
+                if not self._finding_silenced(document, NO_WORKLOAD, t.fingerprint)
+            ]
+        return hints
+
+    def _lens(self, uri: str, document: Document, target: Target) -> Lens:
+        title, act, proposal = "▷ measure", "benchmark", None
+        applied = self.proposals.get(self._applied.get(target.fingerprint, ""))
+        best = self._best(document, target)
+        outcome = self._outcomes.get(target.fingerprint)
+        if (uri, target.qualname) in self._running:
+            title, act = wording.progress_title(self._running[uri, target.qualname]), "cancel"
+        elif best is not None:
+            title, act, proposal = wording.available(best), "showEvidence", best.id
+        elif applied is not None:
+            kept = self.tracker.phase(applied.id) in IN_PLACE
+            speedup = applied.evaluation.speedup
+            words = "kept" if kept else "rewritten"
+            title = (
+                f"{words} {cards.spread(speedup)} on {cards.device(applied.evaluation)}" if speedup else words
+            )
+            act, proposal = "showEvidence", applied.id
+        elif outcome is not None:
+            title = "▷ measure again · nothing faster found"
+        return Lens(span=target.span, qualname=target.qualname, title=title, act=act, proposal=proposal)
+
+    def _evidence(self, document: Document, target: Target) -> str | None:
+        best = self._best(document, target) or self.proposals.get(self._applied.get(target.fingerprint, ""))
+        if best is not None:
+            return cards.evidence(best)
+        outcome = self._outcomes.get(target.fingerprint)
+        if outcome is None:
+            return None
+        if outcome.note is not None:
+            return f"**{target.qualname}**: nothing is offered; {outcome.note}"
+        return cards.evidence(outcome.proposals[0]) if outcome.proposals else None
+
+
+def _apply(text: str, target: Target, proposal: Proposal) -> str | None:
+    if proposal.candidate.edit is None:
+        return None
+    return edit.apply_edit(text, target.span, proposal.candidate.edit)
+
+
+def _touches(span: Span, where: Span) -> bool:
+    return span.start <= where.end and where.start <= span.end
+
+
+def _touched(targets: Iterable[Target], where: Span) -> list[Target]:
+    found = [target for target in targets if _touches(target.span, where)]
+    return sorted(found, key=lambda target: target.span.end - target.span.start)

@@ -1,0 +1,73 @@
+"""The words of a session: hints, actions and lens titles, made of targets, findings and proposals. Pure."""
+
+from __future__ import annotations
+
+from kernel_lsp import analysis
+from kernel_lsp.presenter import cards
+from kernel_lsp.presenter.items import Action, Hint
+from kernel_lsp.records import Finding, Progress, Proposal, Target
+
+NO_WORKLOAD = "KL000"
+"""Rule id of the hint that a target cannot be measured because nobody said what it is called with."""
+
+
+def _skill(proposal: Proposal) -> str:
+    return proposal.candidate.steps[0].skill if proposal.candidate.steps else "rewrite"
+
+
+def verified_hint(target: Target, best: Proposal) -> Hint:
+    return Hint(
+        span=target.name_span,
+        code=_skill(best),
+        message=f"{target.qualname}: {cards.headline(best)}: {best.candidate.summary}",
+        qualname=target.qualname,
+        proposal=best.id,
+    )
+
+
+def finding_hint(finding: Finding) -> Hint:
+    return Hint(
+        span=finding.span,
+        code=finding.rule,
+        message=finding.message,
+        qualname=finding.target,
+        page=str(analysis.page(finding)),
+        data=finding.data,
+    )
+
+
+def workload_hint(target: Target) -> Hint:
+    message = (
+        f"{target.qualname} cannot be measured: nobody said what it is called with. Write "
+        "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same file"
+    )
+    return Hint(span=target.name_span, code=NO_WORKLOAD, message=message, qualname=target.qualname)
+
+
+def action(target: Target, best: Proposal) -> Action:
+    return Action(
+        proposal=best.id,
+        fingerprint=target.fingerprint,
+        qualname=target.qualname,
+        skill=_skill(best),
+        title=cards.title(best),
+        name_span=target.name_span,
+    )
+
+
+def progress_title(progress: Progress | None) -> str:
+    if progress is None:
+        return "queued"
+    if progress.total and progress.done is not None:
+        return f"measuring {100 * progress.done // progress.total} %"
+    return "measuring"
+
+
+def available(best: Proposal) -> str:
+    speedup, baseline = best.evaluation.speedup, None
+    if best.evaluation.speedups:
+        baseline = min(best.evaluation.speedups, key=lambda name: best.evaluation.speedups[name].mid)
+    before = cards.median_ms(best.evaluation, baseline) if baseline else None
+    head = f"{cards.duration(before)} · " if before is not None else ""
+    where = cards.device(best.evaluation)
+    return f"{head}{cards.spread(speedup)} available on {where}" if speedup else "rewrite available"
