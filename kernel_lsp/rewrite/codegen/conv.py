@@ -1,16 +1,8 @@
 """Convolution as a matrix product on tensor cores that gathers its own patches, with the tail in registers.
 
 One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image and never
-writes the convolution's own result. Ways to the sum over (input channel, tap):
-
-``gather``  both at once, in blocks of the flattened filter: for few input channels, reads the weight as it is
-``rows``    one row of the filter in all input channels at a time: for few channels and large filters
-``taps``    tap by tap over blocks of input channels: for many; filters are repacked so that the channels of
-            a tap are neighbors, which is one small kernel before
-``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel behind it
-``depthwise``  no matrix product: each channel has a filter of its own
-
-conv_launch.py writes the function around it. Not covered: transposed convolutions, gradients.
+writes the convolution's own result. conv_sum.py has the ways to the sum, conv_body.py the tail,
+conv_launch.py the function around the kernel. Not covered: transposed convolutions, gradients.
 """
 
 from __future__ import annotations
@@ -23,20 +15,11 @@ from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
 from kernel_lsp.rewrite.codegen.conv_facts import Pool
-from kernel_lsp.rewrite.codegen.conv_launch import BLOCKS, SIZES, Job, Parts, group, launcher, pack, times
+from kernel_lsp.rewrite.codegen.conv_launch import BLOCKS, Job, Parts, group, launcher, pack
+from kernel_lsp.rewrite.codegen.conv_sum import ROUND, SumWriter
 from kernel_lsp.rewrite.codegen.ops import helpers_for
-from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
+from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.generated import Generated
-
-AXES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
-
-ROUND = '''\
-@triton.jit
-def _round_to_tf32(x):
-    """To the 10 bits of mantissa that tensor cores read: they would cut the rest off and err twice as far."""
-    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
-    return tl.where(tl.abs(x) < float("inf"), bits.to(tl.float32, bitcast=True), x)  # NaN, infinity stay
-'''
 
 
 def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
@@ -67,18 +50,8 @@ def _numbers(job: Job) -> tuple[float, ...]:
     return tuple(float(n) for n in [*sizes, *numbers])
 
 
-class _Kernel:
-    """The text of the main kernel."""
-
-    def __init__(self, job: Job, choice: Mapping[str, Any]) -> None:
-        self.job, self.conv, self.tail, self.choice = job, job.conv, job.tail, choice
-        self.axes, self.sizes = AXES[self.conv.rank], SIZES[self.conv.rank]
-        self.x, self.weight = job.names[self.conv.x], job.names[self.conv.weight]
-        self.packed = choice["way"] == "taps" and self.conv.taps > 1
-        self.depthwise = choice["way"] == "depthwise"
-        self.library = choice["way"] == "library"
-        self.rounds = choice["precision"] == "tf32" and not (self.depthwise or self.library)
-        self.lines: list[str] = []
+class _Kernel(SumWriter):
+    """The text of the main kernel: where a tile lies, its sum and tail, pooling, and the end."""
 
     def text(self) -> str:
         self._head()
@@ -138,9 +111,6 @@ class _Kernel:
         return self.tail.pool is not None and bool(self.choice.get("whole_windows"))
 
     # --- where the tile lies -------------------------------------------------------------
-
-    def _add(self, *lines: str, indent: str = "    ") -> None:
-        self.lines += [indent + line for line in lines]
 
     def _head(self) -> None:
         groups = 1 if self.depthwise or self.library else self.conv.groups
@@ -275,205 +245,12 @@ class _Kernel:
         pool = next(node for node in self.tail.nodes if self.tail.roles[node] == "pool")
         return pool.args[0].meta["val"].shape[1] == 1 and self.conv.out_channels != 1
 
-    # --- the sum -------------------------------------------------------------------------
-
     def _tile_value(self, indent: str) -> str:
-        if self.depthwise:
-            self._depthwise(indent)
-        elif self.library:
-            self._read(indent)
-        elif self.choice["way"] == "gather":
-            self._gather(indent)
-        elif self.choice["way"] == "rows":
-            self._rows(indent)
-        else:
-            self._taps(indent)
-        words = self.job.words
-        self.writer = TailWriter(self.conv, self.tail, self._tile(), self.job.names, words)
+        self._sum(indent)
+        self.writer = TailWriter(self.conv, self.tail, self._tile(), self.job.names, self.job.words)
         lines, name = self.writer.before_pool("acc", indent)
         self.lines += lines
         return name
-
-    def _read(self, indent: str) -> None:
-        """The library's result, where the channels of a pixel are neighbors."""
-        full = " * ".join(f"out_{s}" for s in self.sizes) if self.tail.pool else "n_pixels"
-        wide = "" if dtype_name(self.conv.dtype) == "float32" else ".to(tl.float32)"
-        self._add(
-            f"place = (image * {group(full)} + {self._flat_pixel()}) * out_channels + channels[None, :]",
-            "acc = tl.load(convolved_ptr + place,",
-            f"              mask=pixel_mask[:, None] & channel_mask[None, :], other=0.0){wide}",
-            indent=indent,
-        )
-
-    def _gather(self, indent: str) -> None:
-        taps, deeper = self.conv.taps, indent + "    "
-        blocks = -(-self.conv.depth // self.choice["BLOCK_K"])
-        self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
-        if blocks > 1:
-            self._add("for start in range(0, in_channels * " + str(taps) + ", BLOCK_K):", indent=indent)
-        else:
-            deeper = indent
-        first = "start + " if blocks > 1 else ""
-        self._add(
-            f"terms = {first}tl.arange(0, BLOCK_K)  # (input channel, tap), as in the filter", indent=deeper
-        )
-        self._add(
-            f"term_mask = terms < in_channels * {taps}  # the block is filled up with zeros", indent=deeper
-        )
-        offset = [f"(terms // {taps})[:, None] * ({' * '.join(self.sizes)})" if taps > 1 else
-                  f"terms[:, None] * ({' * '.join(self.sizes)})"]  # fmt: skip
-        self._positions("terms", deeper, per_term=True)
-        offset += self._inner_offset()
-        valid = " & ".join(["term_mask[:, None]", *self._valid(deeper)])
-        self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
-        self._add(f"                mask={valid}, other=0.0)", indent=deeper)
-        self._add(
-            f"row = channels[None, :] * (in_channels * {taps})",
-            f"filters = tl.load({self.weight}_ptr + row + terms[:, None],",
-            "                  mask=term_mask[:, None] & channel_mask[None, :], other=0.0)",
-            indent=deeper,
-        )
-        self._dot(deeper, round_filters=True)
-
-    def _rows(self, indent: str) -> None:
-        """One row of the filter in all input channels at a time: most of the address never changes."""
-        conv, deeper, width = self.conv, indent + "    ", self.conv.kernel[-1]
-        plane = " * ".join(self.sizes)
-        pixel = "out_x" + times(conv.stride[-1]) + (f" - {conv.before[-1]}" if conv.before[-1] else "")
-        column = f"terms % {width}" + times(conv.dilation[-1])
-        masks = ["term_mask[:, None]", "pixel_mask[None, :]"]
-        masks += ["(x >= 0) & (x < width)"] if conv.padded else []
-        self._add(
-            "acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)",
-            "terms = tl.arange(0, BLOCK_K)  # (input channel, tap in a row of the filter)",
-            f"term_mask = terms < in_channels * {width}  # the block is filled up with zeros",
-            f"x = {group(pixel)}[None, :] + ({column})[:, None]",
-            f"in_row = (terms // {width})[:, None] * {group(plane)} + x",
-            "# What lies left or right of the image is padding, and zero."
-            if conv.padded
-            else "# Pixels of the image.",
-            f"in_row_mask = {' & '.join(masks)}",
-            f"taps = terms // {width} * {conv.taps} + terms % {width}",
-            f"for row in range({conv.taps // width}):",
-            indent=indent,
-        )
-        self._row_step(deeper)
-
-    def _row_step(self, indent: str) -> None:
-        conv, parts, valid = self.conv, list[str](), list[str]()
-        for position, axis in enumerate(self.axes[:-1]):
-            later = math.prod(conv.kernel[position + 1 : -1])
-            tap = "row" if later == 1 else f"row // {later}"
-            tap = f"{tap} % {conv.kernel[position]}" if position else tap
-            tap = f"{group(tap)}{times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
-            shift = f" - {conv.before[position]}" if conv.before[position] else ""
-            self._add(f"{axis} = out_{axis}{times(conv.stride[position])}{shift} + {tap}", indent=indent)
-            parts.append(f"{axis} * {group(' * '.join(self.sizes[position + 1 :]))}")
-            valid.append(f"({axis} >= 0) & ({axis} < {self.sizes[position]})")
-        inside = f" & ({' & '.join(valid)})[None, :]" if conv.padded else ""
-        self._add(
-            f"patch = tl.load(base + in_row + ({' + '.join(parts)})[None, :],",
-            f"                mask=in_row_mask{inside}, other=0.0)",
-            f"place = channels[None, :] * (in_channels * {conv.taps}) + taps[:, None]",
-            f"filters = tl.load({self.weight}_ptr + place + row * {conv.kernel[-1]},",
-            "                  mask=term_mask[:, None] & channel_mask[None, :], other=0.0)",
-            indent=indent,
-        )
-        self._dot(indent, round_filters=True)
-
-    def _taps(self, indent: str) -> None:
-        taps, deeper = self.conv.taps, indent + "    "
-        count = f" * {taps}" if taps > 1 else ""
-        self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
-        self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
-        if taps > 1:
-            self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
-            self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
-        else:
-            self._add("terms = step * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
-        even = self.conv.group_in % self.choice["BLOCK_K"] == 0
-        if not even:
-            self._add(
-                "term_mask = terms < in_channels  # the last block is filled up with zeros", indent=deeper
-            )
-        self._positions("tap", deeper, per_term=False)
-        offset = [f"terms[:, None] * ({' * '.join(self.sizes)})", *self._inner_offset()]
-        masks = [*([] if even else ["term_mask[:, None]"]), *self._valid(deeper)]
-        self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
-        self._add(f"                mask={' & '.join(masks)}, other=0.0)", indent=deeper)
-        row = f"channels[None, :] * (in_channels{count})" + (" + tap * in_channels" if taps > 1 else "")
-        mask = "channel_mask[None, :]" + ("" if even else " & term_mask[:, None]")
-        self._add(
-            f"filters = tl.load({'packed' if self.packed else self.weight}_ptr + {row} + terms[:, None],",
-            f"                  mask={mask}, other=0.0)",
-            indent=deeper,
-        )
-        self._dot(deeper, round_filters=not self.packed)
-
-    def _depthwise(self, indent: str) -> None:
-        """No matrix product: each channel has its own filter, and memory is what it waits for."""
-        conv, deeper = self.conv, indent + "    "
-        multiplier = conv.out_channels // conv.groups
-        plane = " * ".join(self.sizes)
-        source_channel = f"(channels // {multiplier})" if multiplier > 1 else "channels"
-        self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
-        self._add(f"for tap in tl.static_range({conv.taps}):", indent=indent)
-        self._positions("tap", deeper, per_term=False, column="[:, None]")
-        offset = [f"{source_channel}[None, :] * {group(plane)}", *self._inner_offset()]
-        valid = ["pixel_mask[:, None]", "channel_mask[None, :]", *self._valid(deeper)[1:]]
-        wide = "" if dtype_name(conv.dtype) == "float32" else ".to(tl.float32)"
-        self._add(
-            f"patch = tl.load(base + {' + '.join(offset)},",
-            f"                mask={' & '.join(valid)}, other=0.0){wide}",
-            f"filters = tl.load({self.weight}_ptr + channels * {conv.taps} + tap, mask=channel_mask){wide}",
-            "acc += patch * filters[None, :]",
-            indent=deeper,
-        )
-
-    def _positions(self, index: str, indent: str, *, per_term: bool, column: str = "[None, :]") -> None:
-        """Input coordinates of each pixel (row) under each tap (column)."""
-        conv = self.conv
-        for position, axis in enumerate(self.axes):
-            later = math.prod(conv.kernel[position + 1 :])
-            tap = index if later == 1 else f"{index} // {later}"
-            tap = f"{tap} % {conv.kernel[position]}" if position or per_term else tap
-            pixel = f"out_{axis}" + times(conv.stride[position])
-            shift = f" - {conv.before[position]}" if conv.before[position] else ""
-            if conv.kernel[position] == 1:
-                text = f"{pixel}{shift}"
-                self._add(f"{axis} = {group(text)}{column}", indent=indent)
-                continue
-            step = f"{group(tap)}{times(conv.dilation[position])}" if conv.dilation[position] > 1 else tap
-            if per_term:
-                self._add(f"{axis} = {group(pixel + shift)}[None, :] + ({step})[:, None]", indent=indent)
-            else:
-                self._add(f"{axis} = ({pixel}{shift} + {step}){column}", indent=indent)
-
-    def _inner_offset(self) -> list[str]:
-        parts = []
-        for position, axis in enumerate(self.axes):
-            inner = " * ".join(self.sizes[position + 1 :])
-            parts.append(f"{axis} * {group(inner)}" if inner else axis)
-        return parts
-
-    def _valid(self, indent: str) -> list[str]:
-        """Padding reads as zero; a pixel past the image's end must not read at all."""
-        if not self.conv.padded:
-            return ["pixel_mask[None, :]"]
-        lines = [
-            f"({axis} >= 0) & ({axis} < {size})" for axis, size in zip(self.axes, self.sizes, strict=True)
-        ]
-        self._add(f"inside = {' & '.join(lines)}  # beyond lies padding", indent=indent)
-        return ["pixel_mask[None, :]", "inside"]
-
-    def _dot(self, indent: str, *, round_filters: bool) -> None:
-        patch, filters = "tl.trans(patch)", "filters"
-        precision = self.choice["precision"]
-        if self.rounds:
-            patch = "_round_to_tf32(tl.trans(patch))"
-            filters = "_round_to_tf32(filters)" if round_filters else filters
-        how = "" if precision == "native" else f', input_precision="{precision}"'
-        self._add(f"acc = tl.dot({patch}, {filters}, acc{how})", indent=indent)
 
     # --- the end -------------------------------------------------------------------------
 
@@ -489,15 +266,6 @@ class _Kernel:
             mask="channel_mask[None, :]",
             pixels="pixel_mask[:, None]",
         )
-
-    def _flat_pixel(self) -> str:
-        if self.tail.pool is None:
-            return "pixels[:, None]"
-        parts = []
-        for position, axis in enumerate(self.axes):
-            inner = " * ".join(f"out_{s}" for s in self.sizes[position + 1 :])
-            parts.append(f"out_{axis} * {group(inner)}" if inner else f"out_{axis}")
-        return f"({' + '.join(parts)})[:, None]"
 
     def _store(self, name: str) -> None:
         spatial = self.tail.spatial

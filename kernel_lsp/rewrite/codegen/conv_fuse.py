@@ -113,7 +113,7 @@ def _cheapest_first(facts: Conv, tail: Tail, space: dict[str, list[Any]]) -> dic
 
 
 def ways(facts: Conv) -> list[str]:
-    """See conv.py: few input channels are gathered, many go tap by tap or through the library."""
+    """See conv_sum.py: few input channels are gathered, many go tap by tap or through the library."""
     if gathers(facts):
         rows = facts.rank > 1 and facts.depth > 64 and facts.group_in * facts.kernel[-1] <= 64
         return (["rows", "gather"] if facts.rank == 3 else ["gather", "rows"]) if rows else ["gather"]
