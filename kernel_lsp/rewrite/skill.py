@@ -13,10 +13,10 @@ from torch import fx
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost, guard
 from kernel_lsp.rewrite.aliasing import may_alias
-from kernel_lsp.rewrite.emit import helper_source
 from kernel_lsp.rewrite.facts import Fact
 from kernel_lsp.rewrite.generated import Generated, Match, Wrapper
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
+from kernel_lsp.rewrite.statements import helper_source
 from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
