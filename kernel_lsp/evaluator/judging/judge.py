@@ -28,8 +28,9 @@ from typing import Any
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator.judging import study, usable
+from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
-from kernel_lsp.evaluator.judging.session import Session, draw
+from kernel_lsp.evaluator.judging.session import Session
 from kernel_lsp.evaluator.tensors import Outbox, encode
 from kernel_lsp.records import Program, Workload
 

@@ -1,7 +1,7 @@
 """The trials of one session: which values, layout, batch size and way of updating parameters, in secret.
 
 Everything is drawn from the session's seed. What a trial varies is a small JSON object (a *descriptor*)
-that goes into the evidence as it is. Does not draw any tensor: see `session.draw`.
+that goes into the evidence as it is. Does not draw any tensor: see `drawing.draw`.
 """
 
 from __future__ import annotations
