@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -15,10 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from kernel_lsp import config, wire
+from kernel_lsp import config
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.records import SCHEMA_VERSION, Progress
+from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.records import Progress
 
 T = TypeVar("T")
 EXIT_OK, EXIT_NO, EXIT_CANNOT = 0, 1, 2
@@ -29,7 +29,7 @@ err = Console(stderr=True, highlight=False)
 
 def print_json(**content: Any) -> None:
     """One object on standard output, with its schema version."""
-    sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **wire.to_json(content)}, indent=2) + "\n")
+    sys.stdout.write(versioned(**content) + "\n")
 
 
 def fail(error: KernelLspError) -> NoReturn:

@@ -5,11 +5,11 @@ Strings end without a line break; the command that prints them adds one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from kernel_lsp import wire
-from kernel_lsp.records import SCHEMA_VERSION, Json, Skill, SkillProblem
+from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.records import Json, Skill, SkillProblem
 
 COLUMNS = ("skill", "scope", "kind", "version", "from", "description")
 
@@ -31,7 +31,7 @@ def skills_text(skills: Sequence[Skill], problems: Sequence[SkillProblem] = ()) 
 
 def skills_json(skills: Sequence[Skill], problems: Sequence[SkillProblem] = ()) -> str:
     """One object: every skill without its body, and the problems."""
-    return _json(skills=[_without_body(skill) for skill in skills], problems=wire.to_json(list(problems)))
+    return versioned(skills=[_without_body(skill) for skill in skills], problems=list(problems))
 
 
 def skill_text(skill: Skill) -> str:
@@ -47,7 +47,7 @@ def skill_text(skill: Skill) -> str:
 
 
 def skill_json(skill: Skill) -> str:
-    return _json(skill=wire.to_json(skill))
+    return versioned(skill=skill)
 
 
 def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
@@ -60,7 +60,7 @@ def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
 
 
 def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
-    return _json(num_skills=num_skills, problems=wire.to_json(list(problems)))
+    return versioned(num_skills=num_skills, problems=list(problems))
 
 
 def _without_body(skill: Skill) -> Json:
@@ -69,7 +69,3 @@ def _without_body(skill: Skill) -> Json:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _json(**content: object) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2)

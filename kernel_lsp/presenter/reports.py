@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernel_lsp import __version__
-from kernel_lsp.records import SCHEMA_VERSION, Analysis, Finding, Json, ParseProblem
+from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.records import Analysis, Finding, Json, ParseProblem
 
 _HOME = "https://github.com/kernel-lsp/kernel-lsp"
 _SARIF_LEVELS = {"hint": "note", "warning": "warning", "error": "error"}
@@ -48,7 +49,7 @@ def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
         }
         for path, analysis in results
     ]
-    return json.dumps({"schema_version": SCHEMA_VERSION, "version": __version__, "files": files}, indent=2)
+    return versioned(version=__version__, files=files)
 
 
 def findings_sarif(results: Iterable[tuple[str | Path, Analysis]]) -> str:

@@ -6,11 +6,10 @@ adds one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from kernel_lsp import wire
-from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, SessionSummary
+from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.records import Event, EventKind, SessionSummary
 
 COLUMNS = (
     "session",
@@ -52,7 +51,7 @@ def sessions_text(sessions: Sequence[SessionSummary]) -> str:
 
 
 def sessions_json(sessions: Sequence[SessionSummary]) -> str:
-    return _json(sessions=wire.to_json(list(sessions)))
+    return versioned(sessions=list(sessions))
 
 
 def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
@@ -64,7 +63,7 @@ def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
 
 
 def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
-    return _json(session=wire.to_json(session), events=wire.to_json(list(events)))
+    return versioned(session=session, events=list(events))
 
 
 def forgotten_text(*, sessions: int, events: int, proposals: int) -> str:
@@ -72,7 +71,7 @@ def forgotten_text(*, sessions: int, events: int, proposals: int) -> str:
 
 
 def forgotten_json(*, sessions: int, events: int, proposals: int) -> str:
-    return _json(forgotten={"sessions": sessions, "events": events, "proposals": proposals})
+    return versioned(forgotten={"sessions": sessions, "events": events, "proposals": proposals})
 
 
 def _note(event: Event) -> str:
@@ -97,7 +96,3 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines)
-
-
-def _json(**content: object) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=2)
