@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import wire
-from kernel_lsp.files import replace_file
+from kernel_lsp.files import keep_newest, replace_file
 from kernel_lsp.records import SCHEMA_VERSION, Outcome
 
 MAX_FILES = 2000
@@ -43,11 +43,4 @@ class Cache:
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(self.folder / f"{key}.json", wire.dumps(outcome).encode())
-            self._prune()
-
-    def _prune(self) -> None:
-        files = list(self.folder.glob("*.json"))
-        if len(files) > MAX_FILES:
-            files.sort(key=lambda file: file.stat().st_mtime)
-            for file in files[: len(files) - MAX_FILES]:
-                file.unlink(missing_ok=True)
+            keep_newest(self.folder, MAX_FILES)

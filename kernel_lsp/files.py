@@ -52,3 +52,10 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:  # also KeyboardInterrupt: no temporary file may stay behind
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def keep_newest(folder: Path, most: int) -> None:
+    """Remove the JSON files written first. Raises OSError, also when another process does the same."""
+    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    for file in files[:-most]:
+        file.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
-from kernel_lsp.files import replace_file
+from kernel_lsp.files import keep_newest, replace_file
 from kernel_lsp.records import EVIDENCE_VERSION, Evaluation, Evidence, Samples, Trial
 
 Keep: TypeAlias = Callable[[Evidence], None]
@@ -126,15 +126,9 @@ def keep(folder: Path, name: str, evidence: Evidence) -> Path | None:
         replace_file(path, content)
     except OSError:
         return None
-    _prune(folder)
+    with contextlib.suppress(OSError):  # another process may do the same at this moment
+        keep_newest(folder, MAX_KEPT_FILES)
     return path
-
-
-def _prune(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # another process may prune at the same time
-        files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
-        for file in files[:-MAX_KEPT_FILES]:
-            file.unlink(missing_ok=True)
 
 
 def _text(evidence: Evidence) -> bytes:

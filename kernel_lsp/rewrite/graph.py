@@ -86,6 +86,11 @@ class Origin:
     pristine: Graph | None = None
     """The graph as captured. Never rewritten: rewrites work on copies."""
 
+    @property
+    def function(self) -> str:
+        """The name behind ``def``."""
+        return "forward" if self.module is not None else self.entry.split(".")[-1]
+
 
 class Graph:
     """See the top of the file."""
@@ -143,6 +148,11 @@ class Graph:
     def generated(self) -> list[Generated]:
         """The generated source that the graph calls, each once."""
         return list(dict.fromkeys(n.meta["generated"] for n in self.nodes if "generated" in n.meta))
+
+    @property
+    def captured(self) -> list[fx.Node]:
+        """The calls as captured, whatever was rewritten since."""
+        return (self.origin.pristine or self).nodes
 
     @property
     def is_pristine(self) -> bool:
@@ -210,9 +220,7 @@ class Graph:
 
     def variable(self, node: fx.Node) -> str:
         """What the person called the node's value, or a word for its operation."""
-        name = "forward" if self.origin.module is not None else self.origin.entry.split(".")[-1]
-        pristine = self.origin.pristine
-        return Statements(self.origin.program, name).wish(node, pristine.nodes if pristine else self.nodes)
+        return Statements(self.origin.program, self.origin.function).wish(node, self.captured)
 
     # --- writing -------------------------------------------------------------------------
 

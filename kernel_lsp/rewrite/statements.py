@@ -39,8 +39,7 @@ class Writer:
         functional = place.functional or "F"
         self.printer = Printer(functional, f"{tensors[0]}.device" if tensors else None)
         self.statements_of = Statements(graph.origin.program, place.name)
-        assert graph.origin.pristine is not None
-        self.captured = graph.origin.pristine.nodes
+        self.captured = graph.captured
         self.names: dict[fx.Node, str] = {}
         self.holders: dict[str, fx.Node] = {}
         self.pending: dict[fx.Node, tuple[str, int]] = {}

@@ -8,9 +8,8 @@ Not covered: reductions, pools, float64 (which the kernels of codegen compute in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from torch import fx
@@ -22,12 +21,10 @@ from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply, load
 from kernel_lsp.rewrite.codegen.pointwise import (
     FLOATS,
-    TABLE,
     argument_nodes,
-    argument_of,
     dtype_name,
     is_pointwise,
-    op_name,
+    value_of,
 )
 from kernel_lsp.rewrite.graph import Graph
 
@@ -93,7 +90,7 @@ def lowered(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowered
     )
     values[made.node] = value
     for node in tail:
-        value = TABLE[op_name(node)](node, partial(_argument, node, values, read))
+        value = value_of(node, read)
         values[node] = value
     body = Body(
         Names([*TAKEN, *(f"{name}_ptr" for name in kinds)]), lambda operand: _load(operand, kinds, made)
@@ -106,13 +103,6 @@ def lowered(graph: Graph, made: Convolution, tail: Sequence[fx.Node]) -> Lowered
         operands=tuple(operands),
         numbers=tuple(float(number) for number in scalars),
     )
-
-
-def _argument(node: fx.Node, values: dict[fx.Node, Any], read: Callable[[fx.Node], Value], name: str) -> Any:
-    found = argument_of(node, name)
-    if not isinstance(found, fx.Node):
-        return found
-    return values[found] if found in values else read(found)
 
 
 def _load(operand: Operand, kinds: dict[str, str], made: Convolution) -> str:

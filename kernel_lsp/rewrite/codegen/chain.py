@@ -18,13 +18,12 @@ from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, load, topological
 from kernel_lsp.rewrite.codegen.lower import is_identity
 from kernel_lsp.rewrite.codegen.pointwise import (
-    TABLE,
     Unsupported,
     argument_nodes,
-    argument_of,
     dtype_name,
     is_pointwise,
     op_name,
+    value_of,
 )
 from kernel_lsp.rewrite.graph import Graph
 
@@ -159,17 +158,10 @@ class Chain:
 
     def _named(self, node: fx.Node) -> Any:
         """The value under the name that the person gave it."""
-        made = self._build(node)
+        made = value_of(node, self.value)
         if not isinstance(made, Value) or made.operand is not None or made in self.known.values():
             return made
         return replace(made, hint=self.graph.variable(node))
-
-    def _build(self, node: fx.Node) -> Any:
-        def get(name: str) -> Any:
-            arg = argument_of(node, name)
-            return self.value(arg) if isinstance(arg, fx.Node) else arg
-
-        return TABLE[op_name(node)](node, get)
 
     def operand(self, node: fx.Node) -> Operand:
         if node not in self.operands:

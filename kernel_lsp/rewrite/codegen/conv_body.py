@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import fx
 
@@ -16,7 +15,7 @@ from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.conv_facts import Conv
 from kernel_lsp.rewrite.codegen.conv_tail import Tail
 from kernel_lsp.rewrite.codegen.ir import Operand, Value, apply
-from kernel_lsp.rewrite.codegen.pointwise import TABLE, argument_of, dtype_name, op_name
+from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name, value_of
 from kernel_lsp.rewrite.graph import argument
 
 
@@ -101,16 +100,13 @@ class TailWriter:
         elif op_name(node) == "batch_norm":
             self.values[node] = self._batch_norm(node)
         else:
-            made = TABLE[op_name(node)](node, lambda name: self._argument(node, name))
+            made = value_of(node, self._read)
             assert isinstance(made, Value)
             known = any(made is value for value in self.values.values())
             self.values[node] = made if known else replace(made, hint=self.words.get(node, made.hint))
         self.body.need(self.values[node])
 
-    def _argument(self, node: fx.Node, name: str) -> Any:
-        arg = argument_of(node, name)
-        if not isinstance(arg, fx.Node):
-            return arg
+    def _read(self, arg: fx.Node) -> Value:
         return self.values[arg] if arg in self.values else self._leaf(arg, self.tail.operands[arg])
 
     def _batch_norm(self, node: fx.Node) -> Value:

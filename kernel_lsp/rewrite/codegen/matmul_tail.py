@@ -18,13 +18,12 @@ from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, a
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, output_nodes
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
 from kernel_lsp.rewrite.codegen.pointwise import (
-    TABLE,
     Unsupported,
     argument_nodes,
-    argument_of,
     dtype_name,
     is_pointwise,
     op_name,
+    value_of,
 )
 from kernel_lsp.rewrite.codegen.space import shape_of
 from kernel_lsp.rewrite.graph import Graph
@@ -107,13 +106,7 @@ class _Lowering:
             half = Value(op=f"{self.product.kept_half}_half", dtype="bool")
             return apply("where", half, self.value(self.product.node), 0.0, hint="triangle")
 
-        def get(name: str) -> Any:
-            arg = argument_of(node, name)
-            if not isinstance(arg, fx.Node):
-                return arg
-            return self.value(arg) if arg in self.inside else self._load(arg)
-
-        return TABLE[op_name(node)](node, get)
+        return value_of(node, lambda arg: self.value(arg) if arg in self.inside else self._load(arg))
 
     def _load(self, node: fx.Node) -> Value:
         if node not in self.loads:

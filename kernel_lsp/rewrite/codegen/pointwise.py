@@ -338,6 +338,16 @@ def _readable(value: torch.Tensor) -> bool:
     return value.dtype in (*FLOATS, *WHOLE, torch.bool)
 
 
+def value_of(node: fx.Node, read: Callable[[fx.Node], Any]) -> Any:
+    """The node's value; ``read`` yields that of a node among its arguments."""
+
+    def get(name: str) -> Any:
+        arg = argument_of(node, name)
+        return read(arg) if isinstance(arg, fx.Node) else arg
+
+    return TABLE[op_name(node)](node, get)
+
+
 def _buildable(node: fx.Node) -> bool:
     """Try the builder on stand-ins for the arguments."""
 

@@ -24,10 +24,7 @@ def worded(graph: Graph, lowered: Lowered) -> Lowered:
     made: dict[Value, fx.Node] = {}
     for node, value in lowered.values.items():
         made.setdefault(value, node)  # views of a value come after it
-    origin, pristine = graph.origin, graph.origin.pristine
-    name = "forward" if origin.module is not None else origin.entry.split(".")[-1]
-    statements = Statements(origin.program, name)
-    captured = pristine.nodes if pristine is not None else graph.nodes
+    statements, captured = Statements(graph.origin.program, graph.origin.function), graph.captured
     readers = _only_readers(lowered.region.outputs)
     new: dict[Value, Value] = {}
     for value in topological(output.value for output in lowered.region.outputs):
