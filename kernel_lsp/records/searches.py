@@ -218,19 +218,39 @@ class Archive(Protocol):
     """Every attempt of one search, on disk before the next decision is made from it."""
 
     @property
+    def id(self) -> str:
+        """Of the search; `Candidate.search` is ``<id>#<number>``."""
+
+    @property
     def attempts(self) -> Sequence[Attempt]:
         """Finished ones, in order of number; one per number, the complete judgement where there are two."""
 
     @property
-    def cost(self) -> Cost: ...
+    def cost(self) -> Cost:
+        """Of all attempts, what is being judged included (its making)."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time that the search has been open, earlier runs included."""
 
     def reserve(self) -> int:
         """The next number; gaps stay where a process was killed."""
 
-    def begin(self, number: int, candidate: Candidate) -> Attempt | None:
-        """Note that it is about to be judged; returns the earlier attempt with this candidate, if any."""
+    def begin(
+        self,
+        attempt: Attempt,
+        candidate: Candidate,
+        exchanges: Sequence[Exchange] = (),
+        drafts: Sequence[SkillDraft] = (),
+    ) -> Attempt | None:
+        """Note that it is about to be judged, and how it was made; ``attempt`` has no proposal yet.
 
-    def add(self, attempt: Attempt, exchanges: Sequence[Exchange] = ()) -> None:
+        Returns the earlier attempt with this candidate, if any (finished or not): then nothing was noted.
+        """
+
+    def add(
+        self, attempt: Attempt, exchanges: Sequence[Exchange] = (), drafts: Sequence[SkillDraft] = ()
+    ) -> None:
         """One transaction, synced. A disk that refuses: kept in memory, said once through `problems`."""
 
     def elites(self, island: int) -> Mapping[Cell, Attempt]: ...
