@@ -13,15 +13,17 @@ import pytest
 from kernel_lsp import parsing
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = {"records", "errors", "config", "wire", "files", "parsing", "positions"}
+BASE = {"records", "errors", "config", "wire", "files", "parsing", "positions", "phases"}
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
     "errors": set(),
     "positions": set(),
+    "phases": set(),
     "parsing": set(),
     "wire": {"records", "errors"},
     "config": {"records", "errors", "wire"},
+    "origins": {"errors"},
     "bootstrap": set(),
     "files": set(),
     "cache": BASE,
@@ -68,11 +70,13 @@ ONLY_STDLIB = {
     "session",
     "hostclient",
     "positions",
+    "phases",
     "parsing",
     "consent",
     "interpreter",
     "process",
     "confinement",
+    "origins",
     "analysis",
     "workloads",
 }
