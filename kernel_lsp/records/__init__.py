@@ -56,7 +56,15 @@ from kernel_lsp.records.plans import (
     StopReason,
 )
 from kernel_lsp.records.proposals import Card, Proposal, Verdict
-from kernel_lsp.records.rewrites import Candidate, Proof, Provenance, Site, SourceEdit, Step
+from kernel_lsp.records.rewrites import (
+    SEMANTIC_PARAMETERS,
+    Candidate,
+    Proof,
+    Provenance,
+    Site,
+    SourceEdit,
+    Step,
+)
 from kernel_lsp.records.searches import (
     Archive,
     ArmStats,
@@ -74,7 +82,7 @@ from kernel_lsp.records.searches import (
     Task,
     Workshop,
 )
-from kernel_lsp.records.skills import Skill, SkillMatch, SkillProblem
+from kernel_lsp.records.skills import SKILL_SCOPES, SKILL_SECTIONS, Skill, SkillMatch, SkillProblem
 from kernel_lsp.records.verdicts import (
     Check,
     CompiledKernel,
@@ -88,6 +96,9 @@ from kernel_lsp.records.verdicts import (
 __all__ = [
     "EVIDENCE_VERSION",
     "SCHEMA_VERSION",
+    "SEMANTIC_PARAMETERS",
+    "SKILL_SCOPES",
+    "SKILL_SECTIONS",
     "Analysis",
     "Archive",
     "ArgSpec",

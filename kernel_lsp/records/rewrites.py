@@ -7,6 +7,9 @@ from typing import Any
 
 from kernel_lsp.records.common import Json
 
+SEMANTIC_PARAMETERS = ("nonfinite",)
+"""Parameters that change what is computed: neither searched nor offered to a model, a person chooses them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
