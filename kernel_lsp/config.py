@@ -56,8 +56,38 @@ class Settings:
     """Further folders of skills, absolute or relative to the workspace folder."""
     data_dir: str = field(default_factory=default_data_dir)
     """Journal, cache and consent records of this user."""
-    policy: str = field(default="plan", metadata={"choices": ("plan",)})
-    """Who proposes rewrites: plan is the deterministic planner, which needs no language model."""
+    policy: str = field(default="plan", metadata={"choices": ("plan", "openai", "vllm", "transformers")})
+    """Who proposes rewrites: plan is the deterministic planner, which needs no language model; openai is any
+    OpenAI-compatible endpoint, vllm one that is started and stopped here, transformers a small model in a
+    child process."""
+    endpoint: str | None = None
+    """Of policy openai, e.g. http://127.0.0.1:8000/v1. Another machine's needs leave, per folder."""
+    model: str | None = None
+    """Its name at the endpoint (None: what that serves); for vllm and transformers an id or a folder."""
+    api_key_env: str = "KERNEL_LSP_API_KEY"
+    """Name of the environment variable with the key; where it is empty, the system's keyring is asked."""
+    model_python: str | None = None
+    """Interpreter that has vllm or transformers; None: the project's."""
+    model_device: str = field(default="auto", metadata={"choices": ("auto", "cpu", "cuda")})
+    """Where a model of our own runs."""
+    model_memory_share: float = field(default=0.3, metadata={"low": 0.05, "high": 0.95})
+    """Share of the GPU's memory that a vLLM of our own may take."""
+    model_idle_s: float = field(default=600.0, metadata={"low": 1.0, "high": 86400.0})
+    """A model of our own is stopped after so long without a question."""
+    model_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 3600.0})
+    """Wall time for one reply, repeated tries included."""
+    model_samples: int = field(default=4, metadata={"low": 1, "high": 64})
+    """Prompts in flight at a time."""
+    model_requests_per_minute: int | None = field(default=None, metadata={"low": 1, "high": 100000})
+    """None: as many as the endpoint takes."""
+    search_candidates: int = field(default=64, metadata={"low": 1, "high": 100000})
+    """Candidates that a deeper search may judge."""
+    search_seconds: float = field(default=1800.0, metadata={"low": 1.0, "high": 604800.0})
+    """Wall time of a deeper search, resumed parts included."""
+    search_tokens: int | None = field(default=None, metadata={"low": 1, "high": 10**12})
+    """Tokens of prompts and replies that a deeper search may use; None: no limit."""
+    search_gpu_seconds: float | None = field(default=None, metadata={"low": 1.0, "high": 604800.0})
+    """GPU time that a deeper search may take; None: no limit."""
     code_lens: bool = True
     """One lens above each target."""
     inlay_hints: bool = False
@@ -92,6 +122,8 @@ _HINTS = typing.get_type_hints(Settings)
 _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
 _NOT_FROM_PROJECT = frozenset(
     {"consent", "data_dir", "gpu_when_busy", "gpu_wait_s", "gpu_minutes_per_hour", "gpu_memory_mb"}
+    | {name for name in _FIELDS if name.startswith(("model", "search_"))}
+    | {"policy", "endpoint", "api_key_env"}  # where source text and keys go, and what is started
 )
 """What a cloned repository may not decide for its reader."""
 
@@ -199,6 +231,7 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     int: _integer,
     int | None: _integer,
     float: _number,
+    float | None: _number,
     bool: _boolean,
     str: _text,
     str | None: _text,

@@ -10,7 +10,9 @@
     │   └── WorkerLost        a child process died or was killed; may be retried once
     ├── StaleProposal         the code changed since it was measured, so its rewrite is not applied
     ├── ConsentRequired       workspace code would have to run and nobody allowed it
-    └── JournalError          the journal could not be opened or written
+    ├── JournalError          the journal could not be opened or written
+    ├── BackboneError         the language model could not be asked, or gave no answer
+    └── ArchiveError          a search archive that cannot be read or written
 
 A failed candidate is data (`EvalStatus`); a broken evaluator is an error.
 """
@@ -68,6 +70,14 @@ class ConsentRequired(KernelLspError):
 
 class JournalError(KernelLspError):
     """The journal could not be opened or written."""
+
+
+class BackboneError(KernelLspError):
+    """The language model could not be asked, or gave no answer."""
+
+
+class ArchiveError(KernelLspError):
+    """A search archive that cannot be read or written."""
 
 
 @contextmanager

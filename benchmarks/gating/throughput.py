@@ -19,7 +19,9 @@ PER_MINUTE, CHEAPER, NEXT_S = 60, 5.0, 5.0
 COMPILED_SHARE = 0.4
 """Of the time box of `rate`: the same with torch.compile."""
 COMPILE_S = 45.0
-COSTED = {"cuda": 12, "cpu": 4}
+COSTED = {"cuda": 6, "cpu": 4}
+"""Candidates one at a time. Side by side there are two for each lane: with one, all of them begin and end
+together, and what is measured is how long one takes and not how many can be judged."""
 
 
 # --- rate -----------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ async def cost(bench: Bench, seconds: float) -> Part:
     """
     rows, data = [], list[dict[str, object]]()
     for lanes in dict.fromkeys((1, bench.lanes)):
-        count = max(COSTED[bench.device], lanes)
+        count = COSTED[bench.device] if lanes == 1 else 2 * lanes
         took: dict[str, float | None] = {}
         for name, evaluate, start in (
             ("fresh", in_fresh_processes, 40_000),

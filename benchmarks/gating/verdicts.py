@@ -22,7 +22,8 @@ AT_A_TIME = 4
 """A warm gate keeps as many judges."""
 ALLOWED_CLAIMS, ALLOWED_SPREAD, NEEDED_SHARE = 0.01, 0.01, 0.95
 MIN_MS = 0.05
-"""Repeats are held to the bar where eager takes at least this long."""
+"""Repeats are held to the bar where both programs take at least this long: below, Python's launches are
+what is timed, and those differ by more between processes."""
 
 
 # --- attacks --------------------------------------------------------------------------------
@@ -159,14 +160,14 @@ async def repeats(bench: Bench, seconds: float) -> Part:
                 met=share >= NEEDED_SHARE if share is not None else None,
             ),
             Row(
-                what="tasks of at least 50 us with 3 to 5 repeats",
+                what="tasks of at least 50 us (both programs) with 3 or 4 repeats",
                 bar=str(len(asked)),
                 measured=str(len(counted)),
                 met=len(counted) >= len(asked),
             ),
         ],
         notes=[_repeated(name, counted[name], spreads[name]) for name in _worst(spreads)]
-        + [f"eager takes less than 50 us, not counted: {'; '.join(short) or 'none'}"]
+        + [f"one takes less than 50 us, not counted: {'; '.join(short) or 'none'}"]
         + [f"fewer than 3 repeats, not counted: {'; '.join(few) or 'none'}"]
         + _unexpected(found),
         data=[{"task": j.key, **_plain(j)} for j in found],
@@ -174,7 +175,7 @@ async def repeats(bench: Bench, seconds: float) -> Part:
 
 
 def _again(bench: Bench, asked: Sequence[Task]) -> Iterator[tuple[str, EvaluationRequest]]:
-    for task, number in in_blocks(asked, (3, 1, 1)):
+    for task, number in in_blocks(asked, (3, 1)):
         candidate = f"{task.candidate}\nREPEAT = {number}\n"
         yield task.name, bench.request(task.reference, candidate, timing_s=1.0)
 
@@ -189,7 +190,7 @@ def _repeated(name: str, rows: list[Judged[str]], most: float) -> str:
 
 
 def _long(rows: list[Judged[str]]) -> bool:
-    return all((_eager_ms(j) or 0) >= MIN_MS for j in rows)
+    return all(t.median_ms >= MIN_MS for j in rows if j.evaluation for t in j.evaluation.timings)
 
 
 def in_blocks(asked: Sequence[Task], blocks: Sequence[int]) -> Iterator[tuple[Task, int]]:

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 
+from kernel_lsp import phases
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import cascade, evidence, judges, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
@@ -181,7 +182,9 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _at_work(self, device: str) -> AsyncIterator[None]:
         """One of the places."""
+        begin = time.monotonic()
         async with self._in_use(), self._places["cuda" if device == "cuda" else "cpu"]:
+            phases.note("wait.place", begin)
             yield
 
     @contextlib.asynccontextmanager

@@ -36,6 +36,9 @@ SERIES = 3
 DEVICE_SHARE = 0.3
 """Of the time for rounds, for the replay of graphs."""
 CONTRADICTION = 1 / 1.02
+SURELY_SLOWER = 0.97
+"""An upper bound below it against any baseline: nothing is claimed, and what graphs say of it (1 to 2 s in
+which everybody else stands still) changes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +107,7 @@ async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, 
     disturbance = vetoes.Disturbance(timer, judge, list(clean["clean_ms"]), budget.call_s, found)
     await disturbance.settle(stats.quantile(rounds.spans["eager"], 0.5))
     await vetoes.outside_clock(timer, _medians(found.timings), budget.call_s, found)
-    if request.device == "cuda":
+    if request.device == "cuda" and not _surely_slower(found.speedups):
         await _replay(request, timer, found)
 
 
@@ -259,6 +262,10 @@ def _speedups(times: dict[str, list[float]]) -> dict[str, Interval]:
         for name, values in times.items()
         if name not in ("candidate", OTHER_PRECISION)
     }
+
+
+def _surely_slower(speedups: dict[str, Interval]) -> bool:
+    return any(interval.high < SURELY_SLOWER for interval in speedups.values())
 
 
 def _medians(timings: tuple[Timing, ...]) -> dict[str, float]:

@@ -148,7 +148,7 @@ def _values(spec: Spec, blobs: list[bytes], trusted: bool) -> torch.Tensor:
 
 def _with_stride(flat: torch.Tensor, stride: list[int], offset: int, device: str) -> torch.Tensor:
     """A fresh tensor on ``device`` with the values of ``flat``; zero strides become an expand."""
-    if list(flat.stride()) == stride and not offset:
+    if flat.is_contiguous() and list(flat.stride()) == stride and not offset:
         return flat.to(device, copy=True)
     core = flat
     for dim, step in enumerate(stride):

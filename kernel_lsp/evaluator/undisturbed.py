@@ -18,7 +18,7 @@ class Undisturbed(Party):
     """A party that is the only one to run whenever it times something."""
 
     def __init__(self, party: Party, alone: Alone) -> None:
-        super().__init__(party.child)
+        super().__init__(party.child, party.name)
         self.party, self._alone = party, alone
         self.notes = party.notes
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.records.code import Program, Workload
 from kernel_lsp.records.common import Json
+from kernel_lsp.records.rewrites import Provenance
 from kernel_lsp.records.verdicts import Evaluation
 
 EVIDENCE_VERSION = 1
@@ -79,6 +80,8 @@ class Evidence:
     ``checks`` what every guard said."""
     python: str | None = None
     """The interpreter that judged."""
+    provenance: Provenance | None = None
+    """Who proposed it; None: a text that a person gave."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_lsp.records.plans import SearchPlan, SearchSummary
 from kernel_lsp.records.proposals import Proposal, Verdict
 from kernel_lsp.records.skills import SkillMatch
 
@@ -25,6 +26,10 @@ class Job:
     """Candidates that may be evaluated."""
     background: bool = False
     """Nobody waits for it: it is rationed and runs at the lowest priority."""
+    search: SearchPlan | None = None
+    """None: the quick search alone."""
+    allowed_origin: str | None = None
+    """The remote endpoint that this folder's user has allowed prompts to go to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +57,8 @@ class Outcome:
     """Inputs, parameters and buffers that a call reads, each once; None: nothing was captured."""
     written_bytes: int | None = None
     """Results of a call."""
+    search: SearchSummary | None = None
+    """None: only the quick search ran."""
 
     @property
     def best(self) -> Proposal | None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from kernel_lsp.records.common import Json
 
+SEMANTIC_PARAMETERS = ("nonfinite",)
+"""Parameters that change what is computed: neither searched nor offered to a model, a person chooses them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
@@ -71,6 +74,25 @@ class SourceEdit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Who proposed a candidate; evidence keeps it, cards show it as ``proposed by``."""
+
+    proposer: str
+    """``plan/2``, ``openai:Qwen3-8B@0.32``, ``mutate/1`` …"""
+    move: str = "seed"
+    """`Move`."""
+    turn: int = 0
+    parent: str | None = None
+    """Id of the candidate that it was made from."""
+    skills: tuple[str, ...] = ()
+    """Applied by the engine, in order."""
+    advice: tuple[str, ...] = ()
+    """Skills whose text the model had in its prompt."""
+    search: str | None = None
+    """Id of the search (the archive's), and the attempt's number: ``1f0c9a2b7d33#12``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """A proposed rewrite, ready to be judged."""
 
@@ -90,4 +112,22 @@ class Candidate:
     """Backbone and version."""
     turn: int = 0
     parent: str | None = None
+    move: str = "seed"
+    """`Move`: how the attempt came about."""
+    advice: tuple[str, ...] = ()
+    """Skills whose text the model had in its prompt."""
+    search: str | None = None
+    """Search and attempt that it belongs to; None: the quick search."""
     uses_triton: bool = False
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(
+            proposer=self.proposer,
+            move=self.move,
+            turn=self.turn,
+            parent=self.parent,
+            skills=tuple(step.skill for step in self.steps),
+            advice=self.advice,
+            search=self.search,
+        )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SKILL_SECTIONS = ("Motivation", "Key Idea", "Example", "Pitfalls")
+"""Headings of a skill's body, in order."""
+SKILL_SCOPES = ("graph", "triton", "advice")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skill:

@@ -99,6 +99,16 @@ class Evaluation:
     environment: Json = field(default_factory=dict)
     """Versions, threads, clocks, driver, date, sandbox."""
     seconds: float | None = None
+    least_ms: float | None = None
+    """What moving the workload's bytes takes at least on this device; None: unknown, or judged quickly."""
+
+    @property
+    def roofline_share(self) -> float | None:
+        """``least_ms`` over the candidate's device time, else its call time; None unless it passed."""
+        found = {t.provider: t.median_ms for t in (*self.timings, *self.device_timings)}
+        if self.status is not EvalStatus.PASSED or self.least_ms is None or "candidate" not in found:
+            return None
+        return self.least_ms / found["candidate"]
 
     @property
     def speedup(self) -> Interval | None:

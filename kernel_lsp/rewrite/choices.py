@@ -12,19 +12,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kernel_lsp.records import SEMANTIC_PARAMETERS
+
 Choice = dict[str, Any]
 Estimate = Callable[[Choice], float]
 """Seconds, or anything that grows with them; infinite for a combination that cannot work."""
 
-SEMANTIC = ("nonfinite",)
-"""Parameters that change what is computed: never searched, a person chooses them."""
 MOST_COMBINATIONS = 100_000
 """A product larger than this is not listed; its neighbors are."""
 
 
 def searched(parameters: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
     """The parameters with more than one choice that differ in speed or accuracy only."""
-    return {k: v for k, v in parameters.items() if len(v) > 1 and k not in SEMANTIC}
+    return {k: v for k, v in parameters.items() if len(v) > 1 and k not in SEMANTIC_PARAMETERS}
 
 
 def combinations(

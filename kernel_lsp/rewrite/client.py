@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from kernel_lsp import errors, process, wire
+from kernel_lsp import errors, phases, process, wire
 from kernel_lsp.records import ArgSpec, Candidate, Program, Site, Skill, Step, Workload
 
 OPEN_SECONDS = 120.0  # importing torch took 4 s and exporting a 200-layer model 20 s on two busy cores
@@ -120,13 +120,15 @@ class Engine:
     async def _ask(self, request: dict[str, object], seconds: float) -> object:
         if self._child is None or not self._child.alive:
             await self.close()
-            self._child = await self._start(
-                "kernel_lsp.rewrite.engine",
-                python=self._python,
-                limits=self._limits,
-                confinement=self._confinement,
-            )
-        answer, _ = await self._child.ask(wire.to_json(request), timeout_s=seconds)
+            with phases.phase("engine.start"):
+                self._child = await self._start(
+                    "kernel_lsp.rewrite.engine",
+                    python=self._python,
+                    limits=self._limits,
+                    confinement=self._confinement,
+                )
+        with phases.phase(f"engine.{request['op']}"):
+            answer, _ = await self._child.ask(wire.to_json(request), timeout_s=seconds)
         if (failure := answer.get("error")) is not None:
             raise getattr(errors, failure["kind"])(failure["cause"], failure["remedy"])
         return answer["result"]

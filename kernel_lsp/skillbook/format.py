@@ -17,11 +17,10 @@ from typing import Any, TypeAlias
 import yaml
 
 from kernel_lsp.errors import SkillError
-from kernel_lsp.records import Skill, SkillProblem
+from kernel_lsp.records import SKILL_SCOPES, SKILL_SECTIONS, Skill, SkillProblem
 from kernel_lsp.skillbook import executable
 
-SECTIONS = ("Motivation", "Key Idea", "Example", "Pitfalls")
-SCOPES = ("graph", "triton", "advice")
+SECTIONS, SCOPES = SKILL_SECTIONS, SKILL_SCOPES
 KEYS = ("name", "description", "license", "metadata")
 METADATA_KEYS = ("scope", "tags", "version", "preconditions")
 MAX_DESCRIPTION = 120

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import devices  # noqa: E402
+from kernel_lsp.evaluator.devices import Sample  # noqa: E402
 from kernel_lsp.evaluator.running import timing  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -169,6 +170,38 @@ def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monk
     assert all(ms >= 50.0 for ms in measured.times_ms["candidate"])
     assert len(measured.times_ms["candidate"]) > timing.PROBES
     assert all(ms < 50.0 for ms in measured.spans_ms["candidate"])
+
+
+def test_a_sample_that_the_host_queued_late_is_taken_again(monkeypatch):
+    """The device's time of a late call holds the host's: 9 ms here, and 1 ms where the host was ahead."""
+    made = rounds(eager=torch.sin)
+    made.device.lead_ms = 1.0
+    taken = iter([Sample(9.0, 9.5, 2.0), Sample(1.0, 2.0, 0.5), Sample(7.0, 8.0, 0.5)])
+    monkeypatch.setattr(type(made.device), "sample", lambda *_: (next(taken), None))
+    assert made._sample("eager", 0, 1.0, 0)[0].ms == 1.0
+
+
+@pytest.mark.parametrize(
+    ("lead_ms", "takes"), [(1.0, 1 + timing.RETAKES), (timing.MOST_LEAD_MS, 1)], ids=["late", "hopeless"]
+)
+def test_a_program_that_is_always_late_is_timed_all_the_same(monkeypatch, lead_ms, takes):
+    made, seen = rounds(eager=torch.sin), Counter()
+    made.device.lead_ms = lead_ms
+
+    def sample(*_):
+        seen["takes"] += 1
+        return Sample(9.0, 9.5, 8.0), None
+
+    monkeypatch.setattr(type(made.device), "sample", sample)
+    assert made._sample("eager", 0, 1.0, 0)[0].ms == 9.0
+    assert seen["takes"] == takes
+
+
+def test_the_fastest_of_a_few_launches_counts(monkeypatch):
+    made = rounds(eager=torch.sin)
+    taken = iter([0.05, 0.02, 0.04])
+    monkeypatch.setattr(type(made.device), "launch", lambda *_: next(taken))
+    assert made._launch("eager", 0, 1.0, 0) == 0.02
 
 
 def test_a_time_box_ends_what_takes_long():

@@ -17,7 +17,7 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
         return _edited(reference, seed, descriptor)
     seed = (seed * 1_000_003 + descriptor["number"] * 7919 + 17) % 2**48
     family, layout, batch = descriptor["family"], descriptor["layout"], descriptor["batch"]
-    generator = torch.Generator().manual_seed(seed ^ 0x5EED)
+    generator = reference.generator(seed ^ 0x5EED)
     arguments = reference.arguments(seed)
     if batch is not None and reference.batch is not None:
         arguments = variations.rebatched(arguments, reference.batch[0], batch, generator)

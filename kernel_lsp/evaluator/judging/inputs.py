@@ -46,7 +46,7 @@ def heavy_tailed(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 def zeros_and_repeats(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     """A third exact zeros, a third one repeated value (ties)."""
-    kind = torch.rand(values.shape, generator=draw)
+    kind = torch.rand(values.shape, generator=draw, device=draw.device).to(values.device)
     tied = values.flatten()[:1] if values.numel() else values.new_zeros(1)
     return torch.where(kind < 1 / 3, torch.zeros_like(values), torch.where(kind < 2 / 3, tied, values))
 
@@ -74,9 +74,11 @@ def vary(arguments: Any, family: str, draw: torch.Generator) -> Any:
 def _vary_tensor(tensor: torch.Tensor, change: Family, draw: torch.Generator) -> torch.Tensor:
     if not tensor.dtype.is_floating_point or change is as_given:
         return tensor
-    changed = change(tensor.detach().cpu(), draw).to(tensor.dtype)
+    changed = change(tensor.detach(), draw).to(tensor.dtype)
     if 0 not in tensor.stride() and not tensor.is_contiguous():
-        changed = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(changed)
+        changed = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        ).copy_(changed)
     return changed.requires_grad_(tensor.requires_grad)
 
 
@@ -113,7 +115,8 @@ def _redraw(old: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 
 
 def _normal(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    return torch.randn(like.shape, generator=draw, dtype=torch.float32)
+    made = torch.randn(like.shape, generator=draw, dtype=torch.float32, device=draw.device)
+    return made.to(like.device)
 
 
 def _spread(values: torch.Tensor) -> torch.Tensor:

@@ -103,7 +103,10 @@ class Judge:
         )
         plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
         other = plain if reference.range_bound else {**plain, "family": "heavy_tailed"}
-        usable.refuse_arguments(reference.given(0))
+        given = reference.given(0)
+        usable.refuse_arguments(given)
+        reference.settle(given)
+        del given
         trial = draw(reference, 0, plain)
         usable.first_call(reference, trial)
         study.study(reference, trial, {**draw(reference, 1, other), "state": trial["state"]})

@@ -241,7 +241,8 @@ def nudge(values: torch.Tensor, like: torch.dtype, draw: torch.Generator) -> tor
     if values.dtype.is_complex:
         return torch.view_as_complex(nudge(torch.view_as_real(values), like.to_real(), draw))
     half = torch.finfo(like).eps / 2
-    amount = torch.rand(values.shape, generator=draw, dtype=torch.float64).to(values.device)
+    amount = torch.rand(values.shape, generator=draw, dtype=torch.float64, device=draw.device)
+    amount = amount.to(values.device)
     return values * (1 + half * (2 * amount - 1))
 
 

@@ -30,6 +30,9 @@ Trial = dict[str, Any]
 T = TypeVar("T")
 RANGE_BOUND = ("binary_cross_entropy(", "BCELoss(", "multinomial(", "bernoulli(", ".erfinv(")
 """Operations that refuse (on a GPU: kill the process for) values outside a range."""
+NEAR_SHARE = 32
+"""Inputs that fit so often into the device's memory are drawn there: an oracle in float64, several copies
+and another program's are there as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +86,8 @@ class Reference:
         self._delicate = any(name in program.source for name in variations.DELICATE)
         self.batch: tuple[tuple[int, ...], list[int]] | None = None
         """Which arguments share a batch dimension, and other sizes for it; None: none was accepted."""
+        self.draws_near = False
+        """Whether inputs are drawn in the device's memory; see :meth:`settle`."""
 
     @property
     def is_module(self) -> bool:
@@ -96,10 +101,31 @@ class Reference:
         """The same values in other memory, as far as this program bears it."""
         return variations.relaid(tensor, layout, aligned=self._delicate and self.device.name == "cuda")
 
+    def settle(self, given: Any) -> None:
+        """Draw on the device from now on where inputs are a small part of its memory: a trial of 64 million
+        elements took two CPU threads 1 to 6 s, and a dozen trials are drawn for every candidate."""
+        place = torch.device(self.device.place)
+        if place.type == "cuda":
+            size = sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(given))
+            total = torch.cuda.get_device_properties(place).total_memory
+            self.draws_near = size * NEAR_SHARE <= total
+
+    def generator(self, seed: int) -> torch.Generator:
+        """Of the device that inputs are drawn on."""
+        place = self.device.place if self.draws_near else "cpu"
+        return torch.Generator(place).manual_seed(seed)
+
     def arguments(self, seed: int) -> Any:
-        """:meth:`given`, on the CPU."""
-        given = self.given(seed)
-        return map_tensors(lambda t: t.detach().cpu().requires_grad_(t.requires_grad), list(given))
+        """:meth:`given`, on the device that inputs are drawn on."""
+        if not self.draws_near:
+            given = self.given(seed)
+            return map_tensors(lambda t: t.detach().cpu().requires_grad_(t.requires_grad), list(given))
+        try:
+            with torch.device(self.device.place):
+                given = self.given(seed)
+        except EvaluationError:  # it mixes devices then; if something else is wrong, it is said now
+            given = self.given(seed)
+        return map_tensors(self.place, list(given))
 
     def given(self, seed: int) -> Any:
         """[positional, by name] of one call, as the program makes them from this seed."""

@@ -22,7 +22,15 @@ from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.judging.planning import plan
 from kernel_lsp.evaluator.running import timing
-from kernel_lsp.evaluator.tensors import Outbox, decode_values, encode, map_tensors, same_bits, tensor_leaves
+from kernel_lsp.evaluator.tensors import (
+    Outbox,
+    decode_values,
+    encode,
+    map_tensors,
+    same_bits,
+    strided_copy,
+    tensor_leaves,
+)
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """One tensor: the candidate's, the reference's."""
@@ -273,7 +281,11 @@ class Session:
     def sealed(self, count: int, out: Outbox) -> Reply:
         """Input sets for timed rounds, under the parameters as constructed."""
         plain = {"family": "as_given_again", "layout": "as_given", "batch": None}
-        self.sets = [draw(self.reference, self.seed, {**plain, "number": 1000 + i}) for i in range(count)]
+        drawn = (draw(self.reference, self.seed, {**plain, "number": 1000 + i}) for i in range(count))
+        self.sets = [  # kept until the session ends, so not in the device's memory
+            {**made, "arguments": map_tensors(lambda t: strided_copy(t, "cpu"), made["arguments"])}
+            for made in drawn
+        ]
         return {
             "sets": [encode(list(m["arguments"]), out) for m in self.sets],
             "state": encode(self.sets[0]["state"], out),
@@ -405,7 +417,7 @@ def _describe(result: numerics.Comparison) -> str:
 
 
 def _weights(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
-    made = torch.randn(like.shape, generator=draw, dtype=torch.float64)
+    made = torch.randn(like.shape, generator=draw, dtype=torch.float64, device=draw.device)
     return made.to(device=like.device, dtype=like.dtype)
 
 

@@ -59,7 +59,7 @@ def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
 
 def _vary(reference: Reference, trial: Trial, first: Ran) -> None:
     """Which other layouts and batch sizes the reference accepts and answers in the same kind."""
-    arguments, draw = trial["arguments"], torch.Generator().manual_seed(1)
+    arguments, draw = trial["arguments"], reference.generator(1)
     for which in variations.batches(arguments):
         sizes = variations.sizes(arguments, which)
         tried = variations.rebatched(arguments, which, sizes[0], draw) if sizes else None

@@ -73,13 +73,13 @@ def sizes(arguments: Any, which: tuple[int, ...]) -> list[int]:
 def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Generator) -> Any:
     """Arguments whose tensors at ``which`` have ``size`` rows, drawn from their own."""
     now = tensor_leaves(arguments)[which[0]].shape[0]
-    rows = torch.randint(now, (size,), generator=draw)
+    rows = torch.randint(now, (size,), generator=draw, device=draw.device)
     places = itertools.count()
 
     def pick(tensor: torch.Tensor) -> torch.Tensor:
         if next(places) not in which:
             return tensor
-        return tensor.detach().index_select(0, rows).requires_grad_(tensor.requires_grad)
+        return tensor.detach().index_select(0, rows.to(tensor.device)).requires_grad_(tensor.requires_grad)
 
     return map_tensors(pick, arguments)
 
@@ -88,7 +88,7 @@ def with_row_of(tensor: torch.Tensor, other: torch.Tensor, draw: torch.Generator
     """``tensor`` with one row, never the first, taken from ``other``; what has one row or overlaps stays."""
     if not tensor.dim() or tensor.shape[0] < 2 or 0 in tensor.stride() or tensor.shape != other.shape:
         return tensor
-    row = int(torch.randint(1, tensor.shape[0], (), generator=draw))
+    row = int(torch.randint(1, tensor.shape[0], (), generator=draw, device=draw.device))
     made = tensor.detach().clone()
     made[row] = other.detach()[row]
     return made.requires_grad_(tensor.requires_grad)

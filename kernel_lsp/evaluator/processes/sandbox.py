@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernel_lsp import process, wire
+from kernel_lsp import phases, process, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator.processes import hoarding
 from kernel_lsp.evaluator.processes.compiled import Store
@@ -210,7 +210,7 @@ class Sandbox:
         self.children.append(child)
         if manners:
             manners.settle(child.process.pid)
-        return Party(child)
+        return Party(child, module.rpartition(".")[2])
 
     def _limits(self) -> process.Limits:
         memory = self.request.budget.memory_bytes
@@ -225,22 +225,24 @@ class Sandbox:
 class Party:
     """One child, asked by name of request."""
 
-    def __init__(self, child: process.Child) -> None:
-        self.child = child
+    def __init__(self, child: process.Child, name: str) -> None:
+        """``name``: what its phases are called by."""
+        self.child, self.name = child, name
         self.notes: list[str] = []
         """What a timing process could not do, for the evidence."""
 
     async def ask(
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
-        return await self.child.ask({"do": do, **fields}, blobs or [], timeout_s=timeout_s)
+        with phases.phase(f"{self.name}.{do}"):
+            return await self.child.ask({"do": do, **fields}, blobs or [], timeout_s=timeout_s)
 
 
 class InSession(Party):
     """A judge as one candidate's evaluation sees it: every request carries the session's number."""
 
     def __init__(self, judge: Party, session: int) -> None:
-        super().__init__(judge.child)
+        super().__init__(judge.child, judge.name)
         self.session = session
 
     async def ask(

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernel_lsp import config
+from kernel_lsp import config, phases
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.sharing import nvml
@@ -138,6 +138,7 @@ class Manners:
         start = time.monotonic()
         async with lane.entered(exclusive, report or (lambda progress: None)):
             turn.waited_s = time.monotonic() - start
+            phases.note("wait.device", start)
             await turn.sample("begin")
             async with lane.watched(turn):
                 yield turn

@@ -22,6 +22,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from kernel_lsp import phases
 from kernel_lsp.process import Child
 
 SETTLE_S = 0.01
@@ -46,15 +47,17 @@ class Quiet:
     @contextlib.asynccontextmanager
     async def alone(self, child: Child) -> AsyncIterator[None]:
         """Hold everybody but ``child`` for the length of the block. Not to be nested."""
-        async with self._lock:
-            self._alone = child
-            try:
-                self._others(child, Child.pause)
-                await asyncio.sleep(SETTLE_S)
-                yield
-            finally:
-                self._alone = None
-                self._others(child, Child.resume)
+        with phases.phase("wait.alone"):
+            await self._lock.acquire()
+        self._alone = child
+        try:
+            self._others(child, Child.pause)
+            await asyncio.sleep(SETTLE_S)
+            yield
+        finally:
+            self._alone = None
+            self._others(child, Child.resume)
+            self._lock.release()
 
     def _others(self, child: Child, do: Callable[[Child], None]) -> None:
         for other in self._children:

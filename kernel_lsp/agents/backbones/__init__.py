@@ -1,0 +1,1 @@
+"""Language models behind one protocol (`records.Backbone`): what answers a prompt."""
