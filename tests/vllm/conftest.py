@@ -36,6 +36,8 @@ OPTIONS = [
     *("--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}'),
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--disable-uvicorn-access-log"),
 ]
+# A killed test run takes the server along, which would otherwise keep its 3 GB.
+END_WITH_PARENT = ["setpriv", "--pdeathsig", "TERM"]
 
 
 @pytest.fixture(scope="session")
@@ -59,18 +61,11 @@ def vllm_url(
     """`http://127.0.0.1:PORT` of a server that answers."""
     port = _free_port()
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    command: list[str | Path] = [
-        vllm_environment / "vllm",
-        "serve",
-        tiny_model,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    address = ["--host", "127.0.0.1", "--port", str(port)]
+    program: list[str | Path] = [vllm_environment / "vllm", "serve", tiny_model]
     with log.open("wb") as out:
         server = subprocess.Popen(
-            [*command, *OPTIONS],
+            [*END_WITH_PARENT, *program, *address, *OPTIONS],
             env=os.environ | SETTINGS,
             stdout=out,
             stderr=subprocess.STDOUT,
