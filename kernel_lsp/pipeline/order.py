@@ -109,7 +109,8 @@ class Pipeline:
 
     async def _bench(self, job: Job) -> Bench:
         """Raises EvaluationError when there is no interpreter with torch, or no such device."""
-        probe = await interpreter.probe(interpreter.find(job.folder, self.settings.python).path)
+        with phases.phase("probe"):
+            probe = await interpreter.probe(interpreter.find(job.folder, self.settings.python).path)
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:

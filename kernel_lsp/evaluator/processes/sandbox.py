@@ -205,16 +205,18 @@ class Sandbox:
     ) -> Party:
         start = self.pool.start if self.pool else Pool.start_afresh
         manners = self.pool.manners if self.pool else None
+        name = module.rpartition(".")[2]
         try:
-            child = await start(
-                module,
-                argument,
-                python=self.request.python,
-                limits=self._limits(),
-                confinement=confinement,
-                environment={**extra, **(manners.environment if manners else {})},
-                imports=imports,
-            )
+            with phases.phase(f"{name}.start"):
+                child = await start(
+                    module,
+                    argument,
+                    python=self.request.python,
+                    limits=self._limits(),
+                    confinement=confinement,
+                    environment={**extra, **(manners.environment if manners else {})},
+                    imports=imports,
+                )
         except OSError as error:
             raise EvaluationError(
                 f"could not judge: {self.request.python} does not start: {error.strerror}",
@@ -223,7 +225,7 @@ class Sandbox:
         self.children.append(child)
         if manners:
             manners.settle(child.process.pid)
-        return Party(child, module.rpartition(".")[2])
+        return Party(child, name)
 
     def _limits(self) -> process.Limits:
         memory = self.request.budget.memory_bytes
