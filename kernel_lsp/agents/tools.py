@@ -128,6 +128,10 @@ def in_words(tools: Sequence[ToolSchema]) -> str:
     return "\n".join(lines)
 
 
+def names(tools: Sequence[ToolSchema]) -> str:
+    return ", ".join(tool.name for tool in tools) or "no tool: answer in words"
+
+
 def longest_chars(schema: Json) -> int | None:
     """Characters of the longest JSON text that a schema of this dialect permits; None: there is no longest.
 
