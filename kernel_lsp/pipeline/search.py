@@ -90,18 +90,18 @@ class Search:
             first = await anext(courses, None)
         if first is None:
             return ()
+        planning = asyncio.create_task(_in_time(first, courses))
         try:
             if self.device == "cuda" and self.budget > 1:
                 self._begin(first.candidate.id, first.candidate)
-            with phases.phase("plan"):
-                field_ = await _in_time(first, courses)
             with phases.phase("tune"):
-                race = await self._compared(field_)
-            done = await self._ended()
+                race = await self._compared(first, planning)
+            field_, done = await planning, await self._ended()
         finally:
-            for task in self._judging.values():
+            tasks = (planning, *self._judging.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._judging.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if race is not None:
             return await self._judged(race, done, deadline)
         judged = list(done.values()) or [await self.tournament.in_full(first.candidate)]
@@ -138,29 +138,36 @@ class Search:
 
     # --- comparing -----------------------------------------------------------------------
 
-    async def _compared(self, courses: Sequence[Course]) -> Race | None:
-        """None when there is nothing to compare, or nobody who can."""
-        for course in courses:
-            self._add(
-                Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
-            )
-        racing = [c for c in self._contestants.values() if self._can_run(c.candidate)]
-        if len(racing) < 2 and not any(contestant.course.places() for contestant in racing):
+    async def _compared(self, first: Course, planning: asyncio.Task[list[Course]]) -> Race | None:
+        """None when there is nothing to compare, or nobody who can. The other courses are written down
+        while the process that compares starts, where it is needed in any case."""
+        if not (self._can_run(first.candidate) and first.places()) and not self._many(await planning):
             return None
         job = self.tournament.prepared
-        triton = any(contestant.candidate.uses_triton for contestant in racing)
         request = TuneRequest(
             reference=job.program,
             workload=job.workload,
             device=self.device,
             python=self.tournament.probe.python,
-            uses_triton=triton,
+            uses_triton=self.device == "cuda" and self.tournament.probe.triton is not None,
         )
         with contextlib.suppress(EvaluationError):  # it only saves time: without it everything is judged
             async with self.tuner(request) as tuner:
-                race = await self._raced(tuner, racing)
+                race = await self._raced(tuner, self._racing(await planning))
                 return race if race.order else None
         return None
+
+    def _many(self, courses: Sequence[Course]) -> bool:
+        racing = self._racing(courses)
+        return len(racing) > 1 or any(contestant.course.places() for contestant in racing)
+
+    def _racing(self, courses: Sequence[Course]) -> list[Contestant]:
+        """Those of all contestants that can be compared."""
+        for course in courses:
+            self._add(
+                Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
+            )
+        return [c for c in self._contestants.values() if self._can_run(c.candidate)]
 
     def _can_run(self, candidate: Candidate) -> bool:
         """Whether it can be compared. What calls torch.compile takes up to minutes at its first call."""
@@ -271,10 +278,11 @@ class Search:
 async def _in_time(first: Course, courses: AsyncIterator[Course]) -> list[Course]:
     """The first and the next, and further ones while their making takes no longer than PLAN_S."""
     found, end = [first], time.monotonic() + PLAN_S
-    async for course in courses:
-        found.append(course)
-        if time.monotonic() > end:
-            break
+    with phases.phase("plan"):
+        async for course in courses:
+            found.append(course)
+            if time.monotonic() > end:
+                break
     return found
 
 
