@@ -311,8 +311,8 @@ def checked(parsed: Parsed) -> None:
 MEGABYTE = 1_000_000
 
 
-ENDLESS = """a { [ ] ` 9 é <think> </think> <tool_call> <tool_call>{ <function= <parameter= \\" ,] {"a":[ {'a':(
-    {"name":{ {"name":"apply_skill","arguments": <tool_call>{"name":"x"} <tool_call>{'name':1 [1,]"""
+ENDLESS = """a { [ ] ` 9 é <think> </think> <tool_call> <tool_call>{ <function= <parameter= \\" ,]
+    {"a":[ {'a':(    {"name":{ {"name":"x","arguments": <tool_call>{"name":"x"} <tool_call>{'name':1 [1,]"""
 LONG_LINES = ["\n", " ", "```\n", "```json\n{'a': 1\n```\n", "<<<<<<< SEARCH\n", "~~~ \n x"]
 
 
