@@ -71,6 +71,18 @@ def whole(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
     return (body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),)
 
 
+def partial(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
+    """What one block leaves of a longer row, in the order of LANES; moments are not covered."""
+    if value.op != "softmax_stats":
+        return whole(body, value, axis)
+    (arg,) = value.values
+    kept = body.define("kept", f"tl.where(mask, {body.text(arg)}, {MINUS_INFINITY})")
+    row_max = body.define("row_max", axis.call("max", kept))
+    # A block of -inf only: exp(-inf - -inf) would be NaN where it must weigh nothing.
+    pivot = body.define("pivot", f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})")
+    return row_max, body.define("row_sum", axis.call("sum", f"tl.exp({kept} - {pivot})"))
+
+
 def launch_options(region: Region) -> list[str]:
     """``x - max(x)`` of a computed ``x`` must round x in both places, as eager does: contracted to one
     multiply-add, the product that is subtracted from is not the one whose maximum was taken, and logits of

@@ -123,7 +123,9 @@ def _unique(
 ) -> tuple[Generated, Lowered]:
     """A name that nothing else has; equal source under one name is shared on purpose."""
     taken = {n.meta["generated"].name: n.meta["generated"] for n in graph.nodes if "generated" in n.meta}
-    stem = "fused_" + "_".join(list(dict.fromkeys(_word(n) for n in nodes if not is_identity(n)))[:4])
+    stem = "fused_" + "_".join(
+        list(dict.fromkeys(_word(n) for n in nodes if not is_identity(n) and op_name(n)))[:4]
+    )
     left, right = matmul_tail.factor_names(graph, product)
     name, count = stem, 1
     while True:
@@ -137,6 +139,7 @@ def _unique(
             tile=Plan.parse(choice["plan"]),
             float32=float32,
             summary=f"{_summary(nodes).capitalize()}.",
+            kept=nodes[-1].meta["val"].dim() == product.node.meta["val"].dim(),
         )
         kernel = emit(job)
         if name not in graph.origin.program and (name not in taken or taken[name] == kernel):
@@ -179,7 +182,7 @@ def _word(node: fx.Node) -> str:
 
 
 def _summary(nodes: list[fx.Node]) -> str:
-    words = [_word(node) for node in nodes if not is_identity(node)]
+    words = [_word(node) for node in nodes if not is_identity(node) and op_name(node)]
     exact = nodes[0].meta["val"].dtype == torch.float32
     how = "a float32 product on tensor cores" if exact else "the product"
     tail = words[1:] if len(words) <= 6 else [*words[1:3], "…", *words[-2:]]
