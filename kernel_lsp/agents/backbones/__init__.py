@@ -41,4 +41,10 @@ def _openai(settings: Settings, python: str, allowed_origin: str | None, data_di
     return OpenAI(endpoint, settings)
 
 
-_MAKERS = {"openai": _openai}
+def _plan(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
+    from kernel_lsp.agents.backbones.plan import Plan
+
+    return Plan()
+
+
+_MAKERS = {"plan": _plan, "openai": _openai}
