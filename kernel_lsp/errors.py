@@ -7,7 +7,8 @@
     ├── CaptureError          the target could not be turned into a graph
     ├── RewriteError          a skill failed while it rewrote a graph
     ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
-    │   └── WorkerLost        a child process died or was killed; may be retried once
+    │   ├── WorkerLost        a child process died or was killed; may be retried once
+    │   └── Withdrawn         nobody waits for the verdict any more
     ├── StaleProposal         the code changed since it was measured, so its rewrite is not applied
     ├── ConsentRequired       workspace code would have to run and nobody allowed it
     ├── JournalError          the journal could not be opened or written
@@ -58,6 +59,10 @@ class EvaluationError(KernelLspError):
 
 class WorkerLost(EvaluationError):
     """A child process died or was killed; the request may be retried once."""
+
+
+class Withdrawn(EvaluationError):
+    """Nobody waits for the verdict any more: a better candidate is being judged."""
 
 
 class StaleProposal(KernelLspError):

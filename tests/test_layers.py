@@ -13,7 +13,7 @@ import pytest
 from kernel_lsp import parsing
 
 ROOT = Path(__file__).resolve().parent.parent
-BASE = {"records", "errors", "config", "wire", "files", "parsing", "positions", "phases"}
+BASE = {"records", "errors", "config", "wire", "files", "parsing", "positions", "phases", "origins"}
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),

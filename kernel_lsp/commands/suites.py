@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernel_lsp import __version__, interpreter, scores, wire
+from kernel_lsp import __version__, interpreter, phases, scores, wire
 from kernel_lsp.errors import (
     CaptureError,
     EvaluationError,
@@ -35,6 +35,8 @@ FAMILY = re.compile(r"^Family: (.+?)\.?$", re.MULTILINE)
 """A line of a task's docstring."""
 
 
+QUIET_S = 30.0
+"""When nothing was finished for so long, a line says what the tasks under way wait for."""
 LEFT_ALONE = (CaptureError, RewriteError, WorkloadError)
 """Nothing could be proved about the target, and so nothing was offered."""
 
@@ -137,6 +139,9 @@ class Runs:
     say: Callable[[str], None]
     _begun: int = 0
     _finished: int = 0
+    _doing: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Task under way -> when it began on the monotonic clock, the last that was heard of it."""
+    _said: float = 0.0
 
     async def all(self) -> None:
         """Rows of all tasks that have none yet; no task is begun once the time is over."""
@@ -146,13 +151,27 @@ class Runs:
         self.results.every = tuple(dict.fromkeys([*self.results.every, *self.suite.every]))
         self.results.runs.append(self._about())
         lanes = [asyncio.create_task(self._lane(waiting, end)) for _ in range(self.jobs)]
+        telling = asyncio.create_task(self._tell())
         try:
             await asyncio.gather(*lanes)
         finally:  # Ctrl-C ends here too: what is finished is on the disk already
+            telling.cancel()
             for lane in lanes:
                 lane.cancel()
-            await asyncio.gather(*lanes, return_exceptions=True)
+            await asyncio.gather(*lanes, telling, return_exceptions=True)
             await self.pipeline.close()
+
+    async def _tell(self) -> None:
+        """What the tasks under way wait for, when nothing else was said for a while."""
+        self._said = time.monotonic()
+        while True:
+            await asyncio.sleep(max(0.01, self._said + QUIET_S - time.monotonic()))
+            if time.monotonic() - self._said >= QUIET_S and self._doing:
+                self._speak(waiting_for(self._doing, time.monotonic()))
+
+    def _speak(self, text: str) -> None:
+        self._said = time.monotonic()
+        self.say(text)
 
     async def _lane(self, waiting: Iterator[Path], end: float | None) -> None:
         while end is None or time.monotonic() < end:
@@ -163,7 +182,7 @@ class Runs:
             row = self.results.rows[name] = await self._row(task)
             self.results.store()
             self._finished += 1
-            self.say(f"{self._finished} of {self._begun} {name}: {describe(row)}")
+            self._speak(f"{self._finished} of {self._begun} {name}: {describe(row)}")
 
     def _is_done(self, task: Path) -> bool:
         """What failed is tried again: the cause may have been a busy device."""
@@ -183,23 +202,29 @@ class Runs:
 
     async def _row(self, task: Path) -> Json:
         """A failure of ours is a row too: one broken task must not end the run of the others."""
-        start = time.monotonic()
+        start, name = time.monotonic(), _name(self.suite.root, task)
         text = read_source(task).text
-        try:
-            with boundary(EvaluationError, "the run of this task failed"):
-                made = await (self._given if self.suite.candidates else self._proposed)(task, text)
-        except LEFT_ALONE as error:
-            made = _empty("silent", str(error))
-        except KernelLspError as error:
-            made = _empty("failed", str(error))
-        return {"family": family(text), **made, "total_s": round(time.monotonic() - start, 2)}
+        self._doing[name] = start, "reading"
+        with phases.collected() as spent:
+            try:
+                with boundary(EvaluationError, "the run of this task failed"):
+                    made = await (self._given if self.suite.candidates else self._proposed)(task, text)
+            except LEFT_ALONE as error:
+                made = _empty("silent", str(error))
+            except KernelLspError as error:
+                made = _empty("failed", str(error))
+            finally:
+                del self._doing[name]
+        total = round(time.monotonic() - start, 2)
+        return {"family": family(text), **made, "total_s": total, "phases_s": spent.seconds()}
 
     async def _proposed(self, task: Path, text: str) -> Json:
-        start, first = time.monotonic(), list[float]()
+        start, first, name = time.monotonic(), list[float](), _name(self.suite.root, task)
         settings = self.pipeline.settings
         job = Job(text=text, path=str(task), qualname="Model", device=settings.device, budget=settings.budget)
 
         def report(progress: Progress) -> None:
+            self._doing[name] = start, progress.message
             if progress.proposal is not None and not first:
                 first.append(time.monotonic() - start)
 
@@ -248,6 +273,13 @@ def describe(row: Json) -> str:
         f"{base} {one['mid']:.2f}x [{one['low']:.2f}, {one['high']:.2f}]"
         for base, one in row["speedups"].items()
     )
+
+
+def waiting_for(doing: dict[str, tuple[float, str]], now: float) -> str:
+    """The tasks under way, the longest first."""
+    oldest = sorted(doing, key=lambda name: doing[name])
+    told = (f"{name} ({now - doing[name][0]:.0f} s: {doing[name][1]})" for name in oldest)
+    return f"waiting for {'; '.join(told)}"
 
 
 def _name(root: Path, task: Path) -> str:

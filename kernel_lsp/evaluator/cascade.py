@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kernel_lsp import wire
-from kernel_lsp.errors import EvaluationError
+from kernel_lsp.errors import EvaluationError, Withdrawn
 from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import Bench
@@ -87,13 +87,21 @@ def scan(request: EvaluationRequest, found: Findings) -> None:
 
 
 async def judge_candidate(
-    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, turns: Turns, found: Findings, report: Report
+    request: EvaluationRequest,
+    bench: Bench,
+    sandbox: Sandbox,
+    turns: Turns,
+    found: Findings,
+    report: Report,
+    wanted: Callable[[], bool],
 ) -> None:
-    """Everything that runs the candidate. Raises Rejected, EvaluationError."""
+    """Everything that runs the candidate. Raises Rejected, EvaluationError, Withdrawn."""
     async with turns.present():
         timed = await _tried(request, bench, sandbox, found, report)
         if timed is None:
             return
+        if not wanted():
+            raise Withdrawn("not timed: a better candidate is being judged")
         async with turns.timing():
             report(Progress(phase="evaluate", message="timing"))
             await measure.measure(request, timed, turns.alone, found)

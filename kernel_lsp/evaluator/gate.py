@@ -88,11 +88,16 @@ class Gate:
                 await self._pool.warm(python)
 
     async def evaluate(
-        self, request: EvaluationRequest, report: Report | None = None, keep: evidence.Keep | None = None
+        self,
+        request: EvaluationRequest,
+        report: Report | None = None,
+        keep: evidence.Keep | None = None,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> Evaluation:
         """Judge one candidate. Cancelling the task ends its processes.
 
-        ``keep`` receives everything the verdict rests on, once, before this returns.
+        ``keep`` receives everything the verdict rests on, once, before this returns. ``wanted`` is asked
+        before the timing, which others wait for; when it says no, Withdrawn is raised.
         Raises EvaluationError when the *reference* cannot be judged by (it crashes, is random in a way
         no seed controls, has no inputs …); whatever a candidate does is a result.
         """
@@ -100,7 +105,9 @@ class Gate:
         request = evidence.with_seed(request)
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
             async with self._at_work(request.device):
-                found, evaluation = await self.manners.persist(lambda: self._judged(request, say), say)
+                found, evaluation = await self.manners.persist(
+                    lambda: self._judged(request, say, wanted), say
+                )
         if keep:
             keep(evidence.gather(request, found, evaluation))
         return evaluation
@@ -206,7 +213,9 @@ class Gate:
     def _rest(self) -> None:
         self._ending = asyncio.create_task(self.close())
 
-    async def _judged(self, request: EvaluationRequest, report: Report) -> tuple[Findings, Evaluation]:
+    async def _judged(
+        self, request: EvaluationRequest, report: Report, wanted: Callable[[], bool]
+    ) -> tuple[Findings, Evaluation]:
         """One attempt, from nothing."""
         start = time.monotonic()
         found = Findings()
@@ -217,7 +226,7 @@ class Gate:
             async with asyncio.timeout(request.timeout_s) as limit:
                 self._limits.add(limit)
                 try:
-                    await self._run(request, found, limit, report)
+                    await self._run(request, found, limit, report, wanted)
                 finally:
                     self._limits.discard(limit)
         except Rejected as rejection:
@@ -228,7 +237,12 @@ class Gate:
         return found, _evaluation(request, found, status, detail, time.monotonic() - start)
 
     async def _run(
-        self, request: EvaluationRequest, found: Findings, limit: asyncio.Timeout, report: Report
+        self,
+        request: EvaluationRequest,
+        found: Findings,
+        limit: asyncio.Timeout,
+        report: Report,
+        wanted: Callable[[], bool],
     ) -> None:
         turns = self._turns(request.device, found, limit, report)
         for again in (True, False):
@@ -237,7 +251,7 @@ class Gate:
                     self._judges.bench(request) as bench,
                     Sandbox(request, self._pool, bench.sandbox.outbox, self._store) as sandbox,
                 ):
-                    await cascade.judge_candidate(request, bench, sandbox, turns, found, report)
+                    await cascade.judge_candidate(request, bench, sandbox, turns, found, report, wanted)
                 return
             except EvaluationError as error:
                 if not (again and judges.lost(bench, error)):

@@ -118,12 +118,22 @@ async def prepare(
 
     Raises EvaluationError.
     """
-    timer = await sandbox.timer()
-    compiling = request.budget.compile_s > 0
-    await _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
-    if sandbox.needs_driver:
-        await _ask_timer(timer, "open_driver", request.budget.load_s)
-        sandbox.keep_driver()
+    async with sandbox.making_baselines():
+        timer = await sandbox.timer()
+        compiling = request.budget.compile_s > 0
+        await _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
+        if sandbox.needs_driver:
+            await _ask_timer(timer, "open_driver", request.budget.load_s)
+            sandbox.keep_driver()
+        timer.notes = await _make_baselines(request, timer, judge, opened, init)
+        sandbox.keep_baselines()
+    return timer
+
+
+async def _make_baselines(
+    request: EvaluationRequest, timer: Party, judge: Party, opened: dict[str, Any], init: list[bytes]
+) -> list[str]:
+    """What could not be had, in words for the evidence."""
     sealed, blobs = await ask_judge(judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     arguments = {key: sealed[key] for key in ("sets", "state")}
@@ -140,9 +150,7 @@ async def prepare(
         seeds=sealed["seeds"],
         **joined,
     )
-    timer.notes = reply["notes"]
-    sandbox.keep_baselines()
-    return timer
+    return list(reply["notes"])
 
 
 async def _ask_timer(

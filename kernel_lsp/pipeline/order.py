@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp import __version__, interpreter, skillbook
+from kernel_lsp import __version__, interpreter, phases, skillbook
 from kernel_lsp.agents import plan
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.cache import Cache
@@ -109,7 +109,8 @@ class Pipeline:
 
     async def _bench(self, job: Job) -> Bench:
         """Raises EvaluationError when there is no interpreter with torch, or no such device."""
-        probe = await interpreter.probe(interpreter.find(job.folder, self.settings.python).path)
+        with phases.phase("probe"):
+            probe = await interpreter.probe(interpreter.find(job.folder, self.settings.python).path)
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:
@@ -133,7 +134,8 @@ class Pipeline:
         gate.warm(bench.probe.python)  # torch is imported there while the engine imports its own
         async with gate.forks() as start, self._engine(bench, start) as engine:
             executable = [skill for skill in bench.skills.skills if skill.executable]
-            capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
+            with phases.phase("capture"):
+                capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
             matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
             sites = _recalled(capture.sites, matches, executable)
             known = Known(Path(self.settings.data_dir), bench.probe, bench.device)

@@ -2,10 +2,13 @@
 
 The planner's first course is judged in full at once (on a GPU), so that something verified is there soon.
 Beside that one process compares all courses and then, step by step, the parameters of the best one, the most
-valuable step first (coordinate descent). What won there is judged in full like anything else, and only that
-number counts. A winner that is rejected is followed by the next; one whose values were wrong takes everything
-of the same or a coarser precision class with it. The search ends when nothing that is left looks better than
-what passed. Without a comparison (the process was lost) the tournament's quick judgements take its place.
+valuable step first (coordinate descent). Whatever clearly leads after the first of these races is judged in
+full while the others go on, and then the first course is not timed any more: it waits until the rest has
+failed. What won at last is judged in full like anything else, and only that number counts. A winner that is
+rejected is followed by the next; one whose values were wrong takes everything of the same or a coarser
+precision class with it. The search ends when nothing that is left looks better than what passed, or fast
+enough for the baselines that the first full judgement has shown. Without a comparison (the process was lost)
+the tournament's quick judgements take its place.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
+from kernel_lsp import phases
 from kernel_lsp.agents.plan import NAME, Course
-from kernel_lsp.errors import EvaluationError, RewriteError
+from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.tournament import LOOKS_BETTER, Tournament, rank
@@ -37,6 +41,11 @@ COMPILER = "torch.compile("
 MOST_SHORTER = 4
 """Courses with one step less in one comparison."""
 MOST_IN_FULL = 4
+FAR_AHEAD = 1.15
+"""Times the speedup of another in a race: that one is not timed, because it cannot become the offer."""
+HOPELESS = 1.0
+"""Estimated speedup over the best baseline below which nothing more is judged. An offer needs 1.05 (the
+threshold) and races scatter by 3 %."""
 PRECISION = "precision"
 """The parameter whose choices are classes of accuracy."""
 CLASSES = ("ieee", "native", "tf32x3", "bf16x6", "bf16x3", "tf32", "fp16", "bf16")
@@ -69,70 +78,96 @@ class Search:
     """By the candidate's id."""
     _searched: set[str] = field(default_factory=set)
     """Sites whose parameters were compared."""
+    _judging: dict[str, asyncio.Task[Proposal]] = field(default_factory=dict)
+    """Full judgements under way."""
+    _withdrawn: set[str] = field(default_factory=set)
+    """Candidates that need not be timed while a better one is judged."""
 
     async def run(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
         """Every candidate that was judged, best first; none when there is no course."""
         deadline = self.tournament.deadline()
-        first = await anext(courses, None)
+        with phases.phase("plan"):
+            first = await anext(courses, None)
         if first is None:
             return ()
-        judging: dict[str, asyncio.Task[Proposal]] = {}
+        planning = asyncio.create_task(_in_time(first, courses))
         try:
             if self.device == "cuda" and self.budget > 1:
-                judging[first.candidate.id] = self._begin(first.candidate)
-            field_ = await _in_time(first, courses)
-            race = await self._compared(field_)
-            if race is not None and judging:
-                await self._go_ahead(race, first, judging)
-            done = {name: await task for name, task in judging.items()}
+                self._begin(first.candidate.id, first.candidate)
+            with phases.phase("tune"):
+                race = await self._compared(first, planning)
+            field_, done = await planning, await self._ended()
         finally:
-            for task in judging.values():
+            tasks = (planning, *self._judging.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*judging.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if race is not None:
             return await self._judged(race, done, deadline)
         judged = list(done.values()) or [await self.tournament.in_full(first.candidate)]
         return await self.tournament.among(judged, [c.candidate for c in field_[1:]], deadline)
 
-    def _begin(self, candidate: Candidate) -> asyncio.Task[Proposal]:
-        return asyncio.create_task(self.tournament.in_full(candidate))
+    def _begin(self, name: str, candidate: Candidate) -> None:
+        """``name``: the contestant's. Whoever is withdrawn before it is timed ends unjudged."""
+        judgement = self.tournament.in_full(candidate, lambda: name not in self._withdrawn)
+        self._judging[name] = asyncio.create_task(judgement)
 
-    async def _go_ahead(self, race: Race, first: Course, judging: dict[str, asyncio.Task[Proposal]]) -> None:
-        """Judge what won the race while the first course still is being judged, unless its
-        class of precision is coarser: then the verdict on the first tells whether to try."""
-        best, begun = self._contestants[race.order[0]], self._contestants[first.candidate.id]
-        bar, mine, theirs = race.speedup(first.candidate.id), _classes(best), _classes(begun)
-        coarser = any(mine[name] > theirs[name] for name in mine.keys() & theirs.keys())
-        if best is begun or coarser or race.speedup(race.order[0]) <= max(1.0, LOOKS_BETTER * bar):
+    async def _ended(self) -> dict[str, Proposal]:
+        """What was judged meanwhile, without what was withdrawn."""
+        done = {}
+        for name, task in self._judging.items():
+            with contextlib.suppress(Withdrawn):
+                done[name] = await task
+        return done
+
+    async def _go_ahead(self, race: Race) -> None:
+        """Judge what leads already; what is far behind it is not timed then. What is safer is: a coarser
+        precision may be refused, and the safer candidate must not begin anew."""
+        if not race.order or not self._judging or len(self._judging) >= min(MOST_IN_FULL, self.budget):
             return
-        if made := await self._made(best):
-            judging[race.order[0]] = self._begin(made)
+        name, speedup = race.order[0], race.speedup(race.order[0])
+        bar = max(race.speedup(other) for other in self._judging)
+        if name in self._judging or speedup <= max(1.0, LOOKS_BETTER * bar):
+            return
+        best = self._contestants[name]
+        made = await self._made(best)
+        if made is not None and made.id not in self._judging:
+            behind = (n for n in self._judging if speedup > FAR_AHEAD * race.speedup(n))
+            self._withdrawn |= {n for n in behind if not _riskier(best, self._contestants[n])}
+            self._begin(name, made)
 
     # --- comparing -----------------------------------------------------------------------
 
-    async def _compared(self, courses: Sequence[Course]) -> Race | None:
-        """None when there is nothing to compare, or nobody who can."""
-        for course in courses:
-            self._add(
-                Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
-            )
-        racing = [c for c in self._contestants.values() if self._can_run(c.candidate)]
-        if len(racing) < 2 and not any(contestant.course.places() for contestant in racing):
+    async def _compared(self, first: Course, planning: asyncio.Task[list[Course]]) -> Race | None:
+        """None when there is nothing to compare, or nobody who can. The other courses are written down
+        while the process that compares starts, where it is needed in any case."""
+        if not (self._can_run(first.candidate) and first.places()) and not self._many(await planning):
             return None
         job = self.tournament.prepared
-        triton = any(contestant.candidate.uses_triton for contestant in racing)
         request = TuneRequest(
             reference=job.program,
             workload=job.workload,
             device=self.device,
             python=self.tournament.probe.python,
-            uses_triton=triton,
+            uses_triton=self.device == "cuda" and self.tournament.probe.triton is not None,
         )
         with contextlib.suppress(EvaluationError):  # it only saves time: without it everything is judged
             async with self.tuner(request) as tuner:
-                race = await self._raced(tuner, racing)
+                race = await self._raced(tuner, self._racing(await planning))
                 return race if race.order else None
         return None
+
+    def _many(self, courses: Sequence[Course]) -> bool:
+        racing = self._racing(courses)
+        return len(racing) > 1 or any(contestant.course.places() for contestant in racing)
+
+    def _racing(self, courses: Sequence[Course]) -> list[Contestant]:
+        """Those of all contestants that can be compared."""
+        for course in courses:
+            self._add(
+                Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
+            )
+        return [c for c in self._contestants.values() if self._can_run(c.candidate)]
 
     def _can_run(self, candidate: Candidate) -> bool:
         """Whether it can be compared. What calls torch.compile takes up to minutes at its first call."""
@@ -142,6 +177,7 @@ class Search:
     async def _raced(self, tuner: Tuner, racing: list[Contestant]) -> Race:
         end = time.monotonic() + TUNE_S[self.device]
         race = await self._race(tuner, racing, racing[0])
+        await self._go_ahead(race)
         with contextlib.suppress(TunerLost):  # what was found before counts
             for _ in range(MOST_RACES - 1):
                 if not race.order or time.monotonic() > end:
@@ -149,6 +185,7 @@ class Search:
                 best = self._contestants[race.order[0]]
                 before = len(self._searched)
                 race = await self._race(tuner, [best], best)
+                await self._go_ahead(race)
                 if len(self._searched) == before:
                     break
         return race
@@ -214,9 +251,10 @@ class Search:
             return False
         if name not in race.median_ms:
             return all(proposal.verdict is not Verdict.FASTER for proposal in done.values())
-        passed = (n for n, p in done.items() if p.evaluation.status is EvalStatus.PASSED)
+        passed = [n for n, p in done.items() if p.evaluation.status is EvalStatus.PASSED]
         bar = max((race.speedup(n) for n in passed), default=1.0)
-        return race.speedup(name) > max(1.0, bar * LOOKS_BETTER)
+        hopes = [_hope(race, name, n, done[n]) for n in passed if n in race.median_ms]
+        return race.speedup(name) > max(1.0, bar * LOOKS_BETTER) and max(hopes, default=HOPELESS) >= HOPELESS
 
     async def _made(self, contestant: Contestant) -> Candidate | None:
         """As it would be offered; None when the engine takes it back."""
@@ -240,16 +278,30 @@ class Search:
 async def _in_time(first: Course, courses: AsyncIterator[Course]) -> list[Course]:
     """The first and the next, and further ones while their making takes no longer than PLAN_S."""
     found, end = [first], time.monotonic() + PLAN_S
-    async for course in courses:
-        found.append(course)
-        if time.monotonic() > end:
-            break
+    with phases.phase("plan"):
+        async for course in courses:
+            found.append(course)
+            if time.monotonic() > end:
+                break
     return found
 
 
 def _variant(contestant: Contestant) -> Variant:
     made = contestant.candidate
     return Variant(name=made.id, source=made.program, entry=made.entry)
+
+
+def _hope(race: Race, name: str, known: str, judged: Proposal) -> float:
+    """Its speedup over the best baseline, from the race and from one that was judged and took part in it;
+    the race itself knows nothing of torch.compile."""
+    speedup = judged.evaluation.speedup
+    return HOPELESS if speedup is None else speedup.mid * race.median_ms[known] / race.median_ms[name]
+
+
+def _riskier(contestant: Contestant, other: Contestant) -> bool:
+    """Whether it has a coarser class of precision than the other somewhere."""
+    mine, theirs = _classes(contestant), _classes(other)
+    return any(mine[name] > theirs[name] for name in mine.keys() & theirs.keys())
 
 
 def _wrong(proposal: Proposal) -> bool:

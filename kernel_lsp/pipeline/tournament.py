@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kernel_lsp import phases
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Budget, EvaluationRequest, evidence
@@ -23,7 +24,8 @@ from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Evidence, Progress, Proposal, Verdict
 
 Report = Callable[[Progress], None]
-Judge = Callable[[EvaluationRequest, Report, evidence.Keep], Awaitable[Evaluation]]
+Wanted = Callable[[], bool]
+Judge = Callable[[EvaluationRequest, Report, evidence.Keep, Wanted], Awaitable[Evaluation]]
 FULL, QUICK = Budget(), Budget(compile_s=0.0)
 PATIENCE = 4.0
 """In the background, where everybody else goes first, each step may take this many times longer."""
@@ -95,10 +97,14 @@ class Tournament:
             await asyncio.gather(*lanes, return_exceptions=True)
         return [found[place] for place in sorted(found)]
 
-    async def in_full(self, candidate: Candidate) -> Proposal:
-        """All trials, all baselines; announced when it is faster."""
+    async def in_full(self, candidate: Candidate, wanted: Wanted = lambda: True) -> Proposal:
+        """All trials, all baselines; announced when it is faster.
+
+        Raises Withdrawn when it is not ``wanted`` any more by the time it would be timed.
+        """
         self._say(f"judging in full: {candidate.summary}")
-        proposal = await self._judge(candidate, FULL)
+        with phases.phase("judge"):
+            proposal = await self._judge(candidate, FULL, wanted)
         if proposal.verdict is Verdict.FASTER:
             message = f"verified: {candidate.summary}"
             self.report(Progress(phase="evaluate", message=message, proposal=proposal))
@@ -116,7 +122,7 @@ class Tournament:
         if progress.phase == "queue":
             self.report(progress)
 
-    async def _judge(self, candidate: Candidate, budget: Budget) -> Proposal:
+    async def _judge(self, candidate: Candidate, budget: Budget, wanted: Wanted = lambda: True) -> Proposal:
         after = edited(self.prepared, candidate)
         if after is None:
             detail = "the edited file does not parse or has lost its target"
@@ -124,7 +130,7 @@ class Tournament:
             return self._proposal(candidate, None, refused, budget)
         judged = replace(candidate, program=after.program.source, entry=after.program.entry)
         kept: list[Evidence] = []
-        evaluation = await self.judge(self._request(judged, budget), self._queued, kept.append)
+        evaluation = await self.judge(self._request(judged, budget), self._queued, kept.append, wanted)
         proposal = self._proposal(judged, after, evaluation, budget)
         path = self._keep(proposal.id, kept[0]) if kept else None
         return replace(proposal, evidence=path)

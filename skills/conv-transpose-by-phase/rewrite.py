@@ -7,6 +7,7 @@ from typing import Any
 
 from kernel_lsp.rewrite.algebra import convolution as conv
 from kernel_lsp.rewrite.algebra import phase_tail, phases
+from kernel_lsp.rewrite.codegen.conv_facts import KEPT
 from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
 
 parameters: dict[str, list[Any]] = {"BLOCK_SIZE": [1024, 512, 2048]}
@@ -19,7 +20,7 @@ LEAST_OUTPUT = 1 << 20
 def match(graph: Graph) -> list[Match]:
     found = []
     for node in graph.nodes:
-        made = conv.read(node)
+        made = conv.read(node) if KEPT not in node.meta else None
         if made is None or not made.transposed or graph.device != "cuda" or not graph.fact(node).floating:
             continue
         tail = phase_tail.tail_of(graph, node)

@@ -118,7 +118,8 @@ def compile_one(kernel, args, kwargs, arch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    options = {name: kwargs[name] for name in ("num_warps", "num_stages") if name in kwargs}
+    known = ("num_warps", "num_stages", "enable_fp_fusion")
+    options = {name: kwargs[name] for name in known if name in kwargs}
     values = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
     signature, constants, attributes = {}, {}, {}
     for index, parameter in enumerate(kernel.params):
@@ -139,7 +140,7 @@ def compile_one(kernel, args, kwargs, arch):
             attributes[(index,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    return resources(made.asm["ptx"])
+    return {**resources(made.asm["ptx"]), "contracted": made.asm["ptx"].count("fma.rn.f32")}
 
 
 def resources(ptx):

@@ -151,8 +151,8 @@ class ScriptedModel:
             if request is not None:
                 self.requests.append(request)
                 await self._until_the_client_goes(reader, self._answer(request, writer))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went, or stop() cut it off; asyncio would log a handler that was cancelled
         finally:
             self._handlers.discard(task)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()

@@ -38,3 +38,24 @@ def test_kernels_compile_without_spills(compiler, skill, expression, inputs):
     kernels = compiler.ask(after=rewritten(program(expression, inputs), skill))
     assert {kernel["arch"] for kernel in kernels} == {80, 90}
     assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels
+
+
+@pytest.mark.parametrize(
+    "expression, inputs",
+    [
+        ("torch.softmax(x / 3.0 + y, dim=1)", "torch.randn(8, 256, 64), torch.randn(64)"),
+        ("torch.softmax(x * y, dim=-1)", "torch.randn(512, 40000), torch.randn(40000)"),
+        ("F.log_softmax(x * y, dim=-1)", "torch.randn(4, 400000), torch.randn(400000)"),
+        ("torch.softmax(x * 0.3, dim=-1) + y", WIDE),
+    ],
+)
+def test_a_softmax_subtracts_the_maximum_from_what_it_was_taken_of(compiler, expression, inputs):
+    """Contracted to a multiply-add, ``x / 3.0 - row_max`` is not 0 where x is the maximum."""
+    kernels = compiler.ask(after=rewritten(program(expression, inputs), "fused-row-softmax"))
+    assert kernels
+    assert all(kernel["contracted"] == 0 for kernel in kernels), kernels
+
+
+def test_what_takes_no_maximum_may_contract(compiler):
+    kernels = compiler.ask(after=rewritten(program("torch.relu(x * y + 0.5)", WIDE), "fused-pointwise"))
+    assert all(kernel["contracted"] > 0 for kernel in kernels), kernels

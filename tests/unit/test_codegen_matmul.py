@@ -156,7 +156,7 @@ def test_what_only_looks_like_a_covered_product_is_left_alone(expression, inputs
     "tail, names",
     [
         ("torch.softmax(h, -1)", ["linear"]),
-        ("h.sum(-1).relu()", ["linear"]),
+        ("h.sum(-1).relu()", ["linear", "sum_1"]),
         ("F.dropout(torch.relu(h), 0.5)", ["linear", "relu"]),
         ("torch.relu(h).transpose(0, 1) * 2", ["linear", "relu"]),
         ("h + torch.softmax(h, -1)", ["linear"]),
@@ -229,3 +229,70 @@ def test_default_plans_compile_and_keep_everything_in_registers(compiler, inputs
     kernels = compiler.ask(after=rewritten(program(expression, inputs), skill))
     # GELU beside 128 accumulators spills some registers once, after the loop.
     assert all(kernel["spill_bytes"] <= 256 for kernel in kernels if kernel["arch"] == 90), kernels
+
+
+REDUCED = [
+    "h.sum(-1)",
+    "torch.relu(h + y).sum(dim=1, keepdim=True)",
+    "F.gelu(h).mean(-1, keepdim=True)",
+    "torch.logsumexp(h * 3, dim=1)",
+    "torch.logsumexp(torch.relu(h) / 0.01, dim=-1, keepdim=True)",
+    "torch.amax(torch.tanh(h), dim=1)",
+    "h.max(dim=1, keepdim=True).values",
+    "torch.min(h * y, dim=-1)[0]",
+]
+
+
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("tiles", 1), ("tiles", 3)])
+@pytest.mark.parametrize("tail", REDUCED)
+def test_rows_are_reduced_before_the_product_is_written(interpreter, tail, form, splits):
+    after = agrees(interpreter, linear(tail, inner=300, cols=205), form, splits)
+    assert "_rows_kernel" in after
+
+
+@pytest.mark.parametrize("rows", ["1", "3, 11", "2, 3, 5"])
+def test_reduced_rows_of_any_leading_dimensions(interpreter, rows):
+    for tail in ("torch.relu(h).sum(-1)", "torch.logsumexp(h, -1, keepdim=True)"):
+        assert "_rows_kernel" in agrees(interpreter, linear(tail, rows))
+
+
+def test_reduced_rows_of_batches(interpreter):
+    source = program("torch.bmm(x, y).relu().sum(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 145)")
+    for form, splits in (("parts", 1), ("tiles", 2)):
+        assert "_rows_kernel" in agrees(interpreter, source, form, splits)
+
+
+@pytest.mark.parametrize("value", ["float('inf')", "float('-inf')", "float('nan')"])
+def test_special_numbers_reach_the_reduced_row_as_in_torch(interpreter, value):
+    """Through the tail: an infinite factor of the product itself is a caveat."""
+    special = f"torch.zeros(37, 145).index_fill_(1, torch.tensor([70]), {value})"
+    for tail in ("torch.logsumexp(h + y, -1)", "(h + y).amax(-1)", "(h + y).sum(-1)"):
+        source = program(
+            f"(lambda h: {tail})(self.layer(x))", f"torch.randn(37, 70), {special}",
+            init="self.layer = nn.Linear(70, 145)",
+        )  # fmt: skip
+        agrees(interpreter, source)
+
+
+def test_a_row_of_minus_infinity_reduces_to_minus_infinity(interpreter):
+    tail = "torch.logsumexp(torch.where(y < 9.0, float('-inf'), h), -1)"
+    agrees(interpreter, linear(tail, cols=145))
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "h.sum(0)",
+        "h.sum()",
+        "h.sum(-1, dtype=torch.float64)",
+        "(h, h.sum(-1))",
+        "h - h.mean(-1, keepdim=True)",
+        "torch.max(h, dim=-1).indices + torch.max(h, dim=-1).values",
+        "torch.softmax(h, -1)",
+        "h.sum((0, 1))",
+        "h.prod(-1)",
+        "h.view(37, 5, 9).sum(-1)",
+    ],
+)
+def test_other_reductions_and_products_that_others_read_are_written(tail):
+    assert "_rows_kernel" not in rewritten(linear(tail), "fused-matmul", plan=f"parts {SMALL} 1")

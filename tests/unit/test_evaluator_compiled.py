@@ -1,5 +1,6 @@
 """Compiled kernels are kept by content, moved with their paths, and never grow without bound."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -71,3 +72,37 @@ def test_a_full_disk_only_means_compiling_again(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     compile_something(tmp_path / "one")
     Store(tmp_path / "file" / "store").take_in("key", tmp_path / "one")
+
+
+async def test_of_several_who_need_an_entry_one_makes_it(tmp_path: Path) -> None:
+    store, made = Store(tmp_path), list[str]()
+
+    async def need(name: str) -> None:
+        async with store.made_once("key", patience_s=60):
+            if not store.holds("key"):
+                made.append(name)
+                await asyncio.sleep(0.01)
+                (tmp_path / "key").mkdir()
+
+    await asyncio.gather(*(need(name) for name in "abc"))
+    assert made == ["a"]
+
+
+async def test_who_waits_too_long_makes_the_entry_too_and_a_failure_lets_the_next_one_try(
+    tmp_path: Path,
+) -> None:
+    store, order = Store(tmp_path), list[str]()
+
+    async def slow() -> None:
+        async with store.made_once("key", patience_s=60):
+            order.append("slow begins")
+            await asyncio.sleep(0.05)
+            order.append("slow fails")
+            raise OSError("no kernels")
+
+    async def other(name: str, patience_s: float) -> None:
+        async with store.made_once("key", patience_s=patience_s):
+            order.append(name)
+
+    await asyncio.gather(slow(), other("impatient", 0.01), other("patient", 60), return_exceptions=True)
+    assert order == ["slow begins", "impatient", "slow fails", "patient"]

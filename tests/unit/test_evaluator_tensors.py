@@ -86,3 +86,19 @@ def test_random_state_leaves_no_default_and_keeps_structure() -> None:
     assert bool((state["1.weight"] != 1).all()) and bool((state["1.bias"] != 0).all())
     assert bool((state["1.running_var"] > 0).all()) and bool((state["1.running_mean"] != 0).all())
     assert torch.equal(state["mask"], torch.tensor([1.0, 0.0])) and int(state["1.num_batches_tracked"]) == 0
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12.0).reshape(3, 4)[:, ::2],
+        torch.arange(3.0).expand(4, 3),
+        torch.arange(12.0).reshape(3, 4).T,
+        torch.arange(12.0)[2:8].reshape(2, 3),
+    ],
+    ids=["gaps", "expanded", "transposed", "offset"],
+)
+def test_a_copy_has_the_strides_and_the_values_of_its_original(tensor: torch.Tensor) -> None:
+    made = tensors.strided_copy(tensor, "cpu")
+    assert made.stride() == tensor.stride() and torch.equal(made, tensor)
+    assert made.data_ptr() != tensor.data_ptr()

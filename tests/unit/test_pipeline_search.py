@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from test_pipeline_tournament import evaluation, prepared
 
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import RewriteError
+from kernel_lsp.errors import RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunerLost, Variant
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import search
@@ -81,6 +81,7 @@ class FakeTuner:
 
     async def race(self, variants: Sequence[Variant], what: str = "") -> Race:
         self.asked.append([v.name for v in variants])
+        await asyncio.sleep(0)  # whoever is judged beside it is judged meanwhile, unless that is slow
         if self.lost_in == len(self.asked):
             raise TunerLost("gone")
         self.known.median_ms[ORIGINAL] = self.times[ORIGINAL]
@@ -116,13 +117,23 @@ async def play(
     device: str = "cuda",
     budget: int = 8,
     lost_in: int | None = None,
+    slow: bool = False,
 ) -> Played:
+    """``slow``: trials take longer than all races."""
     judged: list[str] = []
     engine, tuner = FakeEngine(courses), FakeTuner({ORIGINAL: 10.0, **times}, lost_in=lost_in)
 
-    async def judge(request: EvaluationRequest, *_: object) -> Evaluation:
-        judged.append(request.candidate_source.split('"')[1])
-        return verdicts[judged[-1]]
+    async def judge(
+        request: EvaluationRequest, report: object, keep: object, wanted: Callable[[], bool]
+    ) -> Evaluation:
+        name = request.candidate_source.split('"')[1]
+        judged.append(name)
+        if slow:
+            await asyncio.sleep(0.02)
+        if not wanted():
+            judged[judged.index(name)] = f"{name} withdrawn"
+            raise Withdrawn("not timed")
+        return verdicts[name]
 
     @contextlib.asynccontextmanager
     async def opened(request: object) -> AsyncIterator[FakeTuner]:
@@ -184,9 +195,45 @@ async def test_what_is_known_is_not_searched_again(tmp_path: Path) -> None:
 async def test_competing_courses_race_and_then_the_best_one_is_tuned(tmp_path: Path) -> None:
     courses = [course("f"), course("g", block=[1, 2]), course("h")]
     times = {"f": 6.0, "g:1": 5.0, "h": 9.0, "g:2": 4.0}
-    played = await play(courses, times, {"f": faster(1.6), "g:2": faster(2.5)}, tmp_path)
+    verdicts = {"f": faster(1.6), "g:1": faster(2.0), "g:2": faster(2.5)}
+    played = await play(courses, times, verdicts, tmp_path)
     assert played.tuner.asked == [["f", "g:1", "h"], ["g:1", "g:2"]]
-    assert played.judged == ["f", "g:2"] and played.ranking[0] == "g:2 faster"
+    assert played.judged == ["f", "g:1", "g:2"] and played.ranking[0] == "g:2 faster"
+
+
+async def test_what_falls_far_behind_is_not_timed(tmp_path: Path) -> None:
+    """g:1 leads f by 1.2 after the first race; g:2 leads g:1 by less than 1.1, so both are timed."""
+    courses = [course("f"), course("g", block=[1, 2])]
+    times = {"f": 6.0, "g:1": 5.0, "g:2": 4.6}
+    verdicts = {"g:1": faster(2.0), "g:2": faster(2.2)}
+    played = await play(courses, times, verdicts, tmp_path, slow=True)
+    assert played.judged == ["f withdrawn", "g:1", "g:2"]
+    assert played.ranking == ["g:2 faster", "g:1 faster"]
+
+
+async def test_what_was_withdrawn_has_its_turn_when_the_better_one_is_wrong(tmp_path: Path) -> None:
+    courses = [course("f"), course("g")]
+    verdicts = {"f": faster(1.6), "g": WRONG}
+    played = await play(courses, {"f": 6.0, "g": 5.0}, verdicts, tmp_path, slow=True)
+    assert played.judged == ["f withdrawn", "g", "f"] and played.ranking[0] == "f faster"
+
+
+async def test_a_safer_class_is_timed_although_a_coarser_one_leads(tmp_path: Path) -> None:
+    one = course("m", precision=["tf32x3", "tf32"])
+    verdicts = {"m:tf32x3": faster(1.3), "m:tf32": WRONG}
+    played = await play([one], {"m:tf32x3": 6.0, "m:tf32": 2.0}, verdicts, tmp_path, slow=True)
+    assert played.judged == ["m:tf32x3", "m:tf32"] and played.ranking[0] == "m:tf32x3 faster"
+
+
+async def test_what_cannot_reach_torch_compile_is_not_judged(tmp_path: Path) -> None:
+    """f is half as fast as torch.compile: g, 1.2 times f, would be 0.6, and h, 2.5 times f, 1.25."""
+    verdicts = {"f": evaluation(eager=1.25, compiled=0.5), "g": faster(3.0), "h": faster(3.0)}
+    played = await play([course("f"), course("h")], {"f": 8.0, "h": 3.2}, verdicts, tmp_path)
+    assert played.judged == ["f", "h"]
+    verdicts |= {"h": WRONG}
+    courses = [course("f"), course("g"), course("h")]
+    played = await play(courses, {"f": 8.0, "g": 8.0 / 1.2, "h": 3.2}, verdicts, tmp_path)
+    assert played.judged == ["f", "h"]
 
 
 def chained(*courses: Course) -> Course:
@@ -208,10 +255,10 @@ async def test_a_step_that_does_harm_is_left_out(tmp_path: Path) -> None:
 async def test_steps_are_tuned_one_after_the_other_from_what_is_best_so_far(tmp_path: Path) -> None:
     one = chained(course("f", block=[1, 2]), course("g", block=[1, 2]))
     times = {"f:1+g:1": 6.0, "f:2+g:1": 5.0, "f:2+g:2": 4.0, "f:1": 9.0, "g:1": 9.0, "f:2": 9.0}
-    verdicts = {"f:1+g:1": faster(1.6), "f:2+g:2": faster(2.5)}
+    verdicts = {"f:1+g:1": faster(1.6), "f:2+g:1": faster(2.0), "f:2+g:2": faster(2.5)}
     played = await play([one], times, verdicts, tmp_path)
     assert played.tuner.asked == [["f:1+g:1", "f:2+g:1", "g:1"], ["f:2+g:1", "f:2+g:2", "f:2"]]
-    assert played.judged == ["f:1+g:1", "f:2+g:2"]
+    assert played.judged == ["f:1+g:1", "f:2+g:1", "f:2+g:2"]
     assert [played.known.best(site) for site in one.sites] == [{"block": 2}, {"block": 2}]
 
 
@@ -236,9 +283,9 @@ async def test_what_is_as_coarse_as_a_wrong_one_is_not_judged(tmp_path: Path) ->
 async def test_how_safe_a_class_is_does_not_depend_on_the_order_of_the_choices(tmp_path: Path) -> None:
     one = course("m", precision=["bf16x3", "tf32", "tf32x3"])
     times = {"m:bf16x3": 4.0, "m:tf32": 2.0, "m:tf32x3": 6.0}
-    verdicts = {"m:bf16x3": WRONG, "m:tf32x3": faster(1.6)}
+    verdicts = {"m:bf16x3": WRONG, "m:tf32": WRONG, "m:tf32x3": faster(1.6)}
     played = await play([one], times, verdicts, tmp_path)
-    assert played.judged == ["m:bf16x3", "m:tf32x3"]
+    assert played.judged == ["m:bf16x3", "m:tf32", "m:tf32x3"]
 
 
 async def test_another_course_is_not_taken_down_by_a_wrong_one(tmp_path: Path) -> None:

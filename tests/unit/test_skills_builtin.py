@@ -10,6 +10,7 @@ SKILLS = built_in_folder()
 NAMES = {
     "avgpool-into-conv",
     "batch-norm-train",
+    "bias-into-tail",
     "cancel-shift",
     "channels-last-conv",
     "channels-last-network",
@@ -98,6 +99,7 @@ QUERIES = {
     "conv2d tanh max_pool2d maxpool2d": "reduce-first",
     "max_pool3d max_pool3d maxpool3d": "merge-pools",
     "conv_transpose2d scale bias": "fold-affine",
+    "conv_transpose3d bias add fused tail": "bias-into-tail",
     "conv2d bias instance_norm instancenorm2d": "cancel-shift",
 }
 

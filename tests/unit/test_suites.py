@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernel_lsp import scores
+from kernel_lsp import phases, scores
 from kernel_lsp.commands import bench, suites
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
@@ -239,3 +239,33 @@ def test_what_is_right_but_not_faster_is_silence_with_its_reason() -> None:
 )
 def test_the_family_stands_in_the_docstring(text: str, family: str | None) -> None:
     assert suites.family(text) == family
+
+
+async def test_what_is_waited_for_is_said_when_nothing_else_is(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites, "QUIET_S", 0.02)
+    said, results = list[str](), suites.Results(path=None)
+    stand = Stand(seconds=0.1)
+    await runs(root, stand, results, filter=r"/[ab]\.py", jobs=2, say=said.append).all()
+    waiting = [line for line in said if line.startswith("waiting for")]
+    assert waiting[0] == "waiting for operators/a.py (0 s: reading); operators/b.py (0 s: reading)"
+    assert len(said) == len(waiting) + 2
+
+
+def test_the_oldest_task_is_named_first() -> None:
+    doing = {"b": (50.0, "tuning fused-norm: 4 left"), "a": (10.0, "checking values")}
+    expected = "waiting for a (60 s: checking values); b (20 s: tuning fused-norm: 4 left)"
+    assert suites.waiting_for(doing, 70.0) == expected
+
+
+async def test_a_row_says_where_the_time_went(root: Path) -> None:
+    class Measured(Stand):
+        async def optimize(self, job: Job, report: Any) -> Outcome:
+            with phases.phase("capture"):
+                return await super().optimize(job, report)
+
+    results = suites.Results(path=None)
+    await runs(root, Measured(seconds=0.02), results, filter=r"/[ab]\.py", jobs=2).all()
+    spent = [row["phases_s"] for row in results.rows.values()]
+    assert len(spent) == 2 and all(list(one) == ["capture"] and one["capture"] >= 0.02 for one in spent)

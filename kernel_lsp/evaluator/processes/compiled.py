@@ -11,12 +11,15 @@ outputs do not profit from: they are judged like all others.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+
+from kernel_lsp import phases
 
 FOLDERS = ("triton", "inductor")
 """Where Triton and torch.compile write inside a scratch folder (confinement.py sets the environment)."""
@@ -33,6 +36,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._making: dict[str, asyncio.Lock] = {}
 
     @staticmethod
     def key(*parts: str) -> str:
@@ -41,6 +45,23 @@ class Store:
 
     def holds(self, key: str) -> bool:
         return (self.folder / key).is_dir()
+
+    @contextlib.asynccontextmanager
+    async def made_once(self, key: str, *, patience_s: float) -> AsyncIterator[None]:
+        """Around making an entry: while one task of this process does, others wait for it (no longer than
+        ``patience_s``), so that they find it. Nobody waits for an entry that is there."""
+        lock, mine = self._making.setdefault(key, asyncio.Lock()), False
+        if not self.holds(key):
+            with phases.phase("wait.baselines"), contextlib.suppress(TimeoutError):
+                mine = await asyncio.wait_for(lock.acquire(), patience_s)
+        if mine and self.holds(key):  # somebody else has made it: those who wait need not queue for it
+            lock.release()
+            mine = False
+        try:
+            yield
+        finally:
+            if mine:
+                lock.release()
 
     def lay_out(self, key: str, scratch: Path) -> bool:
         """Copy an entry into a scratch folder; whether there was one. Never raises: it is a shortcut."""

@@ -7,9 +7,11 @@ nobody may read the judge's memory. All of it is gone when the `with` block ends
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -96,6 +98,17 @@ class Sandbox:
         """What the worker has compiled of the candidate, to the timer: after keep_baselines, never before."""
         if self.store:
             self.store.lay_out(self._candidates_key, self.root / "timer")
+
+    @contextlib.asynccontextmanager
+    async def making_baselines(self) -> AsyncIterator[None]:
+        """Around starting a timer and all that it compiles of the reference: of several candidates that are
+        judged at once, the first compiles, and the others (who wait here) find its kernels."""
+        compile_s = self.request.budget.compile_s
+        if self.store is None or compile_s <= 0:
+            yield
+        else:
+            async with self.store.made_once(self._baselines_key, patience_s=compile_s):
+                yield
 
     def keep_baselines(self) -> None:
         """What the timer has compiled of the reference; to be called before a candidate is loaded there."""
@@ -192,16 +205,18 @@ class Sandbox:
     ) -> Party:
         start = self.pool.start if self.pool else Pool.start_afresh
         manners = self.pool.manners if self.pool else None
+        name = module.rpartition(".")[2]
         try:
-            child = await start(
-                module,
-                argument,
-                python=self.request.python,
-                limits=self._limits(),
-                confinement=confinement,
-                environment={**extra, **(manners.environment if manners else {})},
-                imports=imports,
-            )
+            with phases.phase(f"{name}.start"):
+                child = await start(
+                    module,
+                    argument,
+                    python=self.request.python,
+                    limits=self._limits(),
+                    confinement=confinement,
+                    environment={**extra, **(manners.environment if manners else {})},
+                    imports=imports,
+                )
         except OSError as error:
             raise EvaluationError(
                 f"could not judge: {self.request.python} does not start: {error.strerror}",
@@ -210,7 +225,7 @@ class Sandbox:
         self.children.append(child)
         if manners:
             manners.settle(child.process.pid)
-        return Party(child, module.rpartition(".")[2])
+        return Party(child, name)
 
     def _limits(self) -> process.Limits:
         memory = self.request.budget.memory_bytes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.codegen.body import Body
-from kernel_lsp.rewrite.codegen.ir import Value
+from kernel_lsp.rewrite.codegen.ir import Region, Value
 
 MINUS_INFINITY, INFINITY = 'float("-inf")', 'float("inf")'
 IDENTITY = {"sum": "0.0", "max": MINUS_INFINITY, "min": INFINITY, "prod": "1.0"}
@@ -25,6 +25,10 @@ LANES: dict[str, tuple[tuple[str, str], ...]] = {
     "softmax_stats": (("max", MINUS_INFINITY), ("sum", "0.0")),
 }
 """Reduction -> suffix and identity of each lane vector; also the layout of partial results."""
+
+
+PIVOTS = ("max", "min", "softmax_stats")
+"""Reductions whose result is one of the values that they reduce."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +69,28 @@ def whole(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
         exponential = body.define("exp", f"tl.exp({body.define('shifted', f'{x} - {row_max}')})")
         return row_max, body.define("row_sum", axis.call("sum", f"tl.where(mask, {exponential}, 0.0)"))
     return (body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),)
+
+
+def partial(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
+    """What one block leaves of a longer row, in the order of LANES; moments are not covered."""
+    if value.op != "softmax_stats":
+        return whole(body, value, axis)
+    (arg,) = value.values
+    kept = body.define("kept", f"tl.where(mask, {body.text(arg)}, {MINUS_INFINITY})")
+    row_max = body.define("row_max", axis.call("max", kept))
+    # A block of -inf only: exp(-inf - -inf) would be NaN where it must weigh nothing.
+    pivot = body.define("pivot", f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})")
+    return row_max, body.define("row_sum", axis.call("sum", f"tl.exp({kept} - {pivot})"))
+
+
+def launch_options(region: Region) -> list[str]:
+    """``x - max(x)`` of a computed ``x`` must round x in both places, as eager does: contracted to one
+    multiply-add, the product that is subtracted from is not the one whose maximum was taken, and logits of
+    20000 put each row of a softmax off by 5e-4 of its RMS (H200)."""
+    pivots = (value.values[0] for value in region.values if value.op in PIVOTS)
+    computed = any(x.operand is None for x in pivots)
+    full = any(not output.rowwise for output in region.outputs)
+    return ["enable_fp_fusion=False"] if computed and full else []
 
 
 def declare(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:

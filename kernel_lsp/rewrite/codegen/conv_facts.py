@@ -16,6 +16,8 @@ from kernel_lsp.rewrite.codegen.pointwise import FLOATS, op_name
 from kernel_lsp.rewrite.codegen.space import shape_of
 from kernel_lsp.rewrite.graph import argument
 
+KEPT = "kept"
+"""Mark of a convolution that stays the library's: a skill has prepared what follows for that."""
 RANKS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 POOLS = {f"{kind}_pool{rank}d": (kind, rank) for kind in ("max", "avg") for rank in (1, 2, 3)}
 
@@ -108,9 +110,9 @@ class Conv:
 
 
 def conv_of(node: fx.Node) -> Conv | None:
-    """None for what is no batched float convolution, and for empty tensors."""
+    """None for what is no batched float convolution, for empty tensors and for what stays the library's."""
     rank = RANKS.get(op_name(node))
-    if rank is None:
+    if rank is None or KEPT in node.meta:
         return None
     x, weight, bias = (argument(node, name) for name in ("input", "weight", "bias"))
     values = [item.meta["val"] for item in (x, weight) if isinstance(item, fx.Node)]

@@ -90,7 +90,7 @@ def _feeds_reduction(node: fx.Node, group: set[fx.Node]) -> bool:
 
 def _holds_channels(user: fx.Node, node: fx.Node) -> bool:
     """A norm's weight is aligned by its own rule; it stays an operand."""
-    return op_name(user) in NORMS and node is not user.args[0]
+    return op_name(user) in NORMS and node in user.all_input_nodes and node is not user.args[0]
 
 
 def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> bool:

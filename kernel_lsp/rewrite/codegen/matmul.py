@@ -120,7 +120,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
 
 def _named(graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]) -> Generated:
     left, right = matmul_tail.factor_names(graph, product)
-    stem = "fused_" + "_".join(list(dict.fromkeys(_word(n) for n in nodes if not is_identity(n)))[:4])
+    words = dict.fromkeys(_word(node) for node in nodes if not is_identity(node) and op_name(node))
+    stem = "fused_" + "_".join(list(words)[:4])
 
     def make(name: str) -> Generated:
         job = Job(
@@ -131,6 +132,7 @@ def _named(graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[st
             tile=Plan.parse(choice["plan"]),
             float32=product.node.meta["val"].dtype == torch.float32,
             summary=f"{_summary(nodes).capitalize()}.",
+            kept=nodes[-1].meta["val"].dim() == product.node.meta["val"].dim(),
         )
         return emit(job)
 
@@ -142,7 +144,7 @@ def _word(node: fx.Node) -> str:
 
 
 def _summary(nodes: list[fx.Node]) -> str:
-    words = [_word(node) for node in nodes if not is_identity(node)]
+    words = [_word(node) for node in nodes if not is_identity(node) and op_name(node)]
     exact = nodes[0].meta["val"].dtype == torch.float32
     how = "a float32 product on tensor cores" if exact else "the product"
     tail = words[1:] if len(words) <= 6 else [*words[1:3], "…", *words[-2:]]

@@ -6,13 +6,13 @@ for each row replaces their fixed one, so that numbers of any size keep their di
 
 SPLIT = '''\
 @triton.jit
-def _split_float16_kernel(
-    values_ptr, parts_ptr, scale_ptr, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
+def _split_rows(
+    values_ptr, parts_ptr, scale_ptr, block, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
     BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):
     """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
     batch = tl.program_id(1).to(tl.int64)
-    rows = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    rows = block.to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     row_mask = rows < n_rows  # the last block reaches past the end
     values_ptr += batch * batch_stride + rows * row_stride
     largest = tl.zeros([BLOCK_ROWS, 1], tl.float32)
@@ -36,22 +36,48 @@ def _split_float16_kernel(
         tl.store(parts_ptr + rows * 2 * padded + padded + inner, low, mask=mask)
 
 
-def _split_float16(values):
-    """float32 [batch, rows, inner] as float16 parts [batch * rows, 2 * padded], and a scale per row."""
-    batch, n_rows, n_inner = values.shape
+@triton.jit
+def _split_float16_kernel(
+    left_ptr, left_parts_ptr, left_scale_ptr, n_rows, left_batch_stride, left_row_stride, left_inner_stride,
+    right_ptr, right_parts_ptr, right_scale_ptr, n_cols, right_batch_stride, right_col_stride,
+    right_inner_stride, n_inner, padded,
+    LEFT_ROWS: tl.constexpr, LEFT_INNER: tl.constexpr, RIGHT_ROWS: tl.constexpr, RIGHT_INNER: tl.constexpr,
+):
+    """The first programs split the left factor, the others the right one: a second launch costs the host
+    more than both take."""
+    block, left_blocks = tl.program_id(0), tl.cdiv(n_rows, LEFT_ROWS)
+    if block < left_blocks:
+        _split_rows(
+            left_ptr, left_parts_ptr, left_scale_ptr, block, n_rows, n_inner, padded,
+            left_batch_stride, left_row_stride, left_inner_stride, LEFT_ROWS, LEFT_INNER,
+        )
+    else:
+        _split_rows(
+            right_ptr, right_parts_ptr, right_scale_ptr, block - left_blocks, n_cols, n_inner, padded,
+            right_batch_stride, right_col_stride, right_inner_stride, RIGHT_ROWS, RIGHT_INNER,
+        )
+
+
+def _split_float16(left, right):
+    """Both factors, float32 [batch, rows or columns, inner], as float16 parts [.., 2 * padded] with a scale
+    for each row."""
+    (batch, n_rows, n_inner), n_cols = left.shape, right.shape[1]
     padded = triton.cdiv(n_inner, 64) * 64  # whole blocks: the product needs no mask there
-    parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=values.device)
-    scale = torch.empty(batch * n_rows, dtype=torch.float32, device=values.device)
-    if values.stride(2) == 1:
-        block = min(2048, triton.next_power_of_2(padded))
-        rows = 4096 // block
-    else:  # neighbors in memory belong to different rows
-        block, rows = 256, 32
-    _split_float16_kernel[(triton.cdiv(n_rows, rows), batch)](
-        values, parts, scale, n_rows, n_inner, padded, *values.stride(),
-        BLOCK_ROWS=rows, BLOCK_INNER=block, num_warps=8,
+    left_parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=left.device)
+    right_parts = torch.empty(batch * n_cols, 2 * padded, dtype=torch.float16, device=left.device)
+    left_scale = torch.empty(batch * n_rows, dtype=torch.float32, device=left.device)
+    right_scale = torch.empty(batch * n_cols, dtype=torch.float32, device=left.device)
+    block = min(2048, triton.next_power_of_2(padded))
+    wide, tall = (4096 // block, block), (32, 256)  # tall: neighbors in memory belong to different rows
+    left_rows, left_inner = wide if left.stride(2) == 1 else tall
+    right_rows, right_inner = wide if right.stride(2) == 1 else tall
+    _split_float16_kernel[(triton.cdiv(n_rows, left_rows) + triton.cdiv(n_cols, right_rows), batch)](
+        left, left_parts, left_scale, n_rows, *left.stride(),
+        right, right_parts, right_scale, n_cols, *right.stride(), n_inner, padded,
+        LEFT_ROWS=left_rows, LEFT_INNER=left_inner, RIGHT_ROWS=right_rows, RIGHT_INNER=right_inner,
+        num_warps=8,
     )
-    return parts, scale
+    return left_parts, left_scale, right_parts, right_scale
 '''
 
 SPLIT_TILE = '''\

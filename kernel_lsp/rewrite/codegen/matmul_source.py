@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen import matmul_rows, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.index import Space, offset, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, topological
@@ -72,6 +72,8 @@ class Job:
     tile: Plan
     float32: bool
     summary: str
+    kept: bool = False
+    """A reduction over the columns keeps their dimension, with size 1."""
 
     @property
     def batched(self) -> bool:
@@ -85,12 +87,19 @@ class Job:
     def split(self) -> bool:
         return self.tile.splits > 1
 
+    @property
+    def reduced(self) -> bool:
+        """Rows of the product are reduced: only that is written."""
+        return matmul_rows.keeps(self.region)
+
 
 def emit(job: Job) -> Generated:
     """Kernels and launcher."""
     kernels = [_kernel(job)]
     if job.split:
         kernels.append(_finish_kernel(job))
+    if job.reduced:
+        kernels.append(matmul_rows.kernel(job.region))
     helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
     made = source.generated(job.region, [*helpers, *kernels], _launcher(job), job.summary)
     imports = (*source.IMPORTS, *([DESCRIPTORS] if job.parts else []))
@@ -110,7 +119,8 @@ def _kernel(job: Job) -> str:
         ]
     lines += _partial_store(job) if job.split else _tail(job)
     doc = "Each program computes one BLOCK_ROWS x BLOCK_COLS tile"
-    doc += " of one share of the inner dimension." if job.split else " and finishes it in registers."
+    finished = " and reduces its rows." if job.reduced else " and finishes it in registers."
+    doc += " of one share of the inner dimension." if job.split else finished
     return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), doc, lines)
 
 
@@ -250,8 +260,8 @@ def _partial_store(job: Job) -> list[str]:
 # --- the tail ------------------------------------------------------------------------------------
 
 
-def _tail(job: Job) -> list[str]:
-    """The rest of the chain on the tile ``product``, and its stores."""
+def _tail(job: Job, cols: str = "BLOCK_COLS") -> list[str]:
+    """The rest of the chain on the tile ``product`` with this many columns, and its stores."""
     region = job.region
     taken = [*TAKEN, job.left, job.right, *(dim.name for dim in region.dims)]
     body = Body(Names(taken), lambda operand: _load(operand, region))
@@ -260,6 +270,9 @@ def _tail(job: Job) -> list[str]:
             body.known[value] = "product"
         if value.op.endswith("_half"):
             body.known[value] = "rows <= cols" if value.op == "upper_half" else "rows >= cols"
+    if job.reduced:
+        matmul_rows.leave(body, region, cols)
+        return body.lines
     for output in region.outputs:
         everywhere = Operand(name=output.name, dtype=output.dtype, axes=tuple(range(len(region.dims))))
         text = str(body.text(output.value))
@@ -290,10 +303,11 @@ def _finish_kernel(job: Job) -> str:
         "    for part in range(n_parts):",
         "        where = (part * all_rows + rows) * n_cols + cols",
         "        product += tl.load(partial_ptr + where, mask=mask, other=0.0)",
-        *_tail(job),
+        *_tail(job, str(FINISH_COLS)),
     ]
     header = [
-        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows", *_constants(job, lines),
+        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows", *_rows_sizes(job),
+        *_constants(job, lines),
     ]  # fmt: skip
     doc = "Adds the shares of the inner dimension in a fixed order and finishes the tile."
     return source.kernel_text(f"_{job.region.name}_finish_kernel", header, doc, lines)
@@ -302,8 +316,19 @@ def _finish_kernel(job: Job) -> str:
 # --- signatures and launches ---------------------------------------------------------------------
 
 
+def _written(job: Job) -> list[str]:
+    """Tensors of the last step: what it reads beside the product, and where it writes."""
+    results = ["by_tile"] if job.reduced else [output.name for output in job.region.outputs]
+    return [*(operand.name for operand in job.region.operands), *results]
+
+
 def _pointers(job: Job) -> list[str]:
-    return source.pointers(job.region)
+    return [f"{name}_ptr" for name in _written(job)]
+
+
+def _rows_sizes(job: Job) -> list[str]:
+    """What tells the results of one tile from another's, where there are several for a row."""
+    return ["col_tiles"] if job.reduced and matmul_rows.slots(job.region) > 1 else []
 
 
 def _constants(job: Job, lines: Sequence[str]) -> list[str]:
@@ -325,7 +350,9 @@ def _factors(job: Job) -> list[str]:
 
 def _sizes(job: Job) -> list[str]:
     inner = "padded" if job.parts else "n_inner"
-    return ["n_rows", "n_cols", inner, *(["all_rows", "share"] if job.split else [])]
+    if job.split:
+        return ["n_rows", "n_cols", inner, "all_rows", "share"]
+    return ["n_rows", "n_cols", inner, *(["all_rows"] if job.reduced else [])]
 
 
 def _header(job: Job, lines: Sequence[str]) -> list[str]:
@@ -344,8 +371,7 @@ def _launcher(job: Job) -> str:
         f"def {region.name}({names}):",
         f'    """{job.summary}"""',
         *source.make_contiguous(region.operands),
-        f"    {first.name} = torch.empty({product.shape(left, right)}, dtype=torch.{first.dtype},"
-        f" device={left}.device)",
+        f"    {first.name} = torch.empty({_shape(job)}, dtype=torch.{first.dtype}, device={left}.device)",
         *(f"    {o.name} = torch.empty_like({first.name}, dtype=torch.{o.dtype})" for o in others),
         f"    if {first.name}.numel() == 0:  # a grid of zero programs cannot be launched",
         f"        return {source.result(region)}",
@@ -354,22 +380,35 @@ def _launcher(job: Job) -> str:
         f"    n_rows, n_cols = {left}.shape[1], {right}.shape[1]",
         *(_parts_lines(job) if job.parts else _tiles_lines(job)),
         *_grid(job),
-        *([f"    all_rows = {left}.shape[0] * n_rows"] if job.split else []),
+        *([f"    all_rows = {left}.shape[0] * n_rows"] if job.split or job.reduced else []),
         *(_partial_lines(job) if job.split else []),
+        *(matmul_rows.before_launch(region, left, str(_tile_columns(job))) if job.reduced else []),
         *_size_lines(job),
         source.wrapped(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
         *(_finish_launch(job) if job.split else []),
+        *([matmul_rows.launch(region)] if job.reduced else []),
         f"    return {source.result(region)}",
         "",
     ]
     return "\n".join(lines)
 
 
+def _shape(job: Job) -> str:
+    """Source of the result's shape."""
+    if job.reduced:
+        return matmul_rows.shape(job.product, job.left, kept=job.kept)
+    return job.product.shape(job.left, job.right)
+
+
+def _tile_columns(job: Job) -> int:
+    """Columns of the tiles whose rows are reduced."""
+    return FINISH_COLS if job.split else job.tile.cols
+
+
 def _parts_lines(job: Job) -> list[str]:
     left, right, tile = job.left, job.right, job.tile
     return [
-        f"    {left}_parts, {left}_scale = _split_float16({left})",
-        f"    {right}_parts, {right}_scale = _split_float16({right})",
+        f"    {left}_parts, {left}_scale, {right}_parts, {right}_scale = _split_float16({left}, {right})",
         f"    padded = {left}_parts.shape[1] // 2",
         f"    {left}_tiles = TensorDescriptor.from_tensor({left}_parts, [{tile.rows}, {tile.inner}])",
         f"    {right}_tiles = TensorDescriptor.from_tensor({right}_parts, [{tile.cols}, {tile.inner}])",
@@ -421,7 +460,7 @@ def _arguments(job: Job) -> list[str]:
         batch = [f"{left}.stride(0)", f"{right}.stride(0)"] if job.batched else []
         strides = [f"{left}.stride(1)", f"{left}.stride(2)", f"{right}.stride(2)", f"{right}.stride(1)"]
         factors = [left, right, *batch, *strides]
-    stores = ["partial"] if job.split else [item.name for item in source.tensors(job.region)]
+    stores = ["partial"] if job.split else _written(job)
     sizes = [] if job.split else _names_of_sizes(job)
     blocks = [f"BLOCK_ROWS={tile.rows}", f"BLOCK_COLS={tile.cols}", f"BLOCK_INNER={tile.inner}"]
     launch = [f"GROUP={GROUP}", f"num_warps={tile.warps}", f"num_stages={tile.stages}"]
@@ -429,10 +468,9 @@ def _arguments(job: Job) -> list[str]:
 
 
 def _finish_launch(job: Job) -> list[str]:
-    tensors = [item.name for item in source.tensors(job.region)]
     arguments = [
-        "partial", *tensors, str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_names_of_sizes(job),
-        "num_warps=4",
+        "partial", *_written(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_rows_sizes(job),
+        *_names_of_sizes(job), "num_warps=4",
     ]  # fmt: skip
     batch = f", {job.left}.shape[0]" if job.batched else ""
     grid = f"triton.cdiv(n_rows, {FINISH_ROWS}), triton.cdiv(n_cols, {FINISH_COLS}){batch}"

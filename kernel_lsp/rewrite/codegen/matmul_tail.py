@@ -1,29 +1,33 @@
 """What follows a matrix product element by element, as values over the rows and columns of its tile.
 
-The tail grows forward from the product over pointwise operations of the product's own shape. Operands
+The tail grows forward from the product over pointwise operations of the product's own shape, and may end in
+a reduction over the columns (matmul_rows.py). Operands
 from outside may have any shape that broadcasts to it: a bias over the columns, one number for each row,
 a whole residual. Results that others read are stored too.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
 
+from kernel_lsp.rewrite.codegen import matmul_rows, reductions
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, apply, load
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, output_nodes
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
 from kernel_lsp.rewrite.codegen.pointwise import (
+    TABLE,
     Unsupported,
     argument_nodes,
+    argument_of,
     dtype_name,
     is_pointwise,
     op_name,
-    value_of,
 )
 from kernel_lsp.rewrite.codegen.space import shape_of
 from kernel_lsp.rewrite.graph import Graph
@@ -33,7 +37,7 @@ MOST = 24
 TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start", "end",
          "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows", "part",
          "partial", "tile", "group", "height", "share", "padded", "grid", "row_tiles", "col_tiles",
-         "left_rows", "right_cols", "left_row", "right_row")  # fmt: skip
+         "left_rows", "right_cols", "left_row", "right_row", "by_tile")  # fmt: skip
 
 
 def grow(graph: Graph, product: Product) -> list[fx.Node]:
@@ -48,7 +52,7 @@ def grow(graph: Graph, product: Product) -> list[fx.Node]:
             group.append(node)
     while is_identity(group[-1]):  # a dropout in eval mode is no work
         group.pop()
-    return group
+    return [*group, *matmul_rows.after(graph, product, group)]
 
 
 def lower(graph: Graph, product: Product, nodes: Sequence[fx.Node], name: str) -> Lowered:
@@ -83,6 +87,7 @@ class _Lowering:
                 value=self.value(node),
                 dtype=dtype_name(node.meta["val"].dtype),
                 shape="",
+                rowwise=shape_of(node) != self.shape,
             )
             for node in nodes
         ]
@@ -106,7 +111,17 @@ class _Lowering:
             half = Value(op=f"{self.product.kept_half}_half", dtype="bool")
             return apply("where", half, self.value(self.product.node), 0.0, hint="triangle")
 
-        return value_of(node, lambda arg: self.value(arg) if arg in self.inside else self._load(arg))
+        def get(name: str) -> Any:
+            arg = argument_of(node, name)
+            if not isinstance(arg, fx.Node):
+                return arg
+            return self.value(arg) if arg in self.inside else self._load(arg)
+
+        if node.target is operator.getitem:
+            return self.value(node.args[0])
+        if op_name(node) in matmul_rows.REDUCTIONS:
+            return reductions.build(node, get)
+        return TABLE[op_name(node)](node, get)
 
     def _load(self, node: fx.Node) -> Value:
         if node not in self.loads:
@@ -116,7 +131,7 @@ class _Lowering:
     def _reads(self, node: fx.Node) -> list[fx.Node]:
         if node is self.product.node:
             return [self.product.added] if self.product.added is not None else []
-        if node is self.product.kept:
+        if node is self.product.kept or node.target is operator.getitem:
             return []
         return [arg for _, arg in argument_nodes(node) if arg not in self.inside]
 

@@ -131,7 +131,7 @@ RENDER: dict[str, Render] = {
     "add": _binary("+"),
     "sub": _binary("-"),
     "mul": _binary("*"),
-    "div": _binary("/"),
+    "div": lambda a, b: _div(a, b),
     **{name: _binary(symbol) for name, symbol in COMPARISONS.items()},
     **{name: _binary(symbol) for name, symbol in LOGICAL.items()},
     "not": lambda x: f"{x} == 0",
@@ -189,6 +189,14 @@ RENDER: dict[str, Render] = {
     "round_to_float16": lambda x: f"{x}.to(tl.float16).to(tl.float32)",
     "to_bool": lambda x: f"{x} != 0",
 }
+
+
+def _div(a: str, b: str) -> str:
+    """By a constant as eager does on CUDA, which multiplies by the reciprocal: Triton's own division is off
+    by two units in the last place, and large logits feel that."""
+    if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", b) and 1e-30 < abs(float(b)) < 1e30:
+        return f"{atom(a)} * (1.0 / {b})"
+    return f"{atom(a)} / {atom(b)}"
 
 
 def _elu(x: str, alpha: str, scale: str, input_scale: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen import accumulate, source
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.rows import Layout, body_of, size_lines
@@ -91,6 +91,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
     }
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
+    arguments += accumulate.launch_options(region)
     least, rounded = max(LEAST_ROWS, tile), f" * {tile}" if tile > 1 else ""
     return "\n".join(
         [

@@ -234,6 +234,7 @@ def _launcher(layout: Layout, choice: Mapping[str, Any], header: list[str], summ
     block = str(choice["BLOCK_SIZE"]) if layout.looped else "triton.next_power_of_2(max(n_cols, 1))"
     values = {"BLOCK_ROWS": f"BLOCK_ROWS={choice['BLOCK_ROWS']}", "BLOCK_SIZE": f"BLOCK_SIZE={block}"}
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
+    arguments += accumulate.launch_options(region)
     programs = f"triton.cdiv(n_rows, {choice['BLOCK_ROWS']})" if layout.tiled else "n_rows"
     lines = [
         f"def {region.name}({source.signature(region)}):",

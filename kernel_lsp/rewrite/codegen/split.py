@@ -191,6 +191,7 @@ def _launcher(
     rows = "" if _whole(region) else "n_rows * "
     device = f"{region.operands[0].name}.device"
     full = any(not output.rowwise for output in region.outputs)
+    exact = accumulate.launch_options(region)
     grids = ("n_chunks", f"triton.cdiv(n_cols, {block})" if full else "1")
     if not _whole(region):
         grids = (f"{grids[0]}, n_rows", f"{grids[1]}, n_rows")
@@ -217,10 +218,16 @@ def _launcher(
         ).replace("(1 * ", "("),
         *guard,
         source.wrapped(
-            f"_{region.name}_partial_kernel[({grids[0]})](", _arguments(first, choice), ")", indent=indent
+            f"_{region.name}_partial_kernel[({grids[0]})](",
+            [*_arguments(first, choice), *exact],
+            ")",
+            indent=indent,
         ),
         source.wrapped(
-            f"_{region.name}_kernel[({grids[1]})](", _arguments(second, choice), ")", indent=indent
+            f"_{region.name}_kernel[({grids[1]})](",
+            [*_arguments(second, choice), *exact],
+            ")",
+            indent=indent,
         ),
         f"    return {source.result(region)}",
         "",

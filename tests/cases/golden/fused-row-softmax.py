@@ -35,6 +35,7 @@ def fused_mul_add_softmax(scores, bias):
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_mul_add_softmax_kernel[(n_rows,)](
             scores, bias, out, n_cols, BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1)), num_warps=8,
+            enable_fp_fusion=False,
         )
     return out
 

@@ -1,0 +1,280 @@
+"""Any OpenAI-compatible endpoint as a backbone: vLLM first, then whatever speaks its dialect.
+
+What a server can do is found by asking: a request in the strongest form that has not been refused, the next
+weaker one when it is (400, or 500 as vLLM says of a grammar that it cannot compile), and what worked is
+remembered. Fields that a server does not know are left out from then on. Every message is redacted before it
+leaves, and placeholders in the reply are put back.
+Not covered: HTTP (transport.py), bodies (chat.py), whether the origin is allowed (`backbones.make`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+from kernel_lsp.agents import secrets
+from kernel_lsp.agents.backbones import chat, refusals
+from kernel_lsp.agents.backbones.transport import HttpFailure, Transport
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import BackboneError
+from kernel_lsp.origins import Endpoint
+from kernel_lsp.records import (
+    Finish,
+    Json,
+    ModelInfo,
+    OnText,
+    Progress,
+    Prompt,
+    Reply,
+    Report,
+    Structured,
+)
+
+log = logging.getLogger(__name__)
+
+FORMS = (Structured.SCHEMA, Structured.TOOLS, Structured.NONE)
+DOUBTS = 2
+"""So many failures of the server itself on a form that has not worked yet, and a weaker one is taken."""
+TOKENS_PER_BYTE = 0.4
+"""Until a server has counted: source code has 0.25 to 0.35 tokens a byte."""
+TOKENS_PER_MESSAGE = 8
+MARGIN = 1.1
+CONTEXT_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
+"""How servers call it in /v1/models: vLLM and SGLang first."""
+
+
+class OpenAI:
+    """A `Backbone`. ``key`` counts instead of the environment's and the keyring's (our own server)."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: Settings,
+        *,
+        kind: str = "openai",
+        key: str | None = None,
+        on_measured_gpu: bool = False,
+    ) -> None:
+        self._endpoint, self._settings, self._kind = endpoint, settings, kind
+        self._given_key, self._on_measured_gpu = key, on_measured_gpu
+        self._key: str | None = None
+        self._transport: Transport | None = None
+        self._info: ModelInfo | None = None
+        self._opening = asyncio.Lock()
+        self._vllm = False
+        self._proven = False
+        """The form in ``_info`` has worked."""
+        self._doubts = 0
+        self._without: frozenset[str] = frozenset()
+        self._per_byte = 0.0
+
+    async def open(self, report: Report) -> ModelInfo:
+        async with self._opening:
+            if self._info is None:
+                report(Progress(phase="model", message=f"asking {self._endpoint.origin}"))
+                self._key = self._given_key or await asyncio.to_thread(
+                    secrets.key_for, self._endpoint.origin, self._settings
+                )
+                self._transport = self._transport or Transport(
+                    self._endpoint,
+                    key=self._key,
+                    in_flight=self._settings.model_samples,
+                    per_minute=self._settings.model_requests_per_minute,
+                )
+                self._info = await self._asked(self._transport)
+            return self._info
+
+    async def count(self, prompt: Prompt) -> int:
+        info, transport = self._opened()
+        safe = secrets.redacted(prompt, self._keys())[0]
+        body = chat.request(safe, model=info.model, form=info.structured, vllm=False, without=self._without)
+        asked: Json = {name: part for name, part in body.items() if name in ("messages", "tools")}
+        if self._vllm:
+            try:
+                counted = await transport.ask("/tokenize", {"model": info.model, **asked})
+                if isinstance(counted, dict) and isinstance(counted.get("count"), int):
+                    return int(counted["count"])
+            except HttpFailure as failure:
+                log.debug("%s does not count tokens: %s", self._endpoint.origin, failure)
+        return self._estimate(asked)
+
+    async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        self._opened()
+        safe, redaction = secrets.redacted(prompt, self._keys())
+        limit = self._settings.model_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                reply = await self._in_some_form(safe, on_text)
+        except TimeoutError:
+            remedy = "raise model_timeout_s, ask for a shorter reply, or take a faster model"
+            raise BackboneError(
+                f"{self._endpoint.origin} gave no reply within {limit:.0f} s", remedy
+            ) from None
+        except HttpFailure as failure:
+            raise self._error(failure) from None
+        calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
+        return replace(reply, text=redaction.restore(reply.text), calls=tuple(calls))
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            await self._transport.close()
+
+    def _opened(self) -> tuple[ModelInfo, Transport]:
+        if self._info is None or self._transport is None:
+            raise BackboneError("the model was asked before it was opened", "this is a defect of kernel-lsp")
+        return self._info, self._transport
+
+    def _keys(self) -> tuple[str, ...]:
+        return (self._key,) if self._key else ()
+
+    async def _in_some_form(self, prompt: Prompt, on_text: OnText | None) -> Reply:
+        """In the strongest form that this server takes; remembers which one that is. Raises HttpFailure."""
+        first = self._opened()[0].structured if prompt.tools else Structured.NONE
+        refusal: HttpFailure | None = None
+        for form in FORMS[FORMS.index(first) :]:
+            try:
+                reply = await self._in_form(prompt, form, on_text)
+            except HttpFailure as failure:
+                if form is Structured.NONE or not refusals.of_the_form(failure):
+                    raise
+                log.info("%s refuses the form %s: %s", self._endpoint.origin, form.value, failure)
+                refusal = failure
+                continue
+            if prompt.tools:
+                self._learn(form, reply, refusal)
+            return reply
+        raise AssertionError("unreachable")
+
+    def _learn(self, form: Structured, reply: Reply, refusal: HttpFailure | None) -> None:
+        """What a server takes is known by its first success; a form that has worked stays, and one failure
+        of the server's own (500) proves nothing."""
+        info = self._opened()[0]
+        if form is info.structured:
+            ignored = form is Structured.SCHEMA and reply.finish is not Finish.LENGTH and not _is_json(reply)
+            self._proven, self._doubts = not ignored, 0
+            if ignored:
+                self._info = replace(info, structured=Structured.TOOLS)
+        elif not self._proven and refusal is not None:
+            self._doubts += 1 if refusal.status == 500 else DOUBTS
+            if self._doubts >= DOUBTS:
+                self._info, self._proven = replace(info, structured=form), True
+
+    async def _in_form(self, prompt: Prompt, form: Structured, on_text: OnText | None) -> Reply:
+        """With fewer fields where the server refuses some. Raises HttpFailure."""
+        transport = self._opened()[1]
+        sure = self._proven or form is Structured.NONE
+        while True:
+            try:
+                return await transport.persist(
+                    lambda: self._once(prompt, form, on_text),
+                    unless=frozenset() if sure else frozenset({500}),
+                )
+            except HttpFailure as failure:
+                refused = refusals.field(failure) - self._without
+                if not refused:
+                    raise
+                self._without |= refused
+
+    async def _once(self, prompt: Prompt, form: Structured, on_text: OnText | None) -> Reply:
+        info, transport = self._opened()
+        body = chat.request(prompt, model=info.model, form=form, vllm=self._vllm, without=self._without)
+        answer, begun, first = chat.Answer(prompt.sampling.max_tokens), time.monotonic(), None
+        try:
+            async with contextlib.aclosing(transport.answers("chat/completions", body)) as chunks:
+                async for chunk in chunks:
+                    text = answer.take(chunk)
+                    if answer.begun and first is None:
+                        first = time.monotonic() - begun
+                    if text and on_text is not None:
+                        on_text(text)
+                    if answer.full:
+                        break
+        except chat.Oddity as oddity:
+            raise HttpFailure(oddity.status, f"it broke off: {transport.clean(str(oddity))}") from None
+        if answer.finish is None and not answer.full:
+            raise HttpFailure(None, "the connection was cut in the middle of the reply")
+        seconds = time.monotonic() - begun
+        reply = answer.reply(latency_s=seconds, first_token_s=first, model=info.model, version=info.version)
+        self._calibrate(body, reply)
+        return reply
+
+    def _calibrate(self, body: Json, reply: Reply) -> None:
+        if reply.usage.prompt_tokens:
+            share = MARGIN * reply.usage.prompt_tokens / _size(body)
+            self._per_byte = max(self._per_byte, share)
+
+    def _estimate(self, body: Json) -> int:
+        each = TOKENS_PER_MESSAGE * len(body["messages"])
+        return each + math.ceil(_size(body) * (self._per_byte or TOKENS_PER_BYTE))
+
+    async def _asked(self, transport: Transport) -> ModelInfo:
+        """What /models says of the server. Raises BackboneError."""
+        try:
+            listed = await transport.persist(lambda: transport.ask("models"))
+        except HttpFailure as failure:
+            if failure.status not in (404, 405, 501) or self._settings.model is None:
+                raise self._error(failure) from None
+            listed = None  # a server without this list; it says itself whether it knows the model
+        models = [m for m in _list(listed) if isinstance(m, dict) and isinstance(m.get("id"), str)]
+        about = self._chosen(models)
+        self._vllm = about.get("owned_by") == "vllm"
+        return ModelInfo(
+            backbone=self._kind,
+            model=about["id"],
+            version=await self._version(transport) if self._vllm else None,
+            origin=self._endpoint.origin,
+            remote=self._endpoint.remote,
+            context_tokens=next((about[k] for k in CONTEXT_KEYS if isinstance(about.get(k), int)), None),
+            structured=Structured.SCHEMA,
+            on_measured_gpu=self._on_measured_gpu,
+            max_in_flight=self._settings.model_samples,
+        )
+
+    def _chosen(self, models: list[Json]) -> Json:
+        wanted, names = self._settings.model, [str(m["id"]) for m in models]
+        if wanted is None:
+            if len(models) != 1:
+                remedy = f"set model to one of: {', '.join(names[:8]) or 'none is listed'}"
+                raise BackboneError(f"{self._endpoint.origin} serves {len(models)} models", remedy)
+            return models[0]
+        found = next((m for m in models if m["id"] == wanted), None)
+        if found is None and any(m.get("owned_by") == "vllm" for m in models):  # others have unlisted aliases
+            remedy = f"it serves: {', '.join(names[:8])}"
+            raise BackboneError(f"{self._endpoint.origin} does not serve {wanted!r}", remedy)
+        return found or {"id": wanted}
+
+    async def _version(self, transport: Transport) -> str | None:
+        with contextlib.suppress(HttpFailure):
+            said = await transport.ask("/version")
+            version = said.get("version") if isinstance(said, dict) else None
+            return version if isinstance(version, str) else None
+        return None
+
+    def _error(self, failure: HttpFailure) -> BackboneError:
+        return refusals.explained(
+            failure, self._endpoint, self._settings, has_key=bool(self._key), info=self._info
+        )
+
+
+def _is_json(reply: Reply) -> bool:
+    """Whether a server kept to a schema: the text is one JSON value, or it had parsed calls by itself."""
+    try:
+        json.loads(reply.text)
+    except (ValueError, RecursionError):
+        return bool(reply.calls)
+    return True
+
+
+def _size(body: Json) -> int:
+    return len(json.dumps([body["messages"], body.get("tools")], ensure_ascii=False).encode())
+
+
+def _list(listed: Any) -> list[Any]:
+    found = listed.get("data") if isinstance(listed, dict) else listed
+    return found if isinstance(found, list) else []

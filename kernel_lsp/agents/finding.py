@@ -1,0 +1,182 @@
+"""Where a reply calls tools: native calls, the envelope, tags, fences, code; in this order.
+
+What is found is as the model wrote it: nothing is checked against a schema here (replies.py does that).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.agents import blocks, repairs
+from kernel_lsp.agents.blocks import Block, Kind
+from kernel_lsp.agents.repairs import Notes
+from kernel_lsp.agents.tools import WRITE, names
+from kernel_lsp.records import CallForm, Json, Reply, ToolSchema
+
+MOST_BLOCKS = 1000
+"""Of one reply; nobody means more of them."""
+_PYTHON = ("", "python", "py", "python3", "triton", "diff")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A call as it stands in the reply."""
+
+    name: Any
+    arguments: Any
+    form: CallForm
+    id: str = ""
+
+
+def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+    """The calls of a reply in order, and what can be no call; empty without a note: it has none."""
+    if reply.calls:
+        return [
+            Found(name=call.name, arguments=call.arguments, form=CallForm.NATIVE, id=call.id)
+            for call in reply.calls[: repairs.MOST_CALLS]
+        ]
+    whole = reply.text.strip()
+    answer, ended = blocks.without_thinking(whole)
+    answer = answer.strip()
+    unread = Notes()
+    for text in dict.fromkeys((whole, answer)):  # a call's own text may speak of <think>
+        mine = Notes()
+        if found := _as_json(text, "reply", CallForm.ENVELOPE, tools, mine):
+            note.take(mine)
+            return found
+        unread.take(mine)
+    if not ended and not answer:
+        note("reply", "has thinking that does not end", "think less and call a tool")
+        return []
+    found = _in_blocks(_first(answer), tools, note) or _in_prose(answer, tools, note)
+    if not found and not note.problems:  # nothing else explains the reply
+        note.take(unread)
+    return found
+
+
+def _first(text: str) -> list[Block]:
+    return list(itertools.islice(blocks.blocks(text), MOST_BLOCKS))
+
+
+def _as_json(text: str, where: str, form: CallForm, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+    """The calls of a text that is JSON from its beginning."""
+    if text[:1] not in ("{", "["):
+        return []
+    mine = Notes()
+    value = repairs.load(text, where, mine)
+    made = repairs.shaped(value, [(tool.name, tool.parameters) for tool in tools])
+    if value is not repairs.MISSING and not made:
+        mine(where, "is JSON, but no call", 'send {"name": …, "arguments": {…}}')
+    note.take(mine)
+    return [Found(name=name, arguments=arguments, form=form) for name, arguments in made]
+
+
+def _in_blocks(found: Sequence[Block], tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+    tagged = [block for block in found if block.kind is Kind.TAG][: repairs.MOST_CALLS]
+    calls = [call for number, block in enumerate(tagged, 1) for call in _tagged(block, number, tools, note)]
+    fenced: list[Found] = []
+    for number, block in enumerate((b for b in found if b.kind is Kind.FENCE), 1):
+        if number <= repairs.MOST_CALLS:
+            fenced += _fenced(block, number, tools, note)
+    if len(fenced) > 1:
+        note("reply", f"has {len(fenced)} calls in code blocks", "the last one counts; write one")
+    code = _code(found, note)
+    if code and not calls and not fenced and not any(tool.name == WRITE for tool in tools):
+        note("reply", "holds code, which cannot be used here", f"call one of {names(tools)}")
+    elif code and not calls and not fenced:
+        return [code]
+    return [*calls, *fenced[-1:]]
+
+
+def _tagged(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+    where, text = f"tool_call {number}", block.text.strip()
+    xml = blocks.xml_call(text) if text.startswith("<") else None
+    if xml is not None:
+        name, values = xml
+        return [Found(name=name, arguments=_typed(name, values, tools), form=CallForm.TAGGED)]
+    if made := _as_json(text, where, CallForm.TAGGED, tools, note):
+        return made
+    if text[:1] not in ("{", "["):
+        note(where, f"begins with {repairs.short(text[:20])}", 'write {"name": …, "arguments": {…}} in it')
+    return []
+
+
+def _typed(name: str, values: dict[str, str], tools: Sequence[ToolSchema]) -> Json:
+    """XML carries text alone: what the schema wants otherwise is JSON in it."""
+    schema: Json = next((tool.parameters for tool in tools if tool.name == name), {})
+    properties = schema.get("anyOf", [schema])[0].get("properties", {})
+    return {key: text if _is_text(properties.get(key, {})) else _loaded(text) for key, text in values.items()}
+
+
+def _is_text(schema: Json) -> bool:
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return schema.get("type") == "string" or any(isinstance(value, str) for value in values)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _fenced(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+    text = block.text.strip()
+    if text.startswith(("<tool_call>", "<function=")):
+        inner = [one for one in blocks.blocks(text) if one.kind is Kind.TAG]
+        return [call for one in inner[: repairs.MOST_CALLS] for call in _tagged(one, number, tools, note)]
+    if block.language not in ("json", "json5", "jsonc", "tool_call", "") or text[:1] not in ("{", "["):
+        return []
+    return _as_json(text, f"code block {number}", CallForm.FENCED, tools, note)
+
+
+def _code(found: Sequence[Block], note: Notes) -> Found | None:
+    """Every complete edit block, else the last code block, as a write_rewrite."""
+    fences = [b for b in found if b.kind is Kind.FENCE and b.language in _PYTHON and _is_code(b)]
+    edits = [one for b in found for one in ([b] if b.kind is Kind.EDIT else _edits_in(b))]
+    whole = [one.text for one in edits if one.complete]
+    for number, one in enumerate(edits, 1):
+        if not one.complete:
+            note(f"edit {number}", "has no line `>>>>>>> REPLACE`", "end every edit block with it")
+    if edits:
+        return _written("\n".join(whole)) if whole else None
+    if not fences:
+        return None
+    last = next((fence for fence in reversed(fences) if fence.complete), fences[-1])
+    if len(fences) > 1:
+        note("reply", f"has {len(fences)} code blocks", "the last complete one counts; write one")
+    if not last.complete:
+        note("reply", "has a code block without an end", "was read all the same; end it with ```")
+    return _written(last.text)
+
+
+def _is_code(block: Block) -> bool:
+    return block.text.strip()[:1] not in ("{", "[", "<", "") or bool(blocks.edits(block.text))
+
+
+def _edits_in(block: Block) -> list[Block]:
+    return blocks.edits(block.text) if block.kind is Kind.FENCE else []
+
+
+def _written(code: str) -> Found:
+    return Found(name=WRITE, arguments={"code": code}, form=CallForm.CODE)
+
+
+def _in_prose(text: str, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
+    """A call written into a sentence: the last one that is complete."""
+    if not tools:
+        return []
+    named = "|".join(re.escape(tool.name) for tool in tools)
+    begins = re.compile(rf"""\{{\s*+["'](?:name|tool|function)["']\s*+:\s*+["'](?:{named})["']""")
+    made: list[Found] = []
+    for start in itertools.islice(begins.finditer(text), repairs.MOST_CALLS):
+        piece = text[start.start() : start.start() + repairs.MOST_LITERAL]
+        made = _as_json(piece, "reply", CallForm.ENVELOPE, tools, Notes()) or made
+    if made:
+        note("reply", "has words around its call", "was read all the same; send the call alone")
+    return made

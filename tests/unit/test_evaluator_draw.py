@@ -1,0 +1,64 @@
+"""Trials that are drawn on the device are the same trials: values, strides, gradients."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernel_lsp.evaluator.judging import planning  # noqa: E402
+from kernel_lsp.evaluator.judging.oracle import Reference  # noqa: E402
+from kernel_lsp.evaluator.judging.session import draw  # noqa: E402
+from kernel_lsp.evaluator.tensors import tensor_leaves  # noqa: E402
+from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin  # noqa: E402
+
+pytestmark = pytest.mark.torch
+SOURCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x, y):
+        return self.layer(x) + y
+
+def get_inputs():
+    return [torch.randn(6, 8, requires_grad=True)[:, ::2], torch.rand(4).expand(6, 4)]
+"""
+
+
+def reference(source: str = SOURCE) -> Reference:
+    program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
+    return Reference(program, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu")
+
+
+def test_where_a_trial_is_drawn_changes_nothing_but_the_place() -> None:
+    """On a CPU both places are the same memory, so the trials must agree bit for bit."""
+    far, near = reference(), reference()
+    near.draws_near = True
+    for descriptor in planning.plan(far, 7):
+        one, other = draw(far, 7, descriptor), draw(near, 7, descriptor)
+        for a, b in zip(tensor_leaves(one["arguments"]), tensor_leaves(other["arguments"]), strict=True):
+            assert torch.equal(a, b) and a.stride() == b.stride() and a.requires_grad == b.requires_grad
+        assert all(torch.equal(one["state"][key], other["state"][key]) for key in one["state"])
+
+
+def test_inputs_that_cannot_be_made_under_a_device_are_made_as_before() -> None:
+    """get_inputs() refuses whenever torch would place its tensors by itself."""
+    refusing = SOURCE.replace(
+        "def get_inputs():\n",
+        "def get_inputs():\n"
+        "    from torch.utils._device import DeviceContext\n"
+        "    from torch.overrides import _get_current_function_mode_stack as modes\n"
+        "    assert not any(isinstance(mode, DeviceContext) for mode in modes())\n",
+    )
+    made = reference(refusing)
+    made.draws_near = True
+    arguments = tensor_leaves(made.arguments(3))
+    assert [tuple(t.shape) for t in arguments] == [(6, 4), (6, 4)]
+
+
+def test_a_cpu_draws_where_it_always_did() -> None:
+    made = reference()
+    made.settle(made.given(0))
+    assert not made.draws_near and made.generator(1).device.type == "cpu"
