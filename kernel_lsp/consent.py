@@ -1,8 +1,9 @@
-"""Who allowed workspace code to run: one answer per folder and user, shared by all editors.
+"""Who allowed workspace code to run, and to be sent away: answers per folder and user, shared by all editors.
 
 A JSON file in the user's data folder, under a file lock. Asking is the server's business; this module
 counts the attempts, so that a client which never answers is asked five times and then left alone.
-No answer is a no. Not covered: what may be run then (process.Confinement).
+No answer is a no. To which remote endpoint a folder's code may go is another question, asked per origin.
+Not covered: what may be run then (process.Confinement), what is sent (agents/).
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from kernel_lsp.errors import ConfigError
 
 MAX_ATTEMPTS = 5
 LOCK_TIMEOUT_S = 2.0
+REMOTE = "remote"
+"""Key of a folder's entry: origin -> when it was allowed (seconds since 1970), or REFUSED."""
+REFUSED = 0
 
 
 class Answer(StrEnum):
@@ -54,12 +58,29 @@ class Consents:
         """Raises ConfigError when it could not be stored; it then holds for this session."""
         self._store(folder, {"answer": answer.value, "time": int(time.time())}, strict=True)
 
+    def allows_remote(self, folder: Path | str, origin: str) -> bool:
+        """May prompts with this folder's code go to another machine's origin, e.g. ``https://api.example.com``."""
+        return self.remote_answer(folder, origin) is True
+
+    def remote_answer(self, folder: Path | str, origin: str) -> bool | None:
+        """None: nobody said, so the question may be asked."""
+        when = _table(self._entry(folder).get(REMOTE)).get(origin)
+        return when > 0 if isinstance(when, int) and not isinstance(when, bool) else None
+
+    def allow_remote(self, folder: Path | str, origin: str) -> None:
+        """Raises ConfigError when it could not be stored; it then holds for this session."""
+        self._store(folder, {REMOTE: {origin: int(time.time())}}, strict=True)
+
+    def forbid_remote(self, folder: Path | str, origin: str) -> None:
+        """Raises ConfigError when it could not be stored; it then holds for this session."""
+        self._store(folder, {REMOTE: {origin: REFUSED}}, strict=True)
+
     def forget(self, folder: Path | str) -> None:
         self._store(folder, None, strict=True)
 
     def _entry(self, folder: Path | str) -> dict[str, Any]:
         key = _key(folder)
-        return {**self._read().get(key, {}), **self._session.get(key, {})}
+        return _merged(self._read().get(key, {}), self._session.get(key, {}))
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """A damaged file counts as no answers: consent that cannot be read was not given."""
@@ -72,8 +93,7 @@ class Consents:
 
     def _store(self, folder: Path | str, entry: dict[str, Any] | None, *, strict: bool = False) -> None:
         key = _key(folder)
-        merged = {**self._session.get(key, {}), **entry} if entry is not None else {}
-        self._session[key] = merged
+        self._session[key] = _merged(self._session.get(key, {}), entry) if entry is not None else {}
         from filelock import FileLock, Timeout  # a tenth of our start-up, for something asked for once
 
         try:
@@ -92,7 +112,7 @@ class Consents:
         if entry is None:
             table.pop(key, None)
         else:
-            table[key] = {**table.get(key, {}), **entry}
+            table[key] = _merged(table.get(key, {}), entry)
         fresh = self._path.with_suffix(".new")
         fresh.write_text(json.dumps(table, indent=1, sort_keys=True), encoding="utf-8")
         fresh.replace(self._path)
@@ -101,6 +121,23 @@ class Consents:
 def trust(folder: Path | str, data_dir: Path | str, answer: Answer = Answer.ALLOW) -> None:
     """``kernel-lsp trust``: answer for a folder without an editor."""
     Consents(data_dir).record(folder, answer)
+
+
+def trust_remote(folder: Path | str, data_dir: Path | str, origin: str) -> None:
+    """``kernel-lsp trust FOLDER --remote ORIGIN``: the folder's code may go there."""
+    Consents(data_dir).allow_remote(folder, origin)
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """An entry with newer answers; those about other origins stay."""
+    both = {**old, **new}
+    if REMOTE in old and REMOTE in new:
+        both[REMOTE] = {**_table(old[REMOTE]), **_table(new[REMOTE])}
+    return both
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _key(folder: Path | str) -> str:

@@ -174,12 +174,21 @@ def _random_hex(run: str) -> bool:
     return any(c.isdigit() for c in run) and any(c.isalpha() for c in run) and len(set(run)) >= 8
 
 
+def _random_word(run: str) -> bool:
+    """Behind a telling name less will do; but `key = "layers.0.weight"` is what models are full of."""
+    return (_breaks(run) and len(set(run)) >= 10) or bool(_HEX.fullmatch(run))
+
+
 def _random(run: str) -> bool:
+    return _breaks(run) and len(set(run)) >= 16
+
+
+def _breaks(run: str) -> bool:
     """Letters of base64 change their kind far more often than words do, CamelCase included."""
     kinds = "".join("a" if c.islower() else "A" if c.isupper() else "1" if c.isdigit() else " " for c in run)
     pairs = [x + y for x, y in pairwise(kinds) if " " not in (x, y)]
     breaks = sum(pair in ("aA", "a1", "A1", "1a", "1A") for pair in pairs)
-    return breaks >= RANDOM * len(pairs) and len(set(run)) >= 16
+    return breaks >= RANDOM * len(pairs)
 
 
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
@@ -188,7 +197,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (_IN_ADDRESS, _always),
     (_BEARER, _always),
     (_ASSIGNED, _always),
-    (_TOKEN, _always),
+    (_TOKEN, _random_word),
     (_HEX, _random_hex),
     (_RUN, _random),
 )

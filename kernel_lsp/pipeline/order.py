@@ -24,7 +24,7 @@ from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
 from kernel_lsp.pipeline.tournament import Tournament
 from kernel_lsp.process import Confinement, Limits
-from kernel_lsp.records import Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
+from kernel_lsp.records import Evaluation, Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
 from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
 
@@ -231,10 +231,19 @@ def _note(capture: Capture, ranked: Sequence[Proposal], device: str) -> str | No
     if best.verdict is not Verdict.CORRECT:
         return f"no rewrite passed: {best.evaluation.detail or best.evaluation.status.value}"
     if (speedup := best.evaluation.speedup) is None:
-        judge = best.evaluation.device
-        return f"a rewrite is right, but its speed is unknown without a GPU (judged by {judge})"
+        return f"a rewrite is right, but {_untimed(best.evaluation)}"
     between = f"{speedup.low:.2f}x to {speedup.high:.2f}x"
     return f"the best rewrite is right but not surely faster on {device}: {between}"
+
+
+def _untimed(evaluation: Evaluation) -> str:
+    """Why nothing is known of a right rewrite's speed."""
+    dull = next((c.detail for c in evaluation.checks if c.name == "degenerate" and c.passed is False), "")
+    if dull:
+        return f"the program computes a constant, or nothing: {dull}"
+    if evaluation.device == "cuda":
+        return "it was not timed"
+    return f"its speed is unknown without a GPU (judged by {evaluation.device})"
 
 
 def _nothing_to_judge(capture: Capture) -> str:

@@ -1,5 +1,6 @@
 """Who allowed workspace code to run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,62 @@ def test_links_to_a_folder_share_its_answer(tmp_path: Path) -> None:
     link.symlink_to(real)
     trust(link, tmp_path / "data", Answer.ON_REQUEST)
     assert Consents(tmp_path / "data").answer(real) is Answer.ON_REQUEST
+
+
+HERE, THERE = "https://api.example.com", "http://10.0.0.7:8000"
+
+
+def test_sending_code_away_is_allowed_per_folder_and_origin_and_shared(tmp_path: Path) -> None:
+    Consents(tmp_path).allow_remote("/one", HERE)
+    other = Consents(tmp_path)
+    assert other.allows_remote("/one", HERE)
+    assert not other.allows_remote("/one", THERE)
+    assert not other.allows_remote("/two", HERE)
+    assert not other.allows_remote("/one", "http://api.example.com")
+    assert other.answer("/one") is None  # running code is another question
+
+
+def test_a_refusal_is_remembered_so_that_nobody_is_asked_again(tmp_path: Path) -> None:
+    Consents(tmp_path).allow_remote("/one", THERE)
+    Consents(tmp_path).forbid_remote("/one", HERE)
+    trust("/one", tmp_path)
+    other = Consents(tmp_path)
+    assert [other.remote_answer("/one", origin) for origin in (HERE, THERE, "http://x")] == [
+        False,
+        True,
+        None,
+    ]
+    assert other.answer("/one") is Answer.ALLOW
+    other.allow_remote("/one", HERE)
+    assert Consents(tmp_path).allows_remote("/one", HERE)
+    other.forget("/one")
+    assert Consents(tmp_path).remote_answer("/one", THERE) is None
+
+
+def test_answers_from_two_editors_at_a_time_are_both_kept(tmp_path: Path) -> None:
+    first, second = Consents(tmp_path), Consents(tmp_path)
+    first.allow_remote("/one", HERE)
+    second.allow_remote("/one", THERE)
+    first.count_attempt("/one")
+    assert all(Consents(tmp_path).allows_remote("/one", origin) for origin in (HERE, THERE))
+
+
+@pytest.mark.parametrize(
+    "damage", [3, [HERE], {HERE: True}, {HERE: "yes"}, {HERE: None}, {HERE: -1}, {HERE: 0}]
+)
+def test_a_damaged_leave_to_send_is_none(tmp_path: Path, damage: object) -> None:
+    entry = {"answer": "allow", "remote": damage}
+    (tmp_path / "consent.json").write_text(json.dumps({str(Path("/one").resolve()): entry}))
+    assert not Consents(tmp_path).allows_remote("/one", HERE)
+    assert Consents(tmp_path).answer("/one") is Answer.ALLOW
+    Consents(tmp_path).allow_remote("/one", THERE)
+    assert Consents(tmp_path).allows_remote("/one", THERE)
+
+
+def test_leave_to_send_in_a_folder_that_cannot_be_written_holds_for_the_session(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    consents = Consents(blocked)
+    with pytest.raises(ConfigError):
+        consents.allow_remote("/one", HERE)
+    assert consents.allows_remote("/one", HERE)

@@ -8,7 +8,21 @@ import pytest
 
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.pipeline import order
-from kernel_lsp.records import ArgSpec, Candidate, Job, Outcome, Proof, Site
+from kernel_lsp.records import (
+    ArgSpec,
+    Candidate,
+    Check,
+    EvalStatus,
+    Evaluation,
+    Job,
+    Outcome,
+    Proof,
+    Proposal,
+    Site,
+    Verdict,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.rewrite.client import Capture
 
 
@@ -55,6 +69,30 @@ def test_silence_has_a_reason() -> None:
     assert "too large" in (order._note(capture(2**21), (), "cpu") or "")
     unproved = order._note(capture(8, plain=True, holds=False), (), "cpu")
     assert unproved == "nothing could be proved safe to rewrite: x is positive (x may be anything)"
+
+
+@pytest.mark.parametrize(
+    ("device", "checks", "expected"),
+    [
+        (
+            "cuda",
+            (Check(name="degenerate", passed=False, detail="the output is always zero"),),
+            "a rewrite is right, but the program computes a constant, or nothing: the output is always zero",
+        ),
+        ("cuda", (Check(name="degenerate", passed=True),), "a rewrite is right, but it was not timed"),
+        ("cpu", (), "a rewrite is right, but its speed is unknown without a GPU (judged by cpu)"),
+    ],
+)
+def test_a_right_rewrite_that_was_not_timed_has_a_reason(
+    device: str, checks: tuple[Check, ...], expected: str
+) -> None:
+    evaluation = Evaluation(status=EvalStatus.PASSED, device=device, checks=checks)
+    right = Proposal(
+        id="p", fingerprint="f", fingerprint_after="g", qualname="M", created="2026-11-21T00:00:00Z",
+        workload=Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), candidate=KERNEL.candidate,
+        evaluation=evaluation, verdict=Verdict.CORRECT,
+    )  # fmt: skip
+    assert order._note(capture(8), (right,), device) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+"""What is redacted: planted secrets never leave, code stays as it is, and everything comes back."""
+
+import base64
+import json
+import random
+import string
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_lsp.agents import secrets
+from kernel_lsp.agents.secrets import Redaction, key_for, key_source, redact, redacted
+from kernel_lsp.config import Settings
+from kernel_lsp.records import Message, Prompt, Role, ToolCall
+
+ROOT = Path(__file__).resolve().parents[2]
+LETTERS = string.ascii_letters + string.digits
+
+
+def drawn(alphabet: str, length: int) -> st.SearchStrategy[str]:
+    """As random as a real key: hypothesis would rather draw forty times the letter A."""
+    return st.integers(0, 2**64).map(lambda s: "".join(random.Random(s).choices(alphabet, k=length)))
+
+
+PASSWORD = drawn(LETTERS, 8)
+PLANTED = st.one_of(
+    drawn(LETTERS, 36).map(lambda s: (f"ghp_{s}", "x = '{}'")),
+    drawn(LETTERS + "-_", 48).map(lambda s: (f"sk-proj-1{s}a", "client(key={!r})")),
+    drawn(string.ascii_letters, 34).map(lambda s: (f"hf_Aa{s}", "login({!r})")),
+    drawn(string.ascii_uppercase + string.digits, 16).map(lambda s: (f"AKIA{s}", "# {}")),
+    drawn(LETTERS, 20).map(lambda s: (f"aB1{s}2cD", "auth = '{}'")),
+    drawn("0123456789abcdef", 32).map(lambda s: (f"a1b2c3d4{s}", "wandb.login({!r})")),
+    drawn(LETTERS + "+/", 64).map(lambda s: (f"aB1{s}cD2", "blob = '''{}'''")),
+    PASSWORD.map(lambda s: (s, "password = '{}'")),
+    PASSWORD.map(lambda s: (s, 'config = {{"db_password": "{}"}}')),
+    PASSWORD.map(lambda s: (s, "API_KEY: str = r'{}'")),
+    PASSWORD.map(lambda s: (s, "url = 'postgres://me:{}@db.internal/x'")),
+    drawn(LETTERS, 30).map(lambda s: (f"1{s}", "headers = 'Authorization: Bearer {}'")),
+    st.binary(min_size=96, max_size=96).map(
+        lambda b: (
+            base64.b64encode(b + b"0123").decode(),
+            "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
+        )
+    ),
+)
+CODE = st.sampled_from(
+    [
+        "import torch\n",
+        "class FusedRotaryPositionalEmbeddingWithLearnedScaleAndBias(nn.Module):\n",
+        "    def forward(self, x, key_padding_mask=None):\n        return self.token_embedding(x)\n",
+        'tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen3-8B")\n',
+        "MASK = 0xFFFFFFFFFFFFFFFF\nkey = 'layers.0.self_attn.q_proj.weight'\n",
+        "parser.add_argument('--token-count', default='1024')\n",
+        "password = os.environ['DB_PASSWORD']\nif secret == other: pass\n",
+        "# see https://github.com/pytorch/pytorch/blob/main/torch/nn/functional.py\n",
+        "pad_token = '<|endoftext|>'\nauthor = 'somebody'\n",
+        "'''" + "-" * 60 + "'''\n" + "=" * 70 + "\n",
+        "    __REDACTED_1__ = 3\n",
+    ]
+)
+
+
+@given(st.lists(CODE, max_size=6), PLANTED, st.lists(CODE, max_size=6))
+def test_planted_secrets_never_leave_and_always_come_back(
+    before: list[str], planted: tuple[str, str], after: list[str]
+) -> None:
+    secret, around = planted
+    text = "".join(before) + around.format(secret) + "\n" + "".join(after)
+    hidden, restore = redact(text)
+    assert secret not in hidden
+    assert restore(hidden) == text
+
+
+@given(st.lists(CODE))
+def test_code_without_secrets_stays_as_it_is(parts: list[str]) -> None:
+    assert redact("".join(parts))[0] == "".join(parts)
+
+
+@given(st.text())
+def test_what_is_redacted_comes_back_whatever_it_was(text: str) -> None:
+    hidden, restore = redact(text)
+    assert restore(hidden) == text
+
+
+def test_our_own_sources_hold_no_secrets() -> None:
+    for path in sorted((ROOT / "kernel_lsp").rglob("*.py")):
+        text = path.read_text()
+        hidden, restore = redact(text)
+        assert restore(hidden) == text
+        assert hidden == text, path
+
+
+def test_the_same_secret_is_the_same_placeholder_in_all_messages_and_a_reply_is_mended() -> None:
+    token = "ghp_" + "aB3" * 12
+    messages = (
+        Message(role=Role.SYSTEM, text=f"a {token}"),
+        Message(role=Role.USER, text=f"b '{token}' and __REDACTED_1__"),
+        Message(role=Role.ASSISTANT, calls=(ToolCall(name="w", arguments={"code": [f"x={token}"]}),)),
+    )
+    safe, redaction = redacted(Prompt(messages=messages))
+    assert safe.messages[0].text == "a __REDACTEDX_1__"  # the plain stem is in use already
+    assert safe.messages[1].text == "b '__REDACTEDX_1__' and __REDACTED_1__"
+    assert safe.messages[2].calls[0].arguments == {"code": ["x=__REDACTEDX_1__"]}
+    assert (
+        redaction.restore("y = '__REDACTEDX_1__' + '__REDACTEDX_2__'") == f"y = '{token}' + '__REDACTEDX_2__'"
+    )
+    assert redaction.count == 1
+
+
+def test_values_of_telling_environment_variables_are_secrets_wherever_they_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "correct horse")
+    monkeypatch.setenv("SSH_KEY_FILE", "/home/me/.ssh/id_rsa")
+    monkeypatch.setenv("SHORT_KEY", "abc")
+    hidden, restore = redact("say 'correct horse' abc /home/me/.ssh/id_rsa")
+    assert hidden == "say '__REDACTED_1__' abc /home/me/.ssh/id_rsa"
+    assert restore(hidden) == "say 'correct horse' abc /home/me/.ssh/id_rsa"
+
+
+def test_a_secret_inside_another_comes_back() -> None:
+    inner = "inner-secret-value"
+    text = f"password = 'outer {inner} x'; {inner}"
+    hidden, restore = redact(text, (inner,))
+    assert inner not in hidden
+    assert restore(hidden) == text
+
+
+def test_redacting_takes_linear_time() -> None:
+    for piece in (
+        "a",
+        "-----BEGIN PRIVATE KEY-----",
+        "sk-",
+        "://x:",
+        "password='",
+        "eyJaaaaaaaa.",
+        "A1b/",
+        "bearer ",
+    ):
+        text = piece * (400_000 // len(piece))
+        begun = time.process_time()
+        redact(text)
+        assert time.process_time() - begun < 5, piece
+
+
+def test_keys_come_from_the_environment_then_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = {("kernel-lsp", "https://models.example.com"): " from-keyring\n"}
+    monkeypatch.setattr("keyring.get_password", lambda service, user: stored.get((service, user)))
+    monkeypatch.delenv("KERNEL_LSP_API_KEY", raising=False)
+    settings = Settings()
+    assert key_for("https://models.example.com", settings) == "from-keyring"
+    assert key_for("https://other.example.com", settings) is None
+    monkeypatch.setenv("MY_KEY", "from-environment")
+    other = Settings(api_key_env="MY_KEY")
+    assert key_source("https://models.example.com", other) == (
+        "from-environment",
+        "environment variable MY_KEY",
+    )
+
+
+def test_a_keyring_that_is_locked_or_missing_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring.errors
+
+    monkeypatch.delenv("KERNEL_LSP_API_KEY", raising=False)
+    for error in (keyring.errors.NoKeyringError(), keyring.errors.KeyringLocked(), OSError(), RuntimeError()):
+
+        def broken(service: str, user: str, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr("keyring.get_password", broken)
+        assert key_for("https://models.example.com", Settings()) is None
+
+
+def test_settings_hold_no_key() -> None:
+    assert "key" not in json.dumps(sorted(Settings.__slots__)).replace("api_key_env", "")
+
+
+def test_random_runs_are_told_from_names() -> None:
+    assert secrets._random("aG9k3Zb7Qx1Lm0PvR5tYw8UeKj2HnSd4FcVgBzMi")
+    for name in (
+        "FusedRotaryPositionalEmbeddingWithLearnedScaleAndBias",
+        "test_scaled_dot_product_attention_bfloat16_cuda",
+        "layers/0/self_attn/q_proj/weight/and/many/more/parts",
+        "0" * 64,
+        "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz",
+    ):
+        assert not secrets._random(name)
+
+
+def test_many_texts_share_one_redaction() -> None:
+    redaction = Redaction(("x", "y"), ("known-secret-1",))
+    assert redaction.hide("known-secret-1") == redaction.hide("known-secret-1") == "__REDACTED_1__"
