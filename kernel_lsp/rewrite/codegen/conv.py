@@ -10,7 +10,8 @@ writes the convolution's own result. Ways to the sum over (input channel, tap):
 ``library`` the sum is cuDNN's, in channels_last and without bias; bias and tail are one kernel behind it
 ``depthwise``  no matrix product: each channel has a filter of its own
 
-conv_launch.py writes the function around it. Not covered: transposed convolutions, gradients.
+conv_launch.py writes the function around it; conv_transposed.py finds inputs and taps of transposed ones,
+which go the way ``taps``. Not covered: gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen import conv_transposed, source
 from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
 from kernel_lsp.rewrite.codegen.conv_facts import Pool
 from kernel_lsp.rewrite.codegen.conv_launch import BLOCKS, SIZES, Job, Parts, group, launcher, pack, times
@@ -45,6 +46,8 @@ def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
     row = job.conv.group_in * job.conv.kernel[-1]
     if choice["way"] == "rows" and row > choice["BLOCK_K"]:
         raise RewriteError(f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}")
+    if job.conv.transposed and choice["way"] != "taps":
+        raise RewriteError(f"a transposed convolution goes no way {choice['way']}", "choose the way taps")
     kernel = _Kernel(job, choice)
     texts = [kernel.text(), launcher(job, choice, kernel.parts())]
     if kernel.packed:
@@ -74,7 +77,7 @@ class _Kernel:
         self.job, self.conv, self.tail, self.choice = job, job.conv, job.tail, choice
         self.axes, self.sizes = AXES[self.conv.rank], SIZES[self.conv.rank]
         self.x, self.weight = job.names[self.conv.x], job.names[self.conv.weight]
-        self.packed = choice["way"] == "taps" and self.conv.taps > 1
+        self.packed = choice["way"] == "taps" and (self.conv.taps > 1 or self.conv.transposed)
         self.depthwise = choice["way"] == "depthwise"
         self.library = choice["way"] == "library"
         self.rounds = choice["precision"] == "tf32" and not (self.depthwise or self.library)
@@ -82,7 +85,10 @@ class _Kernel:
 
     def text(self) -> str:
         self._head()
-        if self.tail.pool is None:
+        if self.conv.transposed:
+            self._add(*conv_transposed.head(self.conv, self.axes, self.sizes))
+            name = self._tile_value("    ")
+        elif self.tail.pool is None:
             self._pixel_axes("pixels", "out", "    ")
             name = self._tile_value("    ")
         elif self.stacked:
@@ -129,6 +135,7 @@ class _Kernel:
         """Sizes that the text uses, in the launcher's names."""
         words = set("".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(self.lines)).split())
         known = ["in_channels", "out_channels", *self.sizes, *(f"out_{s}" for s in self.sizes),
+                 *(f"phase_{s}" for s in self.sizes),
                  *(f"kernel_{s}" for s in self.sizes), "n_pixels"]  # fmt: skip
         return [name for name in known if name in words]
 
@@ -148,7 +155,7 @@ class _Kernel:
         self._add(
             f"channel_tiles = tl.cdiv({per_group}, BLOCK_CHANNELS)" + (f" * {groups}" if groups > 1 else ""),
             f"pixel_tiles = tl.cdiv(n_pixels, {self.tile_pixels})",
-            "tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input",
+            *self._tile_lines(),
             "image = (tile // pixel_tiles).to(tl.int64)  # int64: offsets can pass 2**31",
         )
         if self.stacked:
@@ -184,6 +191,15 @@ class _Kernel:
             else "in_channels"
         )
         self._add(f"base = {self.x}_ptr + image * ({all_channels} * {plane}){first}")
+
+    def _tile_lines(self) -> list[str]:
+        if not self.conv.transposed or conv_transposed.count(self.conv) == 1:
+            return ["tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input"]
+        phases = conv_transposed.count(self.conv)
+        return [
+            f"phase = tl.program_id(0) // channel_tiles % {phases}  # phases share input and cache lines",
+            f"tile = tl.program_id(0) // (channel_tiles * {phases})",
+        ]
 
     def _pixel_axes(self, index: str, prefix: str, indent: str) -> None:
         """Coordinates of the tile's pixels."""
@@ -385,8 +401,22 @@ class _Kernel:
         taps, deeper = self.conv.taps, indent + "    "
         count = f" * {taps}" if taps > 1 else ""
         self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
-        self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
-        if taps > 1:
+        if self.conv.transposed:
+            every, find = conv_transposed.steps(self.conv, self.axes)
+            self._add(
+                f"n_taps = {every}",
+                "for step in range(tl.cdiv(in_channels, BLOCK_K) * n_taps):  # taps vary fastest",
+                *(
+                    f"    {line}"
+                    for line in [*find, "terms = step // n_taps * BLOCK_K + tl.arange(0, BLOCK_K)"]
+                ),
+                indent=indent,
+            )
+        else:
+            self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
+        if self.conv.transposed:
+            pass
+        elif taps > 1:
             self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
             self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
         else:
@@ -396,7 +426,8 @@ class _Kernel:
             self._add(
                 "term_mask = terms < in_channels  # the last block is filled up with zeros", indent=deeper
             )
-        self._positions("tap", deeper, per_term=False)
+        if not self.conv.transposed:
+            self._positions("tap", deeper, per_term=False)
         offset = [f"terms[:, None] * ({' * '.join(self.sizes)})", *self._inner_offset()]
         masks = [*([] if even else ["term_mask[:, None]"]), *self._valid(deeper)]
         self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
@@ -482,9 +513,10 @@ class _Kernel:
         both = "pixel_mask[:, None] & channel_mask[None, :]"
         image = "image * out_channels + channels[None, :]"
         full = " * ".join(f"out_{s}" for s in self.sizes)
+        whole = group(full) if self.tail.pool or self.conv.transposed else "n_pixels"
         return Tile(
             channel="channels[None, :], mask=channel_mask[None, :]",
-            element=f"({image}) * {group(full) if self.tail.pool else 'n_pixels'} + {pixel}, mask={both}",
+            element=f"({image}) * {whole} + {pixel}, mask={both}",
             pooled=f"({image}) * n_pixels + pixels[:, None], mask={both}",
             mask="channel_mask[None, :]",
             pixels="pixel_mask[:, None]",
@@ -492,7 +524,7 @@ class _Kernel:
 
     def _flat_pixel(self) -> str:
         if self.tail.pool is None:
-            return "pixels[:, None]"
+            return "place[:, None]" if self.conv.transposed else "pixels[:, None]"
         parts = []
         for position, axis in enumerate(self.axes):
             inner = " * ".join(f"out_{s}" for s in self.sizes[position + 1 :])
@@ -505,14 +537,16 @@ class _Kernel:
             self._store_partial(name, op_name(spatial))
             return
         one = self.job.result.meta["val"].shape[1] == 1 and self.conv.out_channels != 1
+        size, pixel = "n_pixels", "pixels[:, None]"
+        if self.conv.transposed:
+            size, pixel = group(" * ".join(f"out_{s}" for s in self.sizes)), "place[:, None]"
         if one:
-            self._add(
-                f"tl.store(out_ptr + image * n_pixels + pixels[:, None], {name}, mask=pixel_mask[:, None])"
-            )
+            self._add(f"tl.store(out_ptr + image * {size} + {pixel}, {name}, mask=pixel_mask[:, None])")
             return
+        name_of = "spot" if self.conv.transposed else "place"
         self._add(
-            "place = (image * out_channels + channels[None, :]) * n_pixels + pixels[:, None]",
-            f"tl.store(out_ptr + place, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
+            f"{name_of} = (image * out_channels + channels[None, :]) * {size} + {pixel}",
+            f"tl.store(out_ptr + {name_of}, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
         )
 
     def _store_partial(self, name: str, kind: str) -> None:
