@@ -76,6 +76,53 @@ def test_a_chain_in_the_cheaper_order_already_is_left_alone() -> None:
     assert sites(source, "reassociate-matmul-chain") == []
 
 
+# --- max-without-indices -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.max(x, dim=1).values", "torch.max(x, 0)[0]", "x.min(dim=-1, keepdim=True)[0]",
+        "x.min(1).values * x.max(dim=1).values",
+    ],
+)  # fmt: skip
+def test_a_maximum_needs_no_indices(call: str) -> None:
+    source = module(f"return {call}")
+    made = rewrite(source, "max-without-indices")
+    assert_same(source, made, X, exact=True)
+    assert_same(source, made, WEIRD, exact=True)
+
+
+def test_values_that_are_read_twice_are_computed_once() -> None:
+    source = module("pair = torch.max(x, dim=1)\nreturn pair.values + pair[0].exp()")
+    made = rewrite(source, "max-without-indices")
+    assert made.program.split("def forward")[1].count("amax(") == 1
+    assert_same(source, made, X, exact=True)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return tuple(torch.max(x, dim=1))",
+        "return x.max(dim=1).indices",
+        "values, where = x.max(dim=1)\nreturn values + where",
+        "return torch.max(x)",
+        "return torch.max(x, x.roll(1, 0))",
+        "return x.long().max(dim=1).values",
+        "return x.sort(dim=1).values",
+        "return x.median(dim=1).values",
+    ],
+)
+def test_a_maximum_whose_indices_count_is_left_alone(forward: str) -> None:
+    assert sites(module(forward), "max-without-indices") == []
+
+
+def test_a_maximum_that_is_trained_through_keeps_its_indices() -> None:
+    """Of two that tie, max gives the whole gradient to one, and amax half of it to each."""
+    source = module("return torch.max(self.fc(x), dim=1).values", "self.fc = nn.Linear(8, 4)")
+    assert sites(source, "max-without-indices", training=True) == []
+
+
 # --- singleton-reduction -----------------------------------------------------------------
 
 
