@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Value, apply, part, reduce
 from kernel_lsp.rewrite.codegen.pointwise import as_float, op_name
+from kernel_lsp.rewrite.codegen.space import POOLS
 from kernel_lsp.rewrite.graph import argument
 
 Get = Callable[[str], Any]
@@ -112,6 +114,8 @@ def _norm(node: fx.Node, get: Get) -> Value:
     x, order = as_float(get("self")), argument(node, "p", argument(node, "ord", 2))
     if order == 1:
         return reduce("sum", apply("abs", x), hint="norm")
+    if order == math.inf:
+        return reduce("max", apply("abs", x), hint="norm")
     return apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="norm")
 
 
@@ -210,6 +214,7 @@ BUILDERS: dict[str, Callable[[fx.Node, Get], Value]] = {
     "min": _plain("min"),
     "prod": _plain("prod"),
     "mean": _mean,
+    **dict.fromkeys(POOLS, _mean),
     "logsumexp": lambda node, get: logsumexp(as_float(get("self"))),
     "var": _variance,
     "std": _variance,

@@ -28,9 +28,14 @@ REDUCE = (
     "std",
     "norm",
     "linalg_vector_norm",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
     "cosine_similarity",
     "pairwise_distance",
 )
+POOLS = {f"adaptive_avg_pool{rank}d": rank for rank in (1, 2, 3)}
+"""With an output of one element a channel they are means over so many last dimensions, which they keep."""
 PAIRS = ("cosine_similarity", "pairwise_distance")
 """Reductions of two tensors of one shape."""
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits",
@@ -118,13 +123,26 @@ def _reduction(node: fx.Node) -> Shape:
         raise Unsupported("reduction into another dtype")
     if op_name(node) in ("norm", "linalg_vector_norm"):
         order = argument(node, "p", argument(node, "ord", 2))
-        if (2 if order is None else order) not in (1, 2):
-            raise Unsupported("only 1- and 2-norms")
+        if (2 if order is None else order) not in (1, 2, math.inf):
+            raise Unsupported("only 1-, 2- and maximum norms")
     if op_name(node) in ("max", "min") and len(node.all_input_nodes) != 1:
         raise Unsupported("max of two tensors")
+    if (rank := POOLS.get(op_name(node))) is not None:
+        if any(size != 1 for size in _sizes(argument(node, "output_size"))):
+            raise Unsupported("a pool with several results")
+        return _along(node, range(-rank, 0))
     dims = argument(node, "dim")
     dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     return _along(node, dims)
+
+
+def keeps_dims(node: fx.Node) -> bool:
+    """Whether a reduction leaves its dimensions in the shape, with one element."""
+    return op_name(node) in POOLS or bool(argument(node, "keepdim", False))
+
+
+def _sizes(given: Any) -> list[Any]:
+    return [given] if isinstance(given, int) else list(given)
 
 
 def _pair(node: fx.Node) -> Shape:
