@@ -185,6 +185,7 @@ RENDER: dict[str, Render] = {
     "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))",  # 0 for NaN, as torch
     "isnan": lambda x: f"{x} != {x}",
     "to_float": lambda x: f"{x}.to(tl.float32)",
+    "to_int64": lambda x: f"{x}.to(tl.int64)",
     "round_to_bfloat16": lambda x: f"{x}.to(tl.bfloat16).to(tl.float32)",
     "round_to_float16": lambda x: f"{x}.to(tl.float16).to(tl.float32)",
     "to_bool": lambda x: f"{x} != 0",

@@ -12,6 +12,7 @@ from torch import fx
 from kernel_lsp.rewrite.codegen.ir import Value, apply, part, reduce
 from kernel_lsp.rewrite.codegen.pointwise import as_float, op_name
 from kernel_lsp.rewrite.codegen.space import POOLS
+from kernel_lsp.rewrite.codegen.space import is_counted
 from kernel_lsp.rewrite.graph import argument
 
 Get = Callable[[str], Any]
@@ -85,6 +86,24 @@ def _rms_norm(node: fx.Node, get: Get) -> Value:
 
 def _plain(kind: str) -> Callable[[fx.Node, Get], Value]:
     return lambda node, get: reduce(kind, as_float(get("self")), hint=HINTS[kind])
+
+
+def _sum(node: fx.Node, get: Get) -> Value:
+    total = reduce("sum", as_float(get("self")), hint=HINTS["sum"])
+    if not is_counted(node):
+        return total
+    return apply("to_int64", total, dtype="int64", hint="count")  # exact: space.MOST_COUNTED
+
+
+def _truth(kind: str) -> Callable[[fx.Node, Get], Value]:
+    """Whether the largest of 0 and 1, or the smallest, is 1. NaN counts as true, as it does in torch."""
+
+    def build(node: fx.Node, get: Get) -> Value:
+        x = get("self")
+        x = x if x.dtype == "bool" else apply("to_bool", x, dtype="bool")
+        return apply("to_bool", reduce(kind, as_float(x), hint=HINTS[kind]), dtype="bool")
+
+    return build
 
 
 HINTS = {"sum": "total", "max": "largest", "min": "smallest", "prod": "product"}
@@ -207,7 +226,9 @@ BUILDERS: dict[str, Callable[[fx.Node, Get], Value]] = {
     "group_norm": _standardize,
     "instance_norm": _standardize,
     "rms_norm": _rms_norm,
-    "sum": _plain("sum"),
+    "sum": _sum,
+    "any": _truth("max"),
+    "all": _truth("min"),
     "amax": _plain("max"),
     "max": _plain("max"),
     "amin": _plain("min"),
