@@ -11,8 +11,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Value, apply, part, reduce
 from kernel_lsp.rewrite.codegen.pointwise import as_float, op_name
-from kernel_lsp.rewrite.codegen.space import POOLS
-from kernel_lsp.rewrite.codegen.space import is_counted
+from kernel_lsp.rewrite.codegen.space import POOLS, is_counted
 from kernel_lsp.rewrite.graph import argument
 
 Get = Callable[[str], Any]
