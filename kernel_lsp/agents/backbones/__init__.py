@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from kernel_lsp import origins
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, ConfigError
 from kernel_lsp.records import Backbone
 
-__all__ = ["make"]
+__all__ = ["make", "stop_all"]
 
 
 def make(settings: Settings, *, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
@@ -20,6 +22,18 @@ def make(settings: Settings, *, python: str, allowed_origin: str | None, data_di
     allowed; another machine is refused here, before its name is looked up. Raises BackboneError.
     """
     return _MAKERS[settings.policy](settings, python, allowed_origin, data_dir)
+
+
+def stop_all() -> None:
+    """End the model servers that this process has started and that no job needs any more.
+
+    They end by themselves when idle and with this process; this is for who wants the memory back now.
+    """
+    serving = sys.modules.get(
+        "kernel_lsp.agents.backbones.serving"
+    )  # nothing to end where nothing was loaded
+    if serving is not None:
+        serving.stop_all()
 
 
 def _openai(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
@@ -47,4 +61,10 @@ def _plan(settings: Settings, python: str, allowed_origin: str | None, data_dir:
     return Plan()
 
 
-_MAKERS = {"plan": _plan, "openai": _openai}
+def _vllm(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
+    from kernel_lsp.agents.backbones.vllm import VLLM
+
+    return VLLM(settings, python, data_dir)
+
+
+_MAKERS = {"vllm": _vllm, "plan": _plan, "openai": _openai}
