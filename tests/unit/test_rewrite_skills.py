@@ -123,6 +123,63 @@ def test_a_maximum_that_is_trained_through_keeps_its_indices() -> None:
     assert sites(source, "max-without-indices", training=True) == []
 
 
+# --- common-subexpression ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forward", "calls"),
+    [
+        ("return torch.tanh(x * 2 + 1) * torch.sigmoid(x * 2 + 1)", {"* 2": 1, "tanh(": 1, "sigmoid(": 1}),
+        ("return (x - x.mean(1, keepdim=True)) / (x - x.mean(1, keepdim=True)).std()", {"mean(": 1}),
+        ("a = x.max(dim=1).values\nb = x.max(dim=1).values\nreturn a * 2 + b.exp()", {"max(": 1}),
+        ("return self.fc(x).relu() + self.fc(x).exp()", {"linear(": 1}),
+        ("return torch.softmax(x, 1) @ torch.softmax(x, 1).T", {"softmax(": 1}),
+    ],
+)
+def test_what_is_written_twice_is_computed_once(forward: str, calls: dict[str, int]) -> None:
+    source = module(forward, "self.fc = nn.Linear(8, 8)")
+    made = rewrite(source, "common-subexpression")
+    text = made.program.split("def forward")[1]
+    text = text.replace("self.fc(", "linear(").replace("torch.nn.functional.linear(", "linear(")
+    assert {word: text.count(word) for word in calls} == calls
+    assert_same(source, made, X, exact=True)
+
+
+def test_two_results_that_were_tensors_of_their_own_stay_that() -> None:
+    source = module("return x * 2, x * 2")
+    made = rewrite(source, "common-subexpression")
+    assert_same(source, made, X, exact=True)
+    space: dict[str, object] = {}
+    exec(made.program, space)
+    one, other = space["Model"]()(torch.ones(6, 8))  # type: ignore[operator]
+    one.add_(1)
+    assert float(other.sum()) == 96.0
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x * 2 + x * 3",
+        "return x * 2 + x * 2.0",  # another type of number: another result for whole numbers
+        "return x.sum(dim=1) + x.sum(dim=0)[:6]",
+        "return F.dropout(x, 0.5) + F.dropout(x, 0.5)",
+        "return torch.rand_like(x) + torch.rand_like(x)",
+        "y = x * 1\na = y * 2\ny.add_(1)\nreturn a + y * 2",  # changed in between
+        "return x[:, :4] + x[:, :4]",  # views cost nothing
+        "return self.fc(x) + self.other(x)",
+    ],
+)
+def test_what_only_looks_alike_is_computed_twice(forward: str) -> None:
+    source = module(forward, "self.fc = nn.Linear(8, 8)\nself.other = nn.Linear(8, 8)")
+    assert sites(source, "common-subexpression") == []
+
+
+def test_statistics_that_change_in_between_are_not_reused() -> None:
+    source = module("return self.norm(x * 2) + (x * 2).exp()", "self.norm = nn.BatchNorm1d(8)")
+    assert sites(source, "common-subexpression", training=True) == []
+    assert sites(source, "common-subexpression", training=False) != []
+
+
 # --- singleton-reduction -----------------------------------------------------------------
 
 
