@@ -41,7 +41,7 @@ SELECTION_TOKENS, SUMMARY_TOKENS = 2048, 2048
 """Of their replies at most, daVinci-kernel's summary; policy takes what the room has."""
 MOST_CODE = 10_000
 """Characters of a rewrite that is written by hand."""
-TITLES = (wording.REFERENCES, "# Attempts, newest and best first", "# What the last attempt was told")
+TITLES = (wording.REFERENCES, "# Attempts, newest and best first", "# Result of the last attempt")
 
 Outcome = Callable[[Attempt], str]
 """One line of how an attempt went."""
@@ -90,8 +90,13 @@ def policy(
     sites = sizing.sites_that_fit([site for site in sites if all(proof.holds for proof in site.proofs)], room)
     offered = _policy_tools(task, sites, chosen, start or program, room)
     system = wording.POLICY.format(answers="\n".join(wording.ANSWERS[tool.name] for tool in offered))
-    head = [_target(task), quoted(program, "python"), *_start(context, program, start), *_places(sites)]
-    groups = [_references(task, chosen), _attempts(context, outcome), _results(context)]
+    begun = _start(context, program, start)
+    head = [_target(task), quoted(program, "python"), *begun, *_places(sites)]
+    groups = [
+        _references(task, chosen),
+        _attempts(context, outcome, context.parent.number if begun and context.parent else None),
+        _results(context),
+    ]
     end = _request(context)
     left = sizing.left_for([system, *head, end, *TITLES, wording.AFTER_REFERENCES], offered, room)
     kept = iter(sizing.fitted([part for group in groups for part in group], left))
@@ -232,8 +237,11 @@ def _start(context: Context, program: str, start: str | None) -> list[str]:
     return [told, quoted(start, "python")]
 
 
-def _attempts(context: Context, outcome: Outcome) -> list[Part]:
-    """Each once: this rollout's newest first, then the best, a contrast, and what is different."""
+def _attempts(context: Context, outcome: Outcome, above: int | None) -> list[Part]:
+    """Each once: this rollout's newest first, then the best, a contrast, and what is different.
+
+    ``above``: number of the attempt whose code is shown already.
+    """
     newest, best = list(reversed(context.history)), list(context.best)
     mixed = [one for pair in zip_longest(newest, best) for one in pair if one is not None]
     ranks = {
@@ -241,10 +249,9 @@ def _attempts(context: Context, outcome: Outcome) -> list[Part]:
         for rank, one in reversed([*enumerate([*mixed, *context.contrast, *context.diverse])])
     }
     shown = {one.number: one for one in (*newest, *best, *context.contrast, *context.diverse)}
-    fast = {one.number for one in context.contrast[1:]}
     return [
         Part(
-            text=_joined([f"## {line(outcome(one))}", *_hint(one, fast), *_work(one)]),
+            text=_joined([f"## {line(outcome(one))}", *_hint(one, context), *_work(one, above == number)]),
             short=f"- {line(outcome(one))}",
             rank=2 * ranks[number] + 1,
         )
@@ -252,18 +259,22 @@ def _attempts(context: Context, outcome: Outcome) -> list[Part]:
     ]
 
 
-def _hint(attempt: Attempt, fast: set[int]) -> list[str]:
-    told = "The same kind of program as a slow one above or below. What made the difference?"
-    return [told] if attempt.number in fast else []
+def _hint(attempt: Attempt, context: Context) -> list[str]:
+    if attempt not in context.contrast[1:]:
+        return []
+    slow = context.contrast[0].number
+    return [f"Of the same kind as attempt {slow}, and faster. What makes the difference?"]
 
 
-def _work(attempt: Attempt) -> list[str]:
-    """What an attempt did: its steps and its code."""
+def _work(attempt: Attempt, above: bool = False) -> list[str]:
+    """What an attempt did: its steps and its code, unless that stands above."""
     candidate = attempt.candidate
     if candidate is None:
         return []
     steps = [{"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps]
     told = [line(f"Steps: {json.dumps(steps)}")] if steps else []
+    if above:
+        return told
     edit = candidate.edit
     code = _joined([edit.definitions.strip(), edit.target]) if edit else without_inputs(candidate.program)
     return [*told, quoted(code, "python")]

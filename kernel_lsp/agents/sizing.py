@@ -76,16 +76,15 @@ def bounded(tool: ToolSchema, room: Room) -> bool:
 
 
 def sites_that_fit(sites: Sequence[Site], room: Room) -> tuple[Site, ...]:
-    """The first ones, as far as they can be shown and named in a reply."""
+    """Those that can be shown and named in a reply, the first before later ones."""
     taken: list[Site] = []
     left = int(room.prompt_bytes * SITES_SHARE)
     for site in sites:
         tool = tools.apply_skill([site])
-        left -= size_of_tools([tool]) + size(site.summary)
-        if left < 0 or len(taken) == MOST_SITES:
-            break
-        if bounded(tool, room):
+        needed = size_of_tools([tool]) + size(site.summary)
+        if len(taken) < MOST_SITES and needed <= left and bounded(tool, room):
             taken.append(site)
+            left -= needed
     return tuple(taken)
 
 

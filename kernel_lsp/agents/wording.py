@@ -99,12 +99,17 @@ _TICKS = re.compile(r"`{3,}")
 
 def quoted(text: str, language: str = "") -> str:
     """Text of others in a fence that it cannot close."""
-    harmless = line(text)
-    longest = max((len(ticks) for ticks in _TICKS.findall(harmless)), default=2)
+    text = harmless(text)
+    longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=2)
     fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{harmless.rstrip()}\n{fence}"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def line(text: str) -> str:
+    """Text of others in one line, so that it begins no section."""
+    return harmless(" ".join(text.split()))
+
+
+def harmless(text: str) -> str:
     """Text of others without what a template takes for a border: a blank is put after its first character."""
     return _BORDER.sub(lambda found: f"{found[0]} ", text)
