@@ -180,6 +180,58 @@ def test_statistics_that_change_in_between_are_not_reused() -> None:
     assert sites(source, "common-subexpression", training=False) != []
 
 
+# --- einsum-as-matmul ----------------------------------------------------------------------
+
+HEADS = "q, k, v = x, x.flip(1) * 0.5, x + 1\n"
+HEADS4 = "torch.randn(2, 3, 5, 4)"
+
+
+@pytest.mark.parametrize(
+    ("scores", "out"),
+    [
+        ("bhid,bhjd->bhij", "bhij,bhjd->bhid"),
+        ("bihd,bjhd->bhij", "bhij,bjhd->bihd"),
+        ("bhid, bhjd -> bhij", "bhij, bhjd -> bihd"),  # the heads are moved inside
+        ("bhid,bhjd->hbij", "hbij,bhjd->bhid"),  # batch labels in another order
+    ],
+)
+def test_attention_in_einsums_is_attention_in_products(scores: str, out: str) -> None:
+    forward = (
+        f"{HEADS}s = torch.einsum('{scores}', q, k) / 2\n"
+        f"return torch.einsum('{out}', torch.softmax(s + 0.1, dim=-1), v)"
+    )
+    source = module(forward, inputs=HEADS4)
+    made = rewrite(source, "einsum-as-matmul")
+    assert "einsum(" not in made.program.split("def forward")[1].replace("# This is einsum(", "")
+    values = torch.randn(2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    assert_same(source, made, values)
+
+
+def test_attention_of_rank_three_in_einsums() -> None:
+    forward = "s = torch.einsum('bid,bjd->bij', x, x)\nreturn torch.einsum('bij,bjd->bid', s.softmax(-1), x)"
+    source = module(forward, inputs="torch.randn(2, 5, 4)")
+    made = rewrite(source, "einsum-as-matmul")
+    assert_same(source, made, torch.randn(2, 5, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.einsum('bhid,bhjd->bhij', x, x)",  # no attention
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.softmax(-2), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nw = s.softmax(-1)\n"
+        "return torch.einsum('bhij,bhjd->bhid', w, x), w",  # the weights are returned
+        "s = torch.einsum('bhid,bgjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.softmax(-1), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bid', s.softmax(-1), x)",
+        "s = torch.einsum('...id,...jd->...ij', x, x)\n"
+        "return torch.einsum('...ij,...jd->...id', s.softmax(-1), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.sigmoid(), x)",
+    ],
+)
+def test_other_einsums_stay(forward: str) -> None:
+    assert sites(module(forward, inputs=HEADS4), "einsum-as-matmul") == []
+
+
 # --- singleton-reduction -----------------------------------------------------------------
 
 
