@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from kernel_lsp import origins
-from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, ConfigError
 from kernel_lsp.records import Backbone
+
+if TYPE_CHECKING:  # child.py is loaded through this package by interpreters that have no platformdirs
+    from kernel_lsp.config import Settings
 
 __all__ = ["make", "stop_all"]
 
@@ -25,14 +28,9 @@ def make(settings: Settings, *, python: str, allowed_origin: str | None, data_di
 
 
 def stop_all() -> None:
-    """End the model servers that this process has started and that no job needs any more.
-
-    They end by themselves when idle and with this process; this is for who wants the memory back now.
-    """
-    serving = sys.modules.get(
-        "kernel_lsp.agents.backbones.serving"
-    )  # nothing to end where nothing was loaded
-    if serving is not None:
+    """End the model servers that this process has started, which would end when idle or with the process."""
+    serving = sys.modules.get("kernel_lsp.agents.backbones.serving")
+    if serving is not None:  # never loaded: nothing was started
         serving.stop_all()
 
 
@@ -67,4 +65,10 @@ def _vllm(settings: Settings, python: str, allowed_origin: str | None, data_dir:
     return VLLM(settings, python, data_dir)
 
 
-_MAKERS = {"vllm": _vllm, "plan": _plan, "openai": _openai}
+def _transformers(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
+    from kernel_lsp.agents.backbones.transformers import Transformers
+
+    return Transformers(settings, python)
+
+
+_MAKERS = {"plan": _plan, "openai": _openai, "vllm": _vllm, "transformers": _transformers}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kernel_lsp.agents.backbones import serving
 from kernel_lsp.agents.backbones.openai import OpenAI
+from kernel_lsp.agents.backbones.weights import local, served_name
 from kernel_lsp.agents.secrets import TELLING
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import clean_environment
@@ -173,18 +174,6 @@ def device(settings: Settings) -> str:
     if settings.model_device != "auto":
         return settings.model_device
     return "cuda" if sys.platform == "linux" and Path("/dev/nvidiactl").exists() else "cpu"
-
-
-def local(model: str) -> str | None:
-    """The absolute path of a model that is a folder; None for a public id."""
-    folder = Path(model).expanduser()
-    return str(folder.absolute()) if folder.is_dir() else None
-
-
-def served_name(model: str) -> str:
-    """How requests and evidence call it: an id, or the folder's last part."""
-    folder = local(model)
-    return Path(folder).name if folder else model
 
 
 def _free_port() -> int:
