@@ -31,6 +31,7 @@ BETTER = 1.2
 MOST_CONTENT = 8192
 """Characters: twice the longest built-in skill, and five times what is asked for."""
 
+_NARROW = r"(?:float16|fp16|bfloat16|bf16|half precision|tf32|fp8|int8)\b"
 _LAZY = {
     "a compiler": r"\btorch\.compile\b|\btorch\.jit\b|\binductor\b|\bmax-autotune\b",
     "a library call": (
@@ -45,8 +46,9 @@ _LAZY = {
         r"[^.\n]{0,20}\b(?:results?|outputs?|calls?)\b"
     ),
     "lower precision": (
-        r"\b(?:lower|reduce|drop|cast|convert|downcast|switch|accumulate)(?:s|ing)?\b[^.\n]{0,50}"
-        r"\b(?:precision|float16|fp16|bfloat16|bf16|half|tf32|fp8|int8)\b|\ballow_tf32\b"
+        r"\b(?:lower|reduce|drop|relax)(?:s|ing)?\b[^.\n]{0,30}\bprecision\b|\ballow_tf32\b"
+        r"|\b(?:cast|downcast|convert|switch|comput|accumulat)(?:e|es|s|ing)?(?:\s+\w+){0,4}?"
+        rf"\s+(?:to|in|into|as)\s+{_NARROW}|\b(?:us|enabl)(?:e|es|ing)\s+(?:the\s+)?{_NARROW}"
     ),
 }
 _PATTERNS = {what: re.compile(pattern, re.IGNORECASE) for what, pattern in _LAZY.items()}

@@ -199,12 +199,24 @@ async def test_nothing_learned_is_a_good_answer() -> None:
     assert await distilled(drafts()) == ((), "")
 
 
-def test_of_the_built_in_skills_one_is_lazy_and_says_so_itself() -> None:
-    found = {
-        skill.name: list(summary.faults(_as_draft(skill), set()))
-        for skill in skillbook.load(skillbook.folders()).skills
-    }
-    assert {name: why for name, why in found.items() if why} == {"compile-target": ["advises a compiler"]}
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "The same switch decides on TF32 as before.",
+        "It computes in float32, loads bf16 inputs and keeps rows in registers.",
+        "Use a float32 accumulator for bf16 inputs.",
+        "Never fall back to eager for odd sizes.",
+    ],
+)
+def test_honest_advice_passes(advice: str) -> None:
+    assert summary.lazy_advice(advice) is None
+
+
+def test_the_filter_turns_down_few_of_the_built_in_skills() -> None:
+    skills = skillbook.load(skillbook.folders()).skills
+    found = {skill.name: list(summary.faults(_as_draft(skill), set())) for skill in skills}
+    assert found["compile-target"] == ["advises a compiler"]
+    assert sum(map(bool, found.values())) <= 1 + len(skills) // 20
 
 
 def _as_draft(skill: Any) -> SkillDraft:
