@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_rand
 
 aten = torch.ops.aten
 RECURRENT = (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
-TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from, aten.numpy_T)
+TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
 SHORTEST_KERNEL_S = 2e-6
 STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
 """cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
