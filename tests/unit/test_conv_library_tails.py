@@ -203,3 +203,18 @@ def test_one_window_is_a_product_already() -> None:
         "return self.conv(x)", "self.conv = nn.Conv2d(3, 384, 32, 32)", "torch.randn(4096, 3, 32, 32)"
     )
     assert [len(opened(text, "patches-as-channels").capture().sites) for text in (several, one)] == [1, 0]
+
+
+# --- channels-last-conv ------------------------------------------------------------------
+
+
+def test_a_layer_of_few_input_channels_keeps_its_format() -> None:
+    """In channels_last cuDNN may choose another precision for it than in NCHW."""
+    init = "self.stem = nn.Conv2d(3, 16, 3)\nself.conv = nn.Conv2d(16, 32, 3)"
+    source = module("return self.conv(self.stem(x)).relu()", init, "torch.randn(2, 3, 24, 24)")
+    after = for_a_gpu(source, ["channels-last-conv"])
+    fast = after.split("return self._forward_eager(x)")[1]
+    assert "self.stem(x)" in fast and "self.conv(" not in fast
+    agree_in_float64(source, after, torch.randn(2, 3, 24, 24, dtype=torch.float64))
+    alone = module("return self.stem(x)", "self.stem = nn.Conv2d(3, 16, 3)", "torch.randn(2, 3, 24, 24)")
+    assert proved(opened(alone, "channels-last-conv"), "channels-last-conv") == []
