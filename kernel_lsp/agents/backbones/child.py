@@ -258,11 +258,8 @@ def main() -> None:
                 answer["value"] = _answered(message, model, inbox, replies)
         except Failure as failure:
             answer |= {"op": "failed", "cause": failure.args[0], "remedy": failure.args[1]}
-        except (
-            Exception
-        ) as error:  # whatever a model's files can do to torch and transformers is one failed question
-            words = (str(error).splitlines() or [""])[0][:300]
-            answer |= {"op": "failed", "cause": f"{type(error).__name__}: {words}", "remedy": None}
+        except Exception as error:  # whatever a model's files can do is one failed question
+            answer |= _failed(message, error)
         wire.write_frame(replies, answer)
 
 
