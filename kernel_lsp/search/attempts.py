@@ -63,6 +63,7 @@ def done(
 def enter(archive: Ledger, seeds: Sequence[Proposal], digest: Digest) -> None:
     """The initial population: what the quick search has judged. What is known already is passed over."""
     known = {attempt.candidate.id for attempt in archive.attempts if attempt.candidate}
+    known |= {candidate.id for _, candidate in archive.unfinished}
     for proposal in seeds:
         if proposal.candidate.id not in known:
             known.add(proposal.candidate.id)

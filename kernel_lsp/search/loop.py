@@ -104,7 +104,7 @@ class Loop:
 
     async def run(self) -> StopReason:
         """Until something of the budget is used up. Raises what the judge raises: EvaluationError."""
-        self._queue.extend(self._left())
+        self._queue.extend(await self._left())
         self._check()
         asking = [functools.partial(self._generate, one) for one in self.proposers] * self.lanes.samples
         slow = [asyncio.create_task(self._worker(work)) for work in asking]
@@ -122,15 +122,24 @@ class Loop:
         assert self._reason is not None
         return self._reason
 
-    def _left(self) -> list[Job]:
+    async def _left(self) -> list[Job]:
         """What an earlier run had begun, and quick verdicts that it did not come to judge in full."""
-        known = self.archive.attempts
-        waiting = [
-            (attempt, attempt.candidate)
-            for attempt in known
-            if attempt.candidate and attempt.move is not Move.SEED and looks_better(attempt, best(known))
-        ]
+        for attempt, candidate in self._quick_ones():  # one may have been judged in full, and killed then
+            if found := await self.recall(attempt, candidate, full=True):
+                self.archive.add(self._done(attempt, found, full=True))
+        leader = best(self.archive.attempts)
+        waiting = [job for job in self._quick_ones() if looks_better(job[0], leader)]
         return [*self.archive.unfinished, *waiting]
+
+    def _quick_ones(self) -> list[Job]:
+        return [
+            (attempt, attempt.candidate)
+            for attempt in self.archive.attempts
+            if attempt.candidate
+            and not attempt.complete
+            and attempt.fitness
+            and attempt.move is not Move.SEED
+        ]
 
     async def _until_stopped(self) -> None:
         while self._going():
@@ -302,19 +311,18 @@ class Loop:
         self._tell(attempt)
 
     async def _judged(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> Attempt:
-        start = time.monotonic()
-        found = None
-        if attempt.number < self._before:
-            found = await self.recall(attempt, candidate, full=full)
-        if found is not None:
-            seconds = found.proposal.evaluation.seconds or 0.0
-        else:
-            async with self.lanes.judging():
-                start = time.monotonic()
-                found = await self.judge(candidate, full=full)
-                seconds = time.monotonic() - start
+        if attempt.number < self._before and (found := await self.recall(attempt, candidate, full=full)):
+            return self._done(attempt, found, full=full)
+        async with self.lanes.judging():
+            start = time.monotonic()
+            found = await self.judge(candidate, full=full)
+            return self._done(attempt, found, full=full, seconds=time.monotonic() - start)
+
+    def _done(self, attempt: Attempt, found: Judged, *, full: bool, seconds: float | None = None) -> Attempt:
+        """``seconds``: of wall time; None: as the verdict says."""
+        taken = found.proposal.evaluation.seconds or 0.0 if seconds is None else seconds
         gpu = self.task.device == "cuda"
-        return attempts.done(attempt, found, self.digest, full=full, seconds=seconds, gpu=gpu)
+        return attempts.done(attempt, found, self.digest, full=full, seconds=taken, gpu=gpu)
 
     # --- words ------------------------------------------------------------------------------
 
