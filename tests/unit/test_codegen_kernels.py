@@ -107,6 +107,14 @@ def test_small_arguments_keep_their_digits(interpreter, name, scale):
     agrees(interpreter, source, "fused-pointwise")
 
 
+def test_softplus_keeps_its_digits_everywhere(interpreter):
+    """Element by element: each is divided by itself, so that small ones count as much as large ones."""
+    inputs = "torch.linspace(-40, 40, 4001), 1 / F.softplus(torch.linspace(-40, 40, 4001).double()).float()"
+    source = program("F.softplus(x) * y", inputs)
+    found = interpreter.ask(before=source, after=rewritten(source, "fused-pointwise"))
+    assert found["ours"][0] < 8e-7
+
+
 @pytest.mark.parametrize(
     "left, right",
     [((5, 1, 7), (1, 3, 7)), ((1,), (4, 5)), ((3, 5, 1, 2), (5, 3, 2)), ((3, 1), (1, 5)), ((6, 4, 3), (4, 1)),
