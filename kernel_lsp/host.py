@@ -1,7 +1,7 @@
 """The host process: runs the pipeline and keeps the journal, so that the server stays small and quick.
 
-Started by hostclient.py through process.start; talks in frames. One job per device at a time, in this
-process by a queue and across editors by a lock file. Not covered: consent, which the server has checked
+Started by hostclient.py through process.start; talks in frames. One job measures on a device at a time
+(pipeline/turns.py), here and across editors. Not covered: consent, which the server has checked
 before it asks; settings, which come with each request.
 """
 
@@ -13,11 +13,9 @@ import contextlib
 import functools
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-
-from filelock import FileLock, Timeout
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
@@ -25,10 +23,10 @@ from kernel_lsp.errors import JournalError, KernelLspError
 from kernel_lsp.journal import outcomes
 from kernel_lsp.journal.store import FILE_NAME, Journal
 from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.pipeline.turns import DeviceTurns, SharedTurn
 from kernel_lsp.records import Event, Job, Outcome, Progress, Proposal
 
 T = TypeVar("T")
-LOCK_POLL_S = 0.5
 MIN_REPORT_GAP_S = 0.2
 """Five reports a second are enough for a person."""
 
@@ -41,7 +39,7 @@ class Host:
         self._disk = concurrent.futures.ThreadPoolExecutor(1, "journal")
         self._journal: Journal | None = None
         self._pipelines: dict[Settings, Pipeline] = {}
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, DeviceTurns] = {}
         self._jobs: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Future[None]] = set()
 
@@ -92,11 +90,11 @@ class Host:
         job = wire.from_json(Job, message["job"])
         settings = wire.from_json(Settings, message["settings"])
         store = self._keeper(job, settings, message.get("client"))
-        report = self._reporter(number, store)
-        async with self._turn(job.device, report):
-            outcome = await self._pipeline(settings).optimize(job, report)
+        report, begun = self._reporter(number, store), outcomes.now()
+        turn = SharedTurn(self._turns_on(job.device), report)
+        outcome = await self._pipeline(settings).optimize(job, report, turn)
         if not outcome.cached:
-            await store(outcome.proposals)
+            await store(outcomes.fresh(outcome, begun))
         return outcome
 
     def _keeper(
@@ -164,27 +162,10 @@ class Host:
             self._send({"op": "notice", "text": f"journal: {problem}"})
         return result
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, device: str, report: Callable[[Progress], None]) -> AsyncIterator[None]:
-        """Wait until this device is ours, here and across editors."""
-        turn = self._turns.setdefault(device, asyncio.Lock())
-        if turn.locked():
-            report(Progress(phase="queue", message="waiting for the measurement before this one"))
-        async with turn:
-            lock = FileLock(self._lock_path(device))
-            while not _try_lock(lock):
-                report(Progress(phase="queue", message="another editor measures on this device"))
-                await asyncio.sleep(LOCK_POLL_S)
-            try:
-                yield
-            finally:
-                lock.release()
-
-    def _lock_path(self, device: str) -> Path:
-        folder = self._data_dir / "locks"
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{device}.lock"
+    def _turns_on(self, device: str) -> DeviceTurns:
+        if device not in self._turns:
+            self._turns[device] = DeviceTurns(self._data_dir / "locks" / f"{device}.lock")
+        return self._turns[device]
 
     def _reporter(
         self, number: int, store: Callable[[Sequence[Proposal]], asyncio.Future[None]]
@@ -218,17 +199,6 @@ _OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = 
     "memory": Host._memory,
     "keep": Host._keep,
 }
-
-
-def _try_lock(lock: FileLock) -> bool:
-    """A folder that cannot hold a lock file is no reason not to measure."""
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    except OSError as error:
-        print(f"{lock.lock_file}: {error}; other editors are not waited for", file=sys.stderr, flush=True)
-    return True
 
 
 async def run(data_dir: Path) -> None:

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "workloads": BASE,
     "skillbook": BASE,
     "agents": BASE | {"process", "confinement"},
-    "search": BASE | {"agents", "evaluator.roofline"},
+    "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process"},
     "evaluator": BASE | {"process", "confinement", "bootstrap"},
     "presenter": BASE,

@@ -84,6 +84,7 @@ def _encode_tensor(tensor: torch.Tensor, out: Outbox) -> Spec:
         "shape": list(tensor.shape),
         "stride": list(tensor.stride()),
         "offset": tensor.storage_offset() % OFFSETS,
+        "device": tensor.device.type,
         "requires_grad": tensor.requires_grad,
         **out.put(raw_bytes(tensor)),
     }

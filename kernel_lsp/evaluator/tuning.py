@@ -86,10 +86,16 @@ class Tuner:
     def __init__(self, party: Party, alone: Alone, report: Report) -> None:
         self._party, self._alone, self._report = party, alone, report
         self.known = Race()
+        self._entered: set[str] = set()
 
     async def race(self, variants: Sequence[Variant], what: str = "rewrites") -> Race:
         """Compare these, and those of earlier races that are named again. Raises TunerLost."""
-        new = [v for v in variants if v.name not in self.known.order and v.name not in self.known.dropped]
+        await self._halve(await self.enter(variants, what), what)
+        return self.known
+
+    async def enter(self, variants: Sequence[Variant], what: str = "rewrites") -> list[str]:
+        """Compile and try these; the names of those that can be timed. Raises TunerLost."""
+        new = [v for v in variants if v.name not in self._entered and v.name not in self.known.dropped]
         if new:
             self._say(f"compiling {len(new)} variants of {what}")
             reply = await self._ask("compile", COMPILE_S, variants=new)
@@ -102,8 +108,14 @@ class Tuner:
                 reply = await self._ask("try", CALL_S, variant=variant)
                 if "error" in reply:
                     self.known.dropped[variant.name] = str(reply["error"])[:300]
-        field_ = [v.name for v in variants if v.name not in self.known.dropped]
-        await self._halve(field_, what)
+                else:
+                    self._entered.add(variant.name)
+        return [v.name for v in variants if v.name not in self.known.dropped]
+
+    async def timed(self, names: Sequence[str], rounds: int, seconds: float) -> Race:
+        """The same number of rounds for all of these, which have entered: for a survey, not for a winner."""
+        async with self._alone(self._party):
+            await self._times([ORIGINAL, *names], rounds, seconds)
         return self.known
 
     async def _halve(self, names: list[str], what: str) -> None:
@@ -119,8 +131,10 @@ class Tuner:
         others = sorted(set(self.known.median_ms) - {ORIGINAL, *names}, key=self.known.median_ms.__getitem__)
         self.known.order = [*names, *others]
 
-    async def _times(self, names: Sequence[str], rounds: int) -> dict[str, list[float]]:
-        reply = await self._ask("race", CALL_S + 4 * STAGE_S, names=names, rounds=rounds, seconds=STAGE_S)
+    async def _times(
+        self, names: Sequence[str], rounds: int, seconds: float = STAGE_S
+    ) -> dict[str, list[float]]:
+        reply = await self._ask("race", CALL_S + 4 * seconds, names=names, rounds=rounds, seconds=seconds)
         times = usable(reply, names)
         self.known.median_ms.update({name: median(values) for name, values in times.items()})
         return times

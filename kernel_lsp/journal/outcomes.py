@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_lsp.records import Event, EventKind, Proposal
+from kernel_lsp import wire
+from kernel_lsp.records import Event, EventKind, Json, Outcome, Proposal
 
 if TYPE_CHECKING:  # SQLAlchemy: commands that write nothing do not wait for it
     from kernel_lsp.journal.store import Journal
@@ -58,14 +59,40 @@ def events(
             path=relative_path(path, folder),
             qualname=proposal.qualname,
             client=client,
-            data={
-                "verdict": proposal.verdict.value,
-                "before": proposal.fingerprint,
-                "after": proposal.fingerprint_after,
-            },
+            data=_data(kind, proposal),
         )
         for proposal in proposals
     ]
+
+
+def _data(kind: EventKind, proposal: Proposal) -> Json:
+    """Which verdict it is about; when that was reached also who proposed it, and at which cost."""
+    data: Json = {
+        "verdict": proposal.verdict.value,
+        "before": proposal.fingerprint,
+        "after": proposal.fingerprint_after,
+    }
+    if kind is EventKind.EVALUATED:
+        data["provenance"] = wire.to_json(proposal.candidate.provenance)
+        data["cost"] = {"evaluation_s": proposal.evaluation.seconds}
+    return data
+
+
+def fresh(outcome: Outcome, begun: str) -> list[Proposal]:
+    """What a job that began at ``begun`` (:func:`now`) has judged itself.
+
+    Nothing of the cache's; and a search that goes on tells what it had found earlier again.
+    """
+    if outcome.cached:
+        return []
+    if outcome.search is None:
+        return list(outcome.proposals)
+    return [p for p in outcome.proposals if datetime.fromisoformat(p.created) >= _second(begun)]
+
+
+def _second(when: str) -> datetime:
+    """Proposals know the second in which they were made."""
+    return datetime.fromisoformat(when).replace(microsecond=0)
 
 
 def now() -> str:

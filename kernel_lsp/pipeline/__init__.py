@@ -1,7 +1,9 @@
 """The order of the stages: analyze, select, propose, evaluate. Imports no torch; holds no stage's logic.
 
-order.py       a job from text to outcome, with its cache
+order.py       a job from text to outcome, with its cache: the quick search, and what follows it
 prepare.py     what is known about a job before any of the user's code runs
+opened.py      a target whose engine runs: what both searches work on
+turns.py       who measures on a device now
 tournament.py  which candidates are judged how thoroughly, and which one is offered
 """
 

@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, phases, skillbook
-from kernel_lsp.agents import plan
+from kernel_lsp.agents import plan as planning
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import EvaluationError
+from kernel_lsp.errors import ArchiveError, BackboneError, EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
-from kernel_lsp.interpreter import Probe
-from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline import turns
+from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
-from kernel_lsp.pipeline.tournament import Tournament
-from kernel_lsp.process import Confinement, Limits
-from kernel_lsp.records import Evaluation, Job, Outcome, Progress, Proposal, Site, Skill, SkillMatch, Verdict
-from kernel_lsp.rewrite.client import Capture, Engine, Start
+from kernel_lsp.pipeline.tournament import Report, rank
+from kernel_lsp.pipeline.turns import Turn
+from kernel_lsp.records import (
+    Evaluation,
+    Job,
+    Outcome,
+    Progress,
+    Proposal,
+    SearchBudget,
+    SearchMode,
+    SearchPlan,
+    Verdict,
+)
+from kernel_lsp.rewrite.client import Capture
 from kernel_lsp.skillbook import Skillbook
 
-Report = Callable[[Progress], None]
-MAX_SKILLS = 64
-"""Skills that are recalled for one target. The built-in ones fit whole: words of a graph say nothing about
-how many launches it takes, and so would not recall a CUDA graph."""
-
+MODEL_ALONE = (SearchMode.BEST, SearchMode.TURNS)
+"""Without seeds, so that results compare with published systems."""
+FEW_TURNS = SearchPlan(mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0))
+"""What a language model gets in a quick job: one short rollout."""
 MAX_INTERPRETED = 2**20
 """Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
 torch: eight trials of 8 million elements took more than two minutes on two cores."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
-    """What a job works with: the interpreter, the device that judges, the skills as they are on disk now."""
-
-    probe: Probe
-    device: str
-    """cuda or cpu."""
-    skills: Skillbook
 
 
 class Pipeline:
@@ -68,22 +66,66 @@ class Pipeline:
             self._gates[rules] = Gate(manners=Manners(rules), cache=compiled)
         return self._gates[rules]
 
-    async def optimize(self, job: Job, report: Report = lambda progress: None) -> Outcome:
+    async def optimize(
+        self, job: Job, report: Report = lambda progress: None, turn: Turn = turns.free
+    ) -> Outcome:
         """The main job: every candidate for one target, judged, best first.
 
-        An Outcome without a winner says why in ``note``. Raises KernelLspError when something of
-        ours broke. Cancelling the task ends every child within half a second.
+        An Outcome without a winner says why in ``note``. With a plan for a deeper search that follows (or
+        stands alone, for a model alone) and goes on where its archive ends. Raises KernelLspError when
+        something of ours broke. Cancelling the task ends every child within half a second.
         """
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             return prepared
         bench = await self._bench(job)
-        if known := self._known(prepared, bench):
+        known, plan = self._known(prepared, bench), self._plan(job)
+        if known and job.search is None:
             return known
-        outcome = await self._run(prepared, bench, report)
+        gate = self.gate(background=job.background)
+        async with contextlib.AsyncExitStack() as stack:
+            async with turn():
+                one = await stack.enter_async_context(opened(prepared, bench, gate, self.settings, report))
+                outcome = known
+                if outcome is None and not (job.search and job.search.mode in MODEL_ALONE):
+                    outcome = await self._quick(one, report)
+                    self._keep(prepared, bench, outcome)
+            if plan is not None:
+                outcome = await self._deeper(one, plan, outcome, report, turn)
+                self._keep(prepared, bench, outcome)
+        assert outcome is not None
+        return replace(outcome, cached=False)
+
+    def _plan(self, job: Job) -> SearchPlan | None:
+        """What is searched beyond the quick search. In the background no model is ever asked."""
+        if job.search is not None or job.background or self.settings.policy == "plan":
+            return job.search
+        return FEW_TURNS
+
+    async def _deeper(
+        self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn
+    ) -> Outcome:
+        """The quick outcome with what a deeper search has found, best first."""
+        from kernel_lsp.pipeline import deep  # archives and models: not for a job that needs neither
+
+        seeds = quick.proposals if quick and plan.mode not in MODEL_ALONE else ()
+        try:
+            found, summary = await deep.run(one, plan, seeds, self.settings, report, turn)
+        except (ArchiveError, BackboneError) as error:
+            if one.prepared.job.search is not None or quick is None:
+                raise
+            report(Progress(phase="search", message=str(error)))  # nobody asked for more than the quick one
+            return quick
+        if quick is None and not found:  # no model could be asked: better the quick search than nothing
+            async with turn():
+                quick = await self._quick(one, report)
+        every = {proposal.id: proposal for proposal in (*(quick.proposals if quick else ()), *found)}
+        ranked = tuple(sorted(every.values(), key=rank))
+        return replace(_outcome(one, ranked), search=summary)
+
+    def _keep(self, prepared: Prepared, bench: Bench, outcome: Outcome) -> None:
         if not any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals):
             self.cache.put(self._key(prepared, bench), outcome)
-        return outcome
 
     async def cached(self, job: Job) -> Outcome | None:
         """What is already known about a job; runs nothing but (once) the interpreter's version probe."""
@@ -105,6 +147,8 @@ class Pipeline:
             skills=bench.skills.digest,
             budget=prepared.job.budget,
             threshold=self.settings.threshold,
+            policy=self.settings.policy,
+            model=self.settings.model,
         )
 
     async def _bench(self, job: Job) -> Bench:
@@ -127,74 +171,33 @@ class Pipeline:
         )
         return skillbook.load(places)
 
-    async def _run(self, prepared: Prepared, bench: Bench, report: Report) -> Outcome:
-        qualname = prepared.target.qualname
-        gate = self.gate(background=prepared.job.background)
-        report(Progress(phase="capture", message=f"reading {qualname} with torch.export"))
-        gate.warm(bench.probe.python)  # torch is imported there while the engine imports its own
-        async with gate.forks() as start, self._engine(bench, start) as engine:
-            executable = [skill for skill in bench.skills.skills if skill.executable]
-            with phases.phase("capture"):
-                capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
-            matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
-            sites = _recalled(capture.sites, matches, executable)
-            known = Known(Path(self.settings.data_dir), bench.probe, bench.device)
-            planner = plan.Planner(engine.make, engine.look, known.best)
-            planned = planner.courses(sites, triton=bench.probe.triton is not None)
-            courses = _shortlist(planned, bench.device, capture, budget=prepared.job.budget)
-            tournament = Tournament(
-                prepared=prepared,
-                probe=bench.probe,
-                device=bench.device,
-                settings=self.settings,
-                judge=gate.evaluate,
-                report=report,
-            )
-            search = Search(
-                tournament=tournament,
-                engine=engine,
-                known=known,
-                tuner=lambda request: gate.tuner(request, report),
-                device=bench.device,
-                budget=prepared.job.budget,
-            )
-            ranked = await search.run(courses)
-        for problem in known.notes:
-            report(Progress(phase="tune", message=problem))
-        note = _note(capture, ranked, bench.device)
-        return Outcome(
-            qualname=qualname,
-            proposals=ranked,
-            matches=matches,
-            note=note,
-            read_bytes=capture.read_bytes,
-            written_bytes=capture.written_bytes,
+    async def _quick(self, one: Opened, report: Report) -> Outcome:
+        job, device, gate = one.prepared.job, one.bench.device, one.gate
+        planner = planning.Planner(one.engine.make, one.engine.look, one.known.best)
+        planned = planner.courses(one.sites, triton=one.bench.probe.triton is not None)
+        search = Search(
+            tournament=one.tournament,
+            engine=one.engine,
+            known=one.known,
+            tuner=lambda request: gate.tuner(request, report),
+            device=device,
+            budget=job.budget,
         )
-
-    @asynccontextmanager
-    async def _engine(self, bench: Bench, start: Start) -> AsyncIterator[Engine]:
-        """The user's definitions run in the engine (on fake tensors), so it is confined too."""
-        with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
-            folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
-            confinement = Confinement(scratch=Path(scratch), readable=tuple(sorted(folders)))
-            limits = Limits(memory_bytes=self.settings.memory_mb * 2**20)
-            engine = Engine(
-                python=bench.probe.python,
-                limits=limits,
-                confinement=confinement,
-                open_seconds=self.settings.capture_timeout_s,
-                start=start,
-            )
-            try:
-                yield engine
-            finally:
-                await engine.close()
+        ranked = await search.run(_shortlist(planned, device, one.capture, budget=job.budget))
+        for problem in one.known.notes:
+            report(Progress(phase="tune", message=problem))
+        return _outcome(one, ranked)
 
 
-def _recalled(sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequence[Skill]) -> list[Site]:
-    """Sites of the recalled skills. A library that fits into the limit is recalled whole."""
-    names = {match.skill for match in matches} if len(skills) > MAX_SKILLS else {s.name for s in skills}
-    return [site for site in sites if site.skill in names]
+def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
+    return Outcome(
+        qualname=one.prepared.target.qualname,
+        proposals=ranked,
+        matches=one.matches,
+        note=_note(one.capture, ranked, one.bench.device),
+        read_bytes=one.capture.read_bytes,
+        written_bytes=one.capture.written_bytes,
+    )
 
 
 async def _shortlist(

@@ -18,10 +18,20 @@ from pathlib import Path
 from kernel_lsp import phases
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Budget, EvaluationRequest, evidence
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
-from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Evidence, Progress, Proposal, Verdict
+from kernel_lsp.records import (
+    Candidate,
+    EvalStatus,
+    Evaluation,
+    Evidence,
+    Judged,
+    Progress,
+    Proposal,
+    Verdict,
+)
 
 Report = Callable[[Progress], None]
 Wanted = Callable[[], bool]
@@ -86,7 +96,7 @@ class Tournament:
         async def lane() -> None:
             while time.monotonic() < deadline and (place := next(waiting, None)) is not None:
                 self._count(place + 1, candidates)
-                found[place] = await self._judge(candidates[place], QUICK)
+                found[place] = (await self._judge(candidates[place], QUICK)).proposal
 
         lanes = [asyncio.create_task(lane()) for _ in range(LANES.get(self.device, 1))]
         try:
@@ -104,11 +114,41 @@ class Tournament:
         """
         self._say(f"judging in full: {candidate.summary}")
         with phases.phase("judge"):
-            proposal = await self._judge(candidate, FULL, wanted)
+            proposal = (await self._judge(candidate, FULL, wanted)).proposal
         if proposal.verdict is Verdict.FASTER:
             message = f"verified: {candidate.summary}"
             self.report(Progress(phase="evaluate", message=message, proposal=proposal))
         return proposal
+
+    async def judged(self, candidate: Candidate, *, full: bool) -> Judged:
+        """One verdict with what it rests on, for a search: a `Judge`. Announces nothing.
+
+        Raises EvaluationError when the target itself cannot be judged by.
+        """
+        with phases.phase("judge"):
+            return await self._judge(candidate, FULL if full else QUICK)
+
+    def recalled(self, candidate: Candidate, *, full: bool) -> Judged | None:
+        """The verdict on this attempt of this search that a killed process had reached, from its evidence.
+
+        Who else has judged the same text does not count: its clocks were others.
+        """
+        folder = Path(self.settings.data_dir) / EVIDENCE_FOLDER
+        path = folder / f"{self._name(candidate, self._device(candidate))}.json"
+        after = edited(self.prepared, candidate)
+        try:
+            kept = evidence.read(path)
+        except EvaluationError:  # none is there, or the disk has lost half of it: it is judged again
+            return None
+        mine = kept.provenance is not None and kept.provenance.search == candidate.search
+        complete = kept.budget.get("compile_s") != QUICK.compile_s
+        if after is None or candidate.search is None or not mine or complete != full:
+            return None
+        judged = replace(candidate, program=after.program.source, entry=after.program.entry)
+        if (kept.candidate_source, kept.candidate_entry) != (judged.program, judged.entry):
+            return None
+        proposal = self._proposal(judged, after, kept.evaluation, FULL if full else QUICK)
+        return Judged(proposal=replace(proposal, evidence=str(path), created=kept.created), evidence=kept)
 
     def _count(self, number: int, candidates: Sequence[Candidate]) -> None:
         message = f"candidate {number} of {len(candidates)}: {candidates[number - 1].summary}"
@@ -122,52 +162,53 @@ class Tournament:
         if progress.phase == "queue":
             self.report(progress)
 
-    async def _judge(self, candidate: Candidate, budget: Budget, wanted: Wanted = lambda: True) -> Proposal:
+    async def _judge(self, candidate: Candidate, budget: Budget, wanted: Wanted = lambda: True) -> Judged:
         after = edited(self.prepared, candidate)
         if after is None:
             detail = "the edited file does not parse or has lost its target"
             refused = Evaluation(status=EvalStatus.COMPILE_ERROR, device=self.device, detail=detail)
-            return self._proposal(candidate, None, refused, budget)
+            return Judged(proposal=self._proposal(candidate, None, refused, budget))
         judged = replace(candidate, program=after.program.source, entry=after.program.entry)
         kept: list[Evidence] = []
         evaluation = await self.judge(self._request(judged, budget), self._queued, kept.append, wanted)
         proposal = self._proposal(judged, after, evaluation, budget)
-        path = self._keep(proposal.id, kept[0]) if kept else None
-        return replace(proposal, evidence=path)
-
-    def _keep(self, name: str, kept: Evidence) -> str | None:
-        """Write what the verdict rests on, for `kernel-lsp verify --evidence`."""
-        folder = Path(self.settings.data_dir) / EVIDENCE_FOLDER
-        path = evidence.keep(folder, name, replace(kept, threshold=self.settings.threshold))
-        return str(path) if path else None
+        if not kept:
+            return Judged(proposal=proposal)
+        found = replace(kept[0], threshold=self.settings.threshold, provenance=candidate.provenance)
+        path = evidence.keep(Path(self.settings.data_dir) / EVIDENCE_FOLDER, proposal.id, found)
+        return Judged(proposal=replace(proposal, evidence=str(path) if path else None), evidence=found)
 
     def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
-        interpreted = candidate.uses_triton and self.device == "cpu"
         patience = PATIENCE if self.prepared.job.background else 1.0
         return EvaluationRequest(
             reference=self.prepared.program,
             candidate_source=candidate.program,
             candidate_entry=candidate.entry,
             workload=self.prepared.workload,
-            device="interpreter" if interpreted else self.device,
+            device=self._device(candidate),
             python=self.probe.python,
             uses_triton=candidate.uses_triton,
             timeout_s=patience * self.settings.evaluate_timeout_s,
             budget=budget if patience == 1 else _stretched(budget, patience),
         )
 
+    def _device(self, candidate: Candidate) -> str:
+        return "interpreter" if candidate.uses_triton and self.device == "cpu" else self.device
+
+    def _name(self, candidate: Candidate, device: str) -> str:
+        before, workload = self.prepared.target.fingerprint, self.prepared.workload
+        key = Cache.key(before=before, candidate=candidate.id, workload=workload, device=device)
+        return key[:16]
+
     def _proposal(
         self, candidate: Candidate, after: Edited | None, evaluation: Evaluation, budget: Budget
     ) -> Proposal:
-        before = self.prepared.target.fingerprint
-        device, workload = evaluation.device, self.prepared.workload
-        key = Cache.key(before=before, candidate=candidate.id, workload=workload, device=device)
         return Proposal(
-            id=key[:16],
-            fingerprint=before,
+            id=self._name(candidate, evaluation.device),
+            fingerprint=self.prepared.target.fingerprint,
             fingerprint_after=after.fingerprint if after else "",
             qualname=self.prepared.target.qualname,
-            workload=workload,
+            workload=self.prepared.workload,
             candidate=candidate,
             evaluation=evaluation,
             verdict=verdict(evaluation, self.settings, complete=budget is FULL),

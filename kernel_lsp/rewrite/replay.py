@@ -14,17 +14,23 @@ from torch import fx
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost, guard
 from kernel_lsp.rewrite.aliasing import root_of
-from kernel_lsp.rewrite.generated import Wrapper
+from kernel_lsp.rewrite.generated import Generated, Wrapper
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
 
 aten = torch.ops.aten
 RECURRENT = (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
-TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from, aten.numpy_T)
+TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
 SHORTEST_KERNEL_S = 2e-6
-STEP_OF_LIBRARY_S = 5e-6  # cuDNN's recurrent layers, per time step and layer
+STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
+"""cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
+128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the host's time: a
+recording that is not faster is not offered."""
 OPERATION_HOST_S, VIEW_HOST_S, KERNEL_HOST_S = 10e-6, 2e-6, 16e-6
 """What the host needs for an operation of torch, a view, and a Triton kernel: eight linear layers with
 their ReLUs took 208 us in eager on an H200's host, from a graph 75 us."""
+DESCRIPTOR_HOST_S = 50e-6
+"""What the host needs for a tensor descriptor and its place among a kernel's arguments; derived from whole
+calls with two of them (codegen/matmul_cost.py)."""
 REPLAY_HOST_S, PART_HOST_S = 30e-6, 1.7e-6
 """What the host needs for a replay with its copies, and to look at one layer or one weight."""
 LEAST_GAIN = 0.1
@@ -173,7 +179,7 @@ def benefit(graph: Graph) -> float:
 
 
 def launches(graph: Graph) -> int:
-    counts = (node.meta["generated"].launches if "generated" in node.meta else 1 for node in graph.nodes)
+    counts = (_launched(node.meta["generated"]) if "generated" in node.meta else 1 for node in graph.nodes)
     return sum(count for node, count in zip(graph.nodes, counts, strict=True) if not _is_view(node))
 
 
@@ -228,7 +234,10 @@ def _seconds(graph: Graph) -> tuple[float, float]:
 
 def _host(node: fx.Node) -> float:
     if (kernel := node.meta.get("generated")) is not None:
-        return kernel.launches * (KERNEL_HOST_S if kernel.is_triton else OPERATION_HOST_S)
+        own = _launched(kernel) * (KERNEL_HOST_S if kernel.is_triton else OPERATION_HOST_S)
+        return own + DESCRIPTOR_HOST_S * kernel.definitions.count(".from_tensor(")
+    if is_op(node, *RECURRENT):
+        return _steps(node) * STEP_HOST_S
     return VIEW_HOST_S if _is_view(node) else OPERATION_HOST_S
 
 
@@ -236,10 +245,21 @@ def _device(graph: Graph, node: fx.Node) -> float:
     if _is_view(node):
         return 0.0
     if is_op(node, *RECURRENT):
-        layers = int(argument(node, "num_layers", 1)) * (1 + bool(argument(node, "bidirectional", False)))
-        return max(graph.fact(node.args[0]).shape[:2]) * layers * STEP_OF_LIBRARY_S
-    launched = node.meta["generated"].launches if "generated" in node.meta else 1
+        return _steps(node) * STEP_OF_LIBRARY_S
+    launched = _launched(node.meta["generated"]) if "generated" in node.meta else 1
     return max(cost.seconds(graph, node) - cost.RATES["cuda"].overhead_s, launched * SHORTEST_KERNEL_S)
+
+
+def _launched(kernel: Generated) -> int:
+    """Kernels of one call: what its generator counted, or the launches that can be seen in the source."""
+    return max(kernel.launches, kernel.definitions.count("_kernel["))
+
+
+def _steps(node: fx.Node) -> int:
+    """Time steps of a library's recurrent layers, each of which is a few kernels."""
+    layers = int(argument(node, "num_layers", 1)) * (1 + bool(argument(node, "bidirectional", False)))
+    steps: int = max(node.args[0].meta["val"].shape[:2])
+    return steps * layers
 
 
 def _is_view(node: fx.Node) -> bool:

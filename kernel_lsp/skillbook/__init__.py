@@ -1,6 +1,6 @@
 """The library of optimization skills: read, checked, and recalled for a target by the words they share.
 
-Loading imports neither numpy nor rank_bm25; the first `Skillbook.select` does.
+Loading does not import numpy; the first `Skillbook.select` does.
 """
 
 from kernel_lsp.skillbook.format import lint

@@ -24,6 +24,8 @@ parameters: dict[str, list[object]] = {}
 def match(graph: Graph) -> list[Match]:
     if graph.device != "cuda":  # on a CPU the library adds the bias where it sums
         return []
+    if graph.generated:  # too late: what could take the addition is a kernel already
+        return []
     found = []
     for node in graph.nodes:
         if not is_op(node, *CONVOLUTIONS) or argument(node, "bias") is None:

@@ -16,6 +16,10 @@ def match(graph: Graph) -> list[Match]:
     convolutions = [n for n in graph.nodes if is_op(n, *layout.CONVOLUTIONS)]
     if not convolutions or any(_is_channels_last(item) for n in convolutions for item in n.args[:2]):
         return []
+    # Of few input channels cuDNN may compute the sum exactly as they lie, and in TF32 in channels_last.
+    convolutions = [n for n in convolutions if graph.fact(n.args[0]).shape[1] >= LEAST_CHANNELS]
+    if not convolutions:
+        return []
     gain = 0.2 * sum(layout.seconds(graph, n) for n in convolutions)
     copies = 2 * sum(cost.moved_bytes_of(graph, n.args[1]) for n in convolutions)
     copies += 2 * cost.moved_bytes_of(graph, convolutions[0].args[0])

@@ -30,7 +30,7 @@ def match(graph: Graph) -> list[Match]:
                 nodes=(node, *tail),
                 label=graph.label(node),
                 summary=f"compute {node.target._opname} as one convolution and interleave its phases{words}",
-                benefit=cost.share(graph, _saved(graph, made, tail)),
+                benefit=_share(graph, made, _saved(graph, made, tail)),
                 plain=False,
                 data={"convolution": made, "tail": tail},
             )
@@ -87,6 +87,12 @@ def _folds_first(graph: Graph, node: Node) -> bool:
     return is_op(reader, aten.batch_norm) and argument(reader, "training") is False
 
 
+def _share(graph: Graph, made: conv.Convolution, saved: float) -> float:
+    """Of the target's time, in which the convolution counts as what the library needs for it."""
+    whole = cost.total(graph) - cost.seconds(graph, made.node) + conv.library_seconds(graph, made)
+    return max(0.0, min(1.0, saved / whole))
+
+
 def _saved(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> float:
     rates = cost.RATES[graph.device]
     if _folds_first(graph, made.node):
@@ -95,9 +101,12 @@ def _saved(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> floa
     out = cost.moved_bytes_of(graph, made.node)
     if waste > MOST_WASTE or graph.fact(made.node).numel < LEAST_OUTPUT:
         return 0.0
+    passes = (
+        4 * waste + 1
+    )  # the phases are written, transposed on the way, and read; then the result is written
     ours = (
         waste * cost.flops(made.node) / conv.rate(graph, made, False)
-        + 3 * out / rates.bytes_per_s
+        + passes * out / rates.bytes_per_s
         + 3 * rates.overhead_s
     )
     gone = conv.library_seconds(graph, made) + sum(cost.seconds(graph, node) for node in tail)

@@ -107,6 +107,14 @@ def test_small_arguments_keep_their_digits(interpreter, name, scale):
     agrees(interpreter, source, "fused-pointwise")
 
 
+def test_softplus_keeps_its_digits_everywhere(interpreter):
+    """Element by element: each is divided by itself, so that small ones count as much as large ones."""
+    inputs = "torch.linspace(-40, 40, 4001), 1 / F.softplus(torch.linspace(-40, 40, 4001).double()).float()"
+    source = program("F.softplus(x) * y", inputs)
+    found = interpreter.ask(before=source, after=rewritten(source, "fused-pointwise"))
+    assert found["ours"][0] < 8e-7
+
+
 @pytest.mark.parametrize(
     "left, right",
     [((5, 1, 7), (1, 3, 7)), ((1,), (4, 5)), ((3, 5, 1, 2), (5, 3, 2)), ((3, 1), (1, 5)), ((6, 4, 3), (4, 1)),
@@ -150,6 +158,13 @@ ROWS = [
     ("fused-reduction", "(x * 0.1 + 1).prod(-1)"),
     ("fused-reduction", "(x - y).abs().max()"),
     ("fused-reduction", "(x * y).sum((0, 1)) / 3"),
+    ("fused-reduction", "(x > 0).sum(-1)"),
+    ("fused-reduction", "(x > y).sum(dim=0, keepdim=True)"),
+    ("fused-reduction", "torch.logical_and(x > 0, y > 0).any(-1)"),
+    ("fused-reduction", "(x < 1).all(dim=-1, keepdim=True)"),
+    ("fused-reduction", "(x * y).any()"),
+    ("fused-reduction", "(x > 0).float().mean(-1)"),
+    ("fused-reduction", "(x != x).sum() * 0.5"),
 ]
 
 
@@ -178,6 +193,36 @@ def test_rows_longer_than_a_block_are_walked(interpreter):
     ):
         source = program(expression, "torch.randn(2, 20011) + 3, torch.randn(20011)")
         agrees(interpreter, source, skill)
+
+
+def test_a_hundred_thousand_are_counted_exactly(interpreter):
+    source = program("(x > 0).sum(-1)", "torch.randn(2, 140001)", arguments="x")
+    after = rewritten(source, "fused-reduction")
+    assert "_partial_kernel" in after
+    found = interpreter.ask(before=source, after=after)
+    assert found["ours"] == [0.0]
+    assert found["same_kind"] == [True]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(x > 0).sum(-1, dtype=torch.float64)",
+        "(x > 0).sum(-1, dtype=torch.int32)",
+        "(x > 0).prod(-1)",
+        "(x > 0).argmax(-1)",
+        "(x > 0).cumsum(-1).sum(-1)",
+        "(x > 0).long().sum(-1)",
+    ],
+)
+def test_other_whole_numbers_are_left_to_torch(expression):
+    source = program(expression, "torch.randn(4, 8192)", arguments="x")
+    assert matches(source, "fused-reduction")[1] == []
+
+
+def test_more_than_float32_counts_is_left_to_torch():
+    source = program("(x > 0).sum()", "torch.empty(4097, 4096)", arguments="x")
+    assert matches(source, "fused-reduction")[1] == []
 
 
 LARGE = [

@@ -7,7 +7,7 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-FORMS = ["parts", "tiles"]
+FORMS = ["parts", "pointers", "tiles"]
 SMALL = "32x64x64 warps 4 stages 2 splits"
 
 
@@ -64,7 +64,7 @@ def test_what_follows_a_linear_layer_joins_its_last_step(interpreter, tail, form
 
 
 @pytest.mark.parametrize("rows", ["1", "2", "33", "3, 11", "2, 3, 5"])
-@pytest.mark.parametrize("form, splits", [("parts", 1), ("parts", 3), ("tiles", 3)])
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("parts", 3), ("pointers", 3), ("tiles", 3)])
 def test_any_leading_dimensions_and_shares_of_the_inner_one(interpreter, rows, splits, form):
     agrees(interpreter, linear("torch.relu(h) + y", rows, inner=300), form, splits)
 
@@ -90,7 +90,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("form, splits", [("parts", 1), ("tiles", 2)])
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("pointers", 1), ("tiles", 2)])
 @pytest.mark.parametrize("expression, left, right", PRODUCTS)
 def test_every_product_and_every_layout_of_its_factors(interpreter, expression, left, right, form, splits):
     inputs = f"torch.randn({left}), torch.randn({right})"
@@ -243,7 +243,7 @@ REDUCED = [
 ]
 
 
-@pytest.mark.parametrize("form, splits", [("parts", 1), ("tiles", 1), ("tiles", 3)])
+@pytest.mark.parametrize("form, splits", [("parts", 1), ("pointers", 1), ("tiles", 3)])
 @pytest.mark.parametrize("tail", REDUCED)
 def test_rows_are_reduced_before_the_product_is_written(interpreter, tail, form, splits):
     after = agrees(interpreter, linear(tail, inner=300, cols=205), form, splits)

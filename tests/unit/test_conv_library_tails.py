@@ -149,3 +149,72 @@ def test_the_convolution_stays_the_librarys() -> None:
     assert "conv-transpose-by-phase" in {site.skill for site in session.capture().sites}
     left = session.look([Step(skill="bias-into-tail", site="conv_transpose2d")])
     assert {site.skill for site in left} == {"fused-pointwise"}
+
+
+# --- patches-as-channels -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "tail"),
+    [
+        ("Conv2d(3, 10, 4, stride=4)", "h.flatten(2).transpose(1, 2)"),
+        ("Conv2d(3, 10, 4, stride=4, bias=False)", "h.flatten(2).permute(0, 2, 1) * 2"),
+        ("Conv2d(3, 10, (2, 4), stride=(2, 4))", "h"),
+        ("Conv2d(3, 10, (4, 1), stride=(4, 1))", "h.relu().view(2, -1)"),
+        ("Conv2d(3, 10, 4, stride=4)", "h.flatten(1).tanh()"),
+    ],
+)
+def test_windows_side_by_side_are_one_product(layer: str, tail: str) -> None:
+    source = module(f"h = self.conv(x)\nreturn {tail}", f"self.conv = nn.{layer}", "torch.randn(2, 3, 8, 12)")
+    after = for_a_gpu(source, ["patches-as-channels"])
+    assert "stride" not in after.split("_forward_eager(x)")[1]
+    agree_in_float64(source, after, torch.randn(2, 3, 8, 12, dtype=torch.float64))
+    wide = after.replace("torch.float32", "torch.float64")
+    results = [
+        instance(text, None, torch.float64)(torch.randn(2, 3, 8, 12).double()) for text in (source, wide)
+    ]
+    if not tail.startswith("h.flatten(2)"):
+        assert results[0].stride() == results[1].stride()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "Conv2d(3, 10, 4, stride=2)",  # overlap
+        "Conv2d(3, 10, 2, stride=4)",  # gaps
+        "Conv2d(3, 10, 5, stride=5)",  # a rest at the edges
+        "Conv2d(3, 10, 4, stride=4, padding=2)",
+        "Conv2d(3, 10, 2, stride=2, dilation=2)",
+        "Conv2d(3, 9, 4, stride=4, groups=3)",
+        "Conv2d(3, 10, 1)",
+        "ConvTranspose2d(3, 10, 4, stride=4)",
+    ],
+)
+def test_other_windows_are_left_alone(layer: str) -> None:
+    source = module("return self.conv(x)", f"self.conv = nn.{layer}", "torch.randn(2, 3, 8, 12)")
+    assert proved(opened(source, "patches-as-channels"), "patches-as-channels") == []
+
+
+def test_one_window_is_a_product_already() -> None:
+    several = module(
+        "return self.conv(x)", "self.conv = nn.Conv2d(3, 384, 16, 16)", "torch.randn(64, 3, 224, 224)"
+    )
+    one = module(
+        "return self.conv(x)", "self.conv = nn.Conv2d(3, 384, 32, 32)", "torch.randn(4096, 3, 32, 32)"
+    )
+    assert [len(opened(text, "patches-as-channels").capture().sites) for text in (several, one)] == [1, 0]
+
+
+# --- channels-last-conv ------------------------------------------------------------------
+
+
+def test_a_layer_of_few_input_channels_keeps_its_format() -> None:
+    """In channels_last cuDNN may choose another precision for it than in NCHW."""
+    init = "self.stem = nn.Conv2d(3, 16, 3)\nself.conv = nn.Conv2d(16, 32, 3)"
+    source = module("return self.conv(self.stem(x)).relu()", init, "torch.randn(2, 3, 24, 24)")
+    after = for_a_gpu(source, ["channels-last-conv"])
+    fast = after.split("return self._forward_eager(x)")[1]
+    assert "self.stem(x)" in fast and "self.conv(" not in fast
+    agree_in_float64(source, after, torch.randn(2, 3, 24, 24, dtype=torch.float64))
+    alone = module("return self.stem(x)", "self.stem = nn.Conv2d(3, 16, 3)", "torch.randn(2, 3, 24, 24)")
+    assert proved(opened(alone, "channels-last-conv"), "channels-last-conv") == []

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kernel_lsp import phases
+from kernel_lsp.errors import Withdrawn
 from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.evaluator.verify import request_from_files
@@ -78,6 +80,18 @@ async def test_the_judge_of_a_reference_stays_and_workers_go(gate: Gate) -> None
 async def test_the_next_candidate_is_judged_rightly(body: str, status: EvalStatus, gate: Gate) -> None:
     assert (await gate.evaluate(request(body))).status is status
     assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+
+
+async def test_who_is_not_wanted_any_more_is_not_timed_and_leaves_the_judge_to_others(gate: Gate) -> None:
+    asked = replace(request(), require_speed=True, budget=Budget(call_s=5, compile_s=0.0, timing_s=0.1))
+    with phases.collected() as spent, pytest.raises(Withdrawn):
+        await gate.evaluate(asked, wanted=lambda: False)
+    assert "judge.compare" in spent.spans and "timer.prepare" in spent.spans
+    assert not {"timer.baseline", "timer.load", "timer.time"} & spent.spans.keys()
+    judges = [process.pid for process in children("evaluator.judging.judge")]
+    assert not children("evaluator.running")
+    assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+    assert judges == [process.pid for process in children("evaluator.judging.judge")] != []
 
 
 async def test_a_judge_and_a_zygote_that_died_are_replaced(gate: Gate) -> None:

@@ -24,7 +24,7 @@ class Reporting:
         self.error, self.endless = error, endless
         self.reported = asyncio.Event()
 
-    async def optimize(self, job: Job, report: object) -> Outcome:
+    async def optimize(self, job: Job, report: object, turn: object) -> Outcome:
         assert callable(report)
         report(Progress(phase="evaluate", message="one"))
         report(Progress(phase="evaluate", message="too soon after one"))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernel_lsp.config import Settings
+from kernel_lsp.evaluator import evidence
+from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import tournament
 from kernel_lsp.pipeline.prepare import Prepared, prepare
@@ -18,6 +22,7 @@ from kernel_lsp.records import (
     Evaluation,
     Interval,
     Job,
+    Judged,
     Progress,
     SourceEdit,
     Timing,
@@ -212,3 +217,63 @@ def test_the_background_gets_more_time_and_the_same_thoroughness() -> None:
     asked, behind = request(False), request(True)
     assert asked.budget is FULL and asked.timeout_s == 100 and behind.timeout_s == 400
     assert behind.budget.call_s == 4 * FULL.call_s and behind.budget.timing_s == FULL.timing_s
+
+
+def kept(tmp_path: Path, judged: list[bool]) -> Tournament:
+    """A tournament whose judge leaves evidence and notes whether it was asked in full."""
+
+    async def judge(request: Any, report: Any, keep: Any, wanted: Any) -> Evaluation:
+        judged.append(request.budget is FULL)
+        found = evaluation(eager=2.0, compiled=1.5 if request.budget is FULL else None)
+        keep(evidence.gather(evidence.with_seed(request), Findings(), found))
+        return found
+
+    return Tournament(
+        prepared=prepared(),
+        probe=Probe(python="python"),
+        device="cpu",
+        settings=Settings(data_dir=str(tmp_path)),
+        judge=judge,
+        report=lambda progress: None,
+    )
+
+
+def damaged(judged: Judged) -> None:
+    Path(str(judged.proposal.evidence)).write_text("{")
+
+
+async def test_a_search_gets_the_verdict_with_what_it_rests_on(tmp_path: Path) -> None:
+    asked: list[bool] = []
+    arena = kept(tmp_path, asked)
+    made = dataclasses.replace(candidate("a"), proposer="vllm:m", move="refine", turn=3, search="0f#7")
+    quick, full = await arena.judged(made, full=False), await arena.judged(made, full=True)
+    assert asked == [False, True]
+    assert (quick.proposal.verdict, full.proposal.verdict) == (Verdict.CORRECT, Verdict.FASTER)
+    assert full.evidence is not None and full.evidence.provenance == made.provenance
+    assert full.proposal.evidence is not None
+    assert evidence.read(Path(full.proposal.evidence)) == full.evidence
+
+
+async def test_a_verdict_is_recalled_for_its_own_attempt_and_thoroughness_alone(tmp_path: Path) -> None:
+    arena = kept(tmp_path, [])
+    made = dataclasses.replace(candidate("a"), search="0f#7")
+    assert arena.recalled(made, full=True) is None
+    judged = await arena.judged(made, full=True)
+    again = arena.recalled(made, full=True)
+    assert again is not None and again.evidence == judged.evidence
+    assert dataclasses.replace(again.proposal, created="") == dataclasses.replace(judged.proposal, created="")
+    assert arena.recalled(made, full=False) is None
+    assert arena.recalled(dataclasses.replace(made, search="0f#8"), full=True) is None
+    assert arena.recalled(dataclasses.replace(made, search=None), full=True) is None
+    other = dataclasses.replace(made, edit=candidate("b").edit)  # the file was edited meanwhile
+    assert arena.recalled(other, full=True) is None
+    damaged(judged)
+    assert arena.recalled(made, full=True) is None
+
+
+async def test_an_edit_that_loses_the_target_is_a_verdict_without_evidence(tmp_path: Path) -> None:
+    asked: list[bool] = []
+    lost = Candidate(id="x", edit=SourceEdit(qualname="Model", target="x = 1\n"), program="", entry="Model")
+    found = await kept(tmp_path, asked).judged(lost, full=False)
+    assert found.proposal.evaluation.status is EvalStatus.COMPILE_ERROR
+    assert found.evidence is None and asked == []

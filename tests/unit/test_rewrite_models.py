@@ -108,6 +108,35 @@ def test_effects_that_a_replay_has_too_are_recorded(case: str) -> None:
     assert [site.skill for site in found] == ["cuda-graph"]
 
 
+def test_a_transposed_weight_is_a_view_and_no_transfer() -> None:
+    found = graph_sites(module(CHAIN.replace("layer(x)", "x @ layer.weight.T"), LAYERS))
+    assert [site.skill for site in found] == ["cuda-graph"]
+
+
+def test_a_librarys_recurrent_layer_launches_kernels_for_each_step() -> None:
+    """Not as one operation: a call of one layer took 11 us a step on an H200."""
+    source = module("return self.layer(x)[0]", "self.layer = nn.GRU(8, 8)", "torch.randn(64, 4, 8)")
+    (found,) = graph_sites(source)
+    assert found.benefit is not None and found.benefit > 0.4
+
+
+def test_every_kernel_of_a_generated_launcher_counts() -> None:
+    from kernel_lsp.rewrite import replay
+
+    source = module(
+        "return torch.relu(self.layer(x)).sum(-1)",
+        "self.layer = nn.Linear(512, 8192)",
+        "torch.randn(1024, 512)",
+    )
+    opened = on_cuda(source, "fused-matmul")
+    (site,) = opened.capture().sites
+    for form, launches in (("pointers", 3), ("tiles", 2)):
+        plan = f"{form} 128x128x64 warps 8 stages 2 splits 1"
+        step = Step(skill="fused-matmul", site=site.site, parameters={"plan": plan})
+        graph, _, _ = opened._replay(opened.graph, [step])
+        assert replay.launches(graph) == launches
+
+
 def test_sizes_that_depend_on_data_are_refused() -> None:
     """Such a program cannot be captured at all; the skill is never asked."""
     from kernel_lsp.errors import CaptureError

@@ -76,6 +76,162 @@ def test_a_chain_in_the_cheaper_order_already_is_left_alone() -> None:
     assert sites(source, "reassociate-matmul-chain") == []
 
 
+# --- max-without-indices -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.max(x, dim=1).values", "torch.max(x, 0)[0]", "x.min(dim=-1, keepdim=True)[0]",
+        "x.min(1).values * x.max(dim=1).values",
+    ],
+)  # fmt: skip
+def test_a_maximum_needs_no_indices(call: str) -> None:
+    source = module(f"return {call}")
+    made = rewrite(source, "max-without-indices")
+    assert_same(source, made, X, exact=True)
+    assert_same(source, made, WEIRD, exact=True)
+
+
+def test_values_that_are_read_twice_are_computed_once() -> None:
+    source = module("pair = torch.max(x, dim=1)\nreturn pair.values + pair[0].exp()")
+    made = rewrite(source, "max-without-indices")
+    assert made.program.split("def forward")[1].count("amax(") == 1
+    assert_same(source, made, X, exact=True)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return tuple(torch.max(x, dim=1))",
+        "return x.max(dim=1).indices",
+        "values, where = x.max(dim=1)\nreturn values + where",
+        "return torch.max(x)",
+        "return torch.max(x, x.roll(1, 0))",
+        "return x.long().max(dim=1).values",
+        "return x.sort(dim=1).values",
+        "return x.median(dim=1).values",
+    ],
+)
+def test_a_maximum_whose_indices_count_is_left_alone(forward: str) -> None:
+    assert sites(module(forward), "max-without-indices") == []
+
+
+def test_a_maximum_that_is_trained_through_keeps_its_indices() -> None:
+    """Of two that tie, max gives the whole gradient to one, and amax half of it to each."""
+    source = module("return torch.max(self.fc(x), dim=1).values", "self.fc = nn.Linear(8, 4)")
+    assert sites(source, "max-without-indices", training=True) == []
+
+
+# --- common-subexpression ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forward", "calls"),
+    [
+        ("return torch.tanh(x * 2 + 1) * torch.sigmoid(x * 2 + 1)", {"* 2": 1, "tanh(": 1, "sigmoid(": 1}),
+        ("return (x - x.mean(1, keepdim=True)) / (x - x.mean(1, keepdim=True)).std()", {"mean(": 1}),
+        ("a = x.max(dim=1).values\nb = x.max(dim=1).values\nreturn a * 2 + b.exp()", {"max(": 1}),
+        ("return self.fc(x).relu() + self.fc(x).exp()", {"linear(": 1}),
+        ("return torch.softmax(x, 1) @ torch.softmax(x, 1).T", {"softmax(": 1}),
+    ],
+)
+def test_what_is_written_twice_is_computed_once(forward: str, calls: dict[str, int]) -> None:
+    source = module(forward, "self.fc = nn.Linear(8, 8)")
+    made = rewrite(source, "common-subexpression")
+    text = made.program.split("def forward")[1]
+    text = text.replace("self.fc(", "linear(").replace("torch.nn.functional.linear(", "linear(")
+    assert {word: text.count(word) for word in calls} == calls
+    assert_same(source, made, X, exact=True)
+
+
+def test_two_results_that_were_tensors_of_their_own_stay_that() -> None:
+    source = module("return x * 2, x * 2")
+    made = rewrite(source, "common-subexpression")
+    assert_same(source, made, X, exact=True)
+    space: dict[str, object] = {}
+    exec(made.program, space)
+    one, other = space["Model"]()(torch.ones(6, 8))  # type: ignore[operator]
+    one.add_(1)
+    assert float(other.sum()) == 96.0
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x * 2 + x * 3",
+        "return x * 2 + x * 2.0",  # another type of number: another result for whole numbers
+        "return x.sum(dim=1) + x.sum(dim=0)[:6]",
+        "return F.dropout(x, 0.5) + F.dropout(x, 0.5)",
+        "return torch.rand_like(x) + torch.rand_like(x)",
+        "y = x * 1\na = y * 2\ny.add_(1)\nreturn a + y * 2",  # changed in between
+        "return x[:, :4] + x[:, :4]",  # views cost nothing
+        "return self.fc(x) + self.other(x)",
+    ],
+)
+def test_what_only_looks_alike_is_computed_twice(forward: str) -> None:
+    source = module(forward, "self.fc = nn.Linear(8, 8)\nself.other = nn.Linear(8, 8)")
+    assert sites(source, "common-subexpression") == []
+
+
+def test_statistics_that_change_in_between_are_not_reused() -> None:
+    source = module("return self.norm(x * 2) + (x * 2).exp()", "self.norm = nn.BatchNorm1d(8)")
+    assert sites(source, "common-subexpression", training=True) == []
+    assert sites(source, "common-subexpression", training=False) != []
+
+
+# --- einsum-as-matmul ----------------------------------------------------------------------
+
+HEADS = "q, k, v = x, x.flip(1) * 0.5, x + 1\n"
+HEADS4 = "torch.randn(2, 3, 5, 4)"
+
+
+@pytest.mark.parametrize(
+    ("scores", "out"),
+    [
+        ("bhid,bhjd->bhij", "bhij,bhjd->bhid"),
+        ("bihd,bjhd->bhij", "bhij,bjhd->bihd"),
+        ("bhid, bhjd -> bhij", "bhij, bhjd -> bihd"),  # the heads are moved inside
+        ("bhid,bhjd->hbij", "hbij,bhjd->bhid"),  # batch labels in another order
+    ],
+)
+def test_attention_in_einsums_is_attention_in_products(scores: str, out: str) -> None:
+    forward = (
+        f"{HEADS}s = torch.einsum('{scores}', q, k) / 2\n"
+        f"return torch.einsum('{out}', torch.softmax(s + 0.1, dim=-1), v)"
+    )
+    source = module(forward, inputs=HEADS4)
+    made = rewrite(source, "einsum-as-matmul")
+    assert "einsum(" not in made.program.split("def forward")[1].replace("# This is einsum(", "")
+    values = torch.randn(2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    assert_same(source, made, values)
+
+
+def test_attention_of_rank_three_in_einsums() -> None:
+    forward = "s = torch.einsum('bid,bjd->bij', x, x)\nreturn torch.einsum('bij,bjd->bid', s.softmax(-1), x)"
+    source = module(forward, inputs="torch.randn(2, 5, 4)")
+    made = rewrite(source, "einsum-as-matmul")
+    assert_same(source, made, torch.randn(2, 5, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.einsum('bhid,bhjd->bhij', x, x)",  # no attention
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.softmax(-2), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nw = s.softmax(-1)\n"
+        "return torch.einsum('bhij,bhjd->bhid', w, x), w",  # the weights are returned
+        "s = torch.einsum('bhid,bgjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.softmax(-1), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bid', s.softmax(-1), x)",
+        "s = torch.einsum('...id,...jd->...ij', x, x)\n"
+        "return torch.einsum('...ij,...jd->...id', s.softmax(-1), x)",
+        "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.sigmoid(), x)",
+    ],
+)
+def test_other_einsums_stay(forward: str) -> None:
+    assert sites(module(forward, inputs=HEADS4), "einsum-as-matmul") == []
+
+
 # --- singleton-reduction -----------------------------------------------------------------
 
 

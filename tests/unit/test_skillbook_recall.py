@@ -1,13 +1,16 @@
-"""Words and BM25: hand-worked scores, and the two ways rank_bm25 goes wrong on small libraries."""
+"""Words and BM25: hand-worked scores, small libraries, and rank_bm25 as a second opinion."""
 
 import math
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from rank_bm25 import BM25Okapi
 
-from kernel_lsp.records import Skill
+from kernel_lsp.records import Skill, SkillMatch
 from kernel_lsp.skillbook.library import Skillbook
+from kernel_lsp.skillbook.recall import _document
 from kernel_lsp.skillbook.words import words
 
 
@@ -102,3 +105,38 @@ def test_the_limit_keeps_the_best_and_ties_go_by_name() -> None:
         *(skill(f"s{i}", body="exp and filler filler") for i in (3, 1, 2)), skill("best", body="exp " * 6)
     )
     assert [m.skill for m in library.select("exp", limit=3)] == ["best", "s1", "s2"]
+
+
+class Okapi(BM25Okapi):
+    """rank_bm25's formula with our inverse document frequency: its own can be negative."""
+
+    def _calc_idf(self, nd: dict[str, int]) -> None:
+        self.idf = {w: math.log1p((self.corpus_size - n + 0.5) / (n + 0.5)) for w, n in nd.items()}
+        self.average_idf = 1.0
+
+
+def by_okapi(skills: tuple[Skill, ...], query: str, limit: int) -> tuple[SkillMatch, ...]:
+    """The same, word by word and skill by skill."""
+    okapi: Any = Okapi([_document(skill) for skill in skills])
+    asked = [word for word in dict.fromkeys(words(query)) if word in okapi.idf]
+    scores = {word: okapi.get_scores([word]) for word in asked}
+    matches = []
+    for number, one in enumerate(skills):
+        shares = {word: float(scores[word][number]) for word in asked if scores[word][number] > 0}
+        strongest = sorted(shares, key=lambda word: (-shares[word], word))
+        matches.append(SkillMatch(skill=one.name, score=sum(shares.values()), words=tuple(strongest)))
+    return tuple(sorted((m for m in matches if m.words), key=lambda m: (-m.score, m.skill))[:limit])
+
+
+VOCABULARY = ["softmax", "matmul", "sum", "exp", "norm", "relu", "fuse", "kernel", "layer_norm", "tile"]
+texts = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=12).map(" ".join)
+
+
+@settings(deadline=None)
+@given(st.lists(texts, min_size=1, max_size=12), texts, st.integers(1, 12))
+def test_the_index_answers_as_rank_bm25_does(bodies: list[str], query: str, limit: int) -> None:
+    skills = tuple(skill(f"s-{i}", description=body[:20], body=body) for i, body in enumerate(bodies))
+    ours, theirs = book(*skills).select(query, limit), by_okapi(skills, query, limit)
+    assert [match.skill for match in ours] == [match.skill for match in theirs]
+    assert [match.score for match in ours] == pytest.approx([match.score for match in theirs])
+    assert [set(match.words) for match in ours] == [set(match.words) for match in theirs]

@@ -31,6 +31,7 @@ NAMES = {
     "hoist-invariant-tensors",
     "hoist-recurrent-input",
     "merge-pools",
+    "patches-as-channels",
     "reassociate-linear-reduction",
     "reduce-before-conv",
     "reduce-first",
@@ -100,6 +101,7 @@ QUERIES = {
     "max_pool3d max_pool3d maxpool3d": "merge-pools",
     "conv_transpose2d scale bias": "fold-affine",
     "conv_transpose3d bias add fused tail": "bias-into-tail",
+    "conv2d flatten transpose patch": "patches-as-channels",
     "conv2d bias instance_norm instancenorm2d": "cancel-shift",
 }
 

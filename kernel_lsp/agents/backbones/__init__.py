@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 from kernel_lsp import origins
-from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError, ConfigError
 from kernel_lsp.records import Backbone
 
-__all__ = ["make"]
+if TYPE_CHECKING:  # child.py is loaded through this package by interpreters that have no platformdirs
+    from kernel_lsp.config import Settings
+
+__all__ = ["make", "stop_all"]
 
 
 def make(settings: Settings, *, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
@@ -20,6 +25,13 @@ def make(settings: Settings, *, python: str, allowed_origin: str | None, data_di
     allowed; another machine is refused here, before its name is looked up. Raises BackboneError.
     """
     return _MAKERS[settings.policy](settings, python, allowed_origin, data_dir)
+
+
+def stop_all() -> None:
+    """End the model servers that this process has started, which would end when idle or with the process."""
+    serving = sys.modules.get("kernel_lsp.agents.backbones.serving")
+    if serving is not None:  # never loaded: nothing was started
+        serving.stop_all()
 
 
 def _openai(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
@@ -47,4 +59,16 @@ def _plan(settings: Settings, python: str, allowed_origin: str | None, data_dir:
     return Plan()
 
 
-_MAKERS = {"plan": _plan, "openai": _openai}
+def _vllm(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
+    from kernel_lsp.agents.backbones.vllm import VLLM
+
+    return VLLM(settings, python, data_dir)
+
+
+def _transformers(settings: Settings, python: str, allowed_origin: str | None, data_dir: str) -> Backbone:
+    from kernel_lsp.agents.backbones.transformers import Transformers
+
+    return Transformers(settings, python)
+
+
+_MAKERS = {"plan": _plan, "openai": _openai, "vllm": _vllm, "transformers": _transformers}

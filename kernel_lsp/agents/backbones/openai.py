@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -45,12 +46,14 @@ TOKENS_PER_BYTE = 0.4
 """Until a server has counted: source code has 0.25 to 0.35 tokens a byte."""
 TOKENS_PER_MESSAGE = 8
 MARGIN = 1.1
+COUNTED = ("messages", "tools", "chat_template_kwargs")
+"""Fields that the chat template sees."""
 CONTEXT_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 """How servers call it in /v1/models: vLLM and SGLang first."""
 
 
 class OpenAI:
-    """A `Backbone`. ``key`` counts instead of the environment's and the keyring's (our own server)."""
+    """A `Backbone`. For our own server: its ``key``, and whether it is ``gone`` (see Transport)."""
 
     def __init__(
         self,
@@ -60,9 +63,11 @@ class OpenAI:
         kind: str = "openai",
         key: str | None = None,
         on_measured_gpu: bool = False,
+        gone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._endpoint, self._settings, self._kind = endpoint, settings, kind
         self._given_key, self._on_measured_gpu = key, on_measured_gpu
+        self._gone = gone
         self._key: str | None = None
         self._transport: Transport | None = None
         self._info: ModelInfo | None = None
@@ -86,6 +91,7 @@ class OpenAI:
                     key=self._key,
                     in_flight=self._settings.model_samples,
                     per_minute=self._settings.model_requests_per_minute,
+                    gone=self._gone,
                 )
                 self._info = await self._asked(self._transport)
             return self._info
@@ -93,8 +99,10 @@ class OpenAI:
     async def count(self, prompt: Prompt) -> int:
         info, transport = self._opened()
         safe = secrets.redacted(prompt, self._keys())[0]
-        body = chat.request(safe, model=info.model, form=info.structured, vllm=False, without=self._without)
-        asked: Json = {name: part for name, part in body.items() if name in ("messages", "tools")}
+        body = chat.request(
+            safe, model=info.model, form=info.structured, vllm=self._vllm, without=self._without
+        )
+        asked: Json = {name: part for name, part in body.items() if name in COUNTED}
         if self._vllm:
             try:
                 counted = await transport.ask("/tokenize", {"model": info.model, **asked})

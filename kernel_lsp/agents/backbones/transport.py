@@ -61,8 +61,15 @@ class Transport:
     """A client of one endpoint."""
 
     def __init__(
-        self, endpoint: Endpoint, *, key: str | None, in_flight: int, per_minute: int | None = None
+        self,
+        endpoint: Endpoint,
+        *,
+        key: str | None,
+        in_flight: int,
+        per_minute: int | None = None,
+        gone: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``gone`` knows of a server whose end is for good: nothing is tried again then."""
         self.endpoint = endpoint
         self._known = (key,) if key else ()
         self._client = httpx2.AsyncClient(
@@ -73,6 +80,7 @@ class Transport:
             trust_env=endpoint.remote,
         )
         self._rate = Rate(per_minute)
+        self._gone = gone
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -113,7 +121,8 @@ class Transport:
             try:
                 return await attempt()
             except HttpFailure as failure:
-                if not failure.passing or failure.status in unless or number == TRIES - 1:
+                final = number == TRIES - 1 or failure.status in unless or self._gone()
+                if final or not failure.passing:
                     raise
                 pause = (
                     BACKOFF_S * 2**number * random.uniform(0.75, 1.25)

@@ -41,6 +41,10 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait for everything on every stream."""
 
+    def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(tensor, what an operator that follows at once reads of it), for tensors that are still being
+        computed when a call returns; none where calls are finished then."""
+
     def cache_bytes(self) -> int:
         """What must be written to evict the caches; addresses rotate over as much."""
 

@@ -35,6 +35,9 @@ class Cpu:
     def synchronize(self) -> None:
         """A CPU call is finished when it returns."""
 
+    def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return []
+
     def cache_bytes(self) -> int:
         return min(2 * (last_level_cache_bytes() or MAX_FLUSH_BYTES), MAX_FLUSH_BYTES)
 

@@ -47,6 +47,11 @@ class Cuda:
         self._event = torch.cuda.Event
         self._elapsed = torch.cuda.Event.elapsed_time
         self._spin = getattr(torch.cuda, "_sleep", None)
+        self._callers_stream, self._on, self._copy = (
+            torch.cuda.current_stream(),
+            torch.cuda.stream,
+            torch.clone,
+        )
         self._allocated, self._peak = torch.cuda.memory_allocated, torch.cuda.max_memory_allocated
         self._restart_peak = torch.cuda.reset_peak_memory_stats
         self._buffer: torch.Tensor | None = None
@@ -58,6 +63,12 @@ class Cuda:
 
     def synchronize(self) -> None:
         self._synchronize()
+
+    def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Copies queued on the stream that the caller has: it does not wait for any other."""
+        with self._on(self._callers_stream):
+            mine = [t.detach() for t in tensors if t.is_cuda and t.layout is torch.strided]
+            return [(tensor, self._copy(tensor)) for tensor in mine]
 
     def cache_bytes(self) -> int:
         return 3 * (torch.cuda.get_device_properties(0).L2_cache_size or 64 * 1024**2)

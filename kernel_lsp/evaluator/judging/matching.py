@@ -47,13 +47,16 @@ def match_structure(got: Any, expected: Any, name: str = "output") -> None:
 
 
 def match_metadata(spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
-    """Strides and requires_grad, as the worker described its tensors; shapes agree already.
+    """Device, strides and requires_grad, as the worker described its tensors; shapes agree already.
 
     Returns what a user should know although it passes; empty when there is nothing.
     """
     note = ""
     described = zip(tensor_specs(spec), tensor_leaves(ran.output), ran.strides, ran.carries_grad, strict=True)
     for place, (told, tensor, strides, carries) in enumerate(described):
+        if told.get("device") != tensor.device.type:
+            devices = f"on {told.get('device')}, the reference's on {tensor.device.type}"
+            raise Mismatch("device", f"output {place} is {devices}")
         if bool(told.get("requires_grad")) != carries:
             does = "carries no gradient where the reference's does" if carries else "carries a gradient"
             raise Mismatch("requires-grad", f"output {place} {does}")

@@ -34,6 +34,8 @@ class Worker:
         self.watch = watch.Watch()
         self.memory = memory.Memory(self.device.place)
         self.called: tuple[Any, Any] = (None, None)
+        self.early: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Outputs of the last call, each with what the next operator would have read of it."""
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.recorder = recorder.Recorder()
         self.sample: tuple[Any, Any, dict[str, Any]] | None = None
@@ -90,7 +92,8 @@ class Worker:
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "calling the candidate")
         notes = watch.output_problems(result, arguments, message["aliases"])
-        notes += self._kept_problems() + self.watch.noticed() + self.memory.problems()
+        notes += self._order_problems() + self._kept_problems()
+        notes += self.watch.noticed() + self.memory.problems()
         now = self._fixed(message["changed"])
         if fixed.keys() != now.keys() or not all(same_bits(fixed[key], now[key]) for key in now):
             notes.append(
@@ -141,11 +144,20 @@ class Worker:
         torch.manual_seed(message["noise_seed"])
         with torch.set_grad_enabled(message["grad"]):
             result = target(*arguments[0], **arguments[1])
+        self.early = self.device.read_by_next(tensor_leaves(result))
         self.device.synchronize()
         return result
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         parameters.update(self.target, state, "load_state_dict")
+
+    def _order_problems(self) -> list[dict[str, str]]:
+        """An output must be there for the operator that follows. Covers work on another stream that is not
+        done by the time a copy runs; what is quicker than that is left to the clocks (vetoes.py)."""
+        late = not all(same_bits(*pair) for pair in self.early)
+        self.early = []
+        detail = "the next operator reads the output before it is written: a stream that nobody waits for"
+        return [{"name": "output-in-order", "detail": detail}] if late else []
 
     def _kept_problems(self) -> list[dict[str, str]]:
         """The previous trial's output must still hold: a shared output buffer is no result."""

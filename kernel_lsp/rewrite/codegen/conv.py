@@ -2,7 +2,8 @@
 
 One program computes a tile of BLOCK_PIXELS pixels x BLOCK_CHANNELS output channels of one image and never
 writes the convolution's own result. conv_sum.py has the ways to the sum, conv_body.py the tail,
-conv_launch.py the function around the kernel. Not covered: transposed convolutions, gradients.
+conv_launch.py the function around the kernel; conv_transposed.py finds inputs and taps of transposed ones,
+which go the way ``taps``. Not covered: gradients.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernel_lsp.errors import RewriteError
-from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen import conv_transposed, source
 from kernel_lsp.rewrite.codegen.conv_body import TailWriter, Tile
 from kernel_lsp.rewrite.codegen.conv_facts import Pool
 from kernel_lsp.rewrite.codegen.conv_launch import BLOCKS, Job, Parts, group, launcher, pack
@@ -28,6 +29,8 @@ def emit(job: Job, choice: Mapping[str, Any]) -> Generated:
     row = job.conv.group_in * job.conv.kernel[-1]
     if choice["way"] == "rows" and row > choice["BLOCK_K"]:
         raise RewriteError(f"a row of the filter has {row} terms", f"choose BLOCK_K of at least {row}")
+    if job.conv.transposed and choice["way"] != "taps":
+        raise RewriteError(f"a transposed convolution goes no way {choice['way']}", "choose the way taps")
     kernel = _Kernel(job, choice)
     texts = [kernel.text(), launcher(job, choice, kernel.parts())]
     if kernel.packed:
@@ -55,7 +58,10 @@ class _Kernel(SumWriter):
 
     def text(self) -> str:
         self._head()
-        if self.tail.pool is None:
+        if self.conv.transposed:
+            self._add(*conv_transposed.head(self.conv, self.axes, self.sizes))
+            name = self._tile_value("    ")
+        elif self.tail.pool is None:
             self._pixel_axes("pixels", "out", "    ")
             name = self._tile_value("    ")
         elif self.stacked:
@@ -102,6 +108,7 @@ class _Kernel(SumWriter):
         """Sizes that the text uses, in the launcher's names."""
         words = set("".join(c if c.isalnum() or c == "_" else " " for c in "\n".join(self.lines)).split())
         known = ["in_channels", "out_channels", *self.sizes, *(f"out_{s}" for s in self.sizes),
+                 *(f"phase_{s}" for s in self.sizes),
                  *(f"kernel_{s}" for s in self.sizes), "n_pixels"]  # fmt: skip
         return [name for name in known if name in words]
 
@@ -118,7 +125,7 @@ class _Kernel(SumWriter):
         self._add(
             f"channel_tiles = tl.cdiv({per_group}, BLOCK_CHANNELS)" + (f" * {groups}" if groups > 1 else ""),
             f"pixel_tiles = tl.cdiv(n_pixels, {self.tile_pixels})",
-            "tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input",
+            *self._tile_lines(),
             "image = (tile // pixel_tiles).to(tl.int64)  # int64: offsets can pass 2**31",
         )
         if self.stacked:
@@ -154,6 +161,15 @@ class _Kernel(SumWriter):
             else "in_channels"
         )
         self._add(f"base = {self.x}_ptr + image * ({all_channels} * {plane}){first}")
+
+    def _tile_lines(self) -> list[str]:
+        if not self.conv.transposed or conv_transposed.count(self.conv) == 1:
+            return ["tile = tl.program_id(0) // channel_tiles  # channels vary fastest: they share the input"]
+        phases = conv_transposed.count(self.conv)
+        return [
+            f"phase = tl.program_id(0) // channel_tiles % {phases}  # phases share input and cache lines",
+            f"tile = tl.program_id(0) // (channel_tiles * {phases})",
+        ]
 
     def _pixel_axes(self, index: str, prefix: str, indent: str) -> None:
         """Coordinates of the tile's pixels."""
@@ -259,9 +275,10 @@ class _Kernel(SumWriter):
         both = "pixel_mask[:, None] & channel_mask[None, :]"
         image = "image * out_channels + channels[None, :]"
         full = " * ".join(f"out_{s}" for s in self.sizes)
+        whole = group(full) if self.tail.pool or self.conv.transposed else "n_pixels"
         return Tile(
             channel="channels[None, :], mask=channel_mask[None, :]",
-            element=f"({image}) * {group(full) if self.tail.pool else 'n_pixels'} + {pixel}, mask={both}",
+            element=f"({image}) * {whole} + {pixel}, mask={both}",
             pooled=f"({image}) * n_pixels + pixels[:, None], mask={both}",
             mask="channel_mask[None, :]",
             pixels="pixel_mask[:, None]",
@@ -273,14 +290,16 @@ class _Kernel(SumWriter):
             self._store_partial(name, op_name(spatial))
             return
         one = self.job.result.meta["val"].shape[1] == 1 and self.conv.out_channels != 1
+        size, pixel = "n_pixels", "pixels[:, None]"
+        if self.conv.transposed:
+            size, pixel = group(" * ".join(f"out_{s}" for s in self.sizes)), "place[:, None]"
         if one:
-            self._add(
-                f"tl.store(out_ptr + image * n_pixels + pixels[:, None], {name}, mask=pixel_mask[:, None])"
-            )
+            self._add(f"tl.store(out_ptr + image * {size} + {pixel}, {name}, mask=pixel_mask[:, None])")
             return
+        name_of = "spot" if self.conv.transposed else "place"
         self._add(
-            "place = (image * out_channels + channels[None, :]) * n_pixels + pixels[:, None]",
-            f"tl.store(out_ptr + place, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
+            f"{name_of} = (image * out_channels + channels[None, :]) * {size} + {pixel}",
+            f"tl.store(out_ptr + {name_of}, {name}, mask=pixel_mask[:, None] & channel_mask[None, :])",
         )
 
     def _store_partial(self, name: str, kind: str) -> None:

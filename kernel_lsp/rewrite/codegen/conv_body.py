@@ -197,6 +197,7 @@ _WORDS = (
     "out_x", "out_y", "out_z", "pooled_x", "pooled_y", "pooled_z", "x", "y", "z", "group", "tap", "row",
     "base", "place", "average", "local", "start", "terms", "term_mask", "pixel_tiles", "channel_tiles",
     "in_channels", "out_channels", "height", "width", "depth", "n_pixels", "out_height", "out_width",
-    "out_depth", "kernel_height", "kernel_width", "kernel_depth", "convolved",
+    "out_depth", "kernel_height", "kernel_width", "kernel_depth", "convolved", "phase", "place", "spot",
+    *(f"{word}_{axis}" for word in ("in", "shift", "first", "taps", "turn") for axis in "xyz"), "n_taps",
 )  # fmt: skip
 """What the surrounding kernel calls its own variables."""

@@ -1,6 +1,7 @@
 """Sizes of a convolution or pooling node, in one shape for 1, 2 and 3 spatial dimensions.
 
-Not covered: transposed convolutions, inputs without a batch dimension, overlapping or padded pools.
+Not covered: transposed convolutions with groups or with dilation along a stride, inputs without a batch
+dimension, overlapping or padded pools.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kernel_lsp.rewrite.graph import argument
 
 KEPT = "kept"
 """Mark of a convolution that stays the library's: a skill has prepared what follows for that."""
-RANKS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+RANKS = {f"conv{kind}{rank}d": rank for kind in ("", "_transpose") for rank in (1, 2, 3)}
 POOLS = {f"{kind}_pool{rank}d": (kind, rank) for kind in ("max", "avg") for rank in (1, 2, 3)}
 
 
@@ -35,6 +36,10 @@ class Conv:
     """Zeros in front of each dimension; the output's size tells how many lie behind."""
     dilation: tuple[int, ...]
     groups: int
+    transposed: bool = False
+    """The weight is (in, out, taps); ``before`` is what is cut off, and the strides are ``phases``."""
+    phases: tuple[int, ...] = ()
+    """Strides of a transposed convolution."""
 
     @property
     def rank(self) -> int:
@@ -63,11 +68,12 @@ class Conv:
 
     @property
     def group_in(self) -> int:
-        return shape_of(self.weight)[1]
+        """Input channels that one output channel reads."""
+        return self.in_channels // self.groups
 
     @property
     def out_channels(self) -> int:
-        return shape_of(self.weight)[0]
+        return shape_of(self.node)[1]
 
     @property
     def batch(self) -> int:
@@ -86,6 +92,8 @@ class Conv:
     @property
     def padded(self) -> bool:
         """Some tap of some pixel lies outside of the input."""
+        if self.transposed:
+            return self.taps > 1 or self.size != self.out
         return any(self.before) or any(
             (o - 1) * s + (k - 1) * d >= n
             for o, s, k, d, n in zip(
@@ -121,15 +129,25 @@ def conv_of(node: fx.Node) -> Conv | None:
     if values[0].dtype not in FLOATS or values[0].dtype != values[1].dtype or not shape_of(node):
         return None
     stride, dilation = (_tuple(argument(node, name), rank) for name in ("stride", "dilation"))
+    kernel, transposed = shape_of(weight)[2:], "transpose" in op_name(node)
+    before = _before(argument(node, "padding"), kernel, dilation)
+    phases: tuple[int, ...] = ()
+    if transposed:
+        stride, phases = (1,) * rank, stride
+        along = any(s > 1 and d > 1 for s, d in zip(phases, dilation, strict=True))
+        if argument(node, "groups") != 1 or along:
+            return None
     found = Conv(
         node=node,
         x=x,
         weight=weight,
         bias=bias,
         stride=stride,
-        before=_before(argument(node, "padding"), shape_of(weight)[2:], dilation),
+        before=before,
         dilation=dilation,
         groups=int(argument(node, "groups", 1)),
+        transposed=transposed,
+        phases=phases,
     )
     return found if math.prod(shape_of(node)) else None
 

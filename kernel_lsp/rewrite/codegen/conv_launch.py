@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen import conv_transposed, source
 from kernel_lsp.rewrite.codegen.conv_facts import Conv
 from kernel_lsp.rewrite.codegen.conv_tail import Tail, reduced_dims
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
@@ -64,14 +64,16 @@ def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
     ]  # fmt: skip
     lines += [
         f"    batch, _, {', '.join(sizes)} = {x}.shape",
-        f"    out_channels, in_channels, {', '.join(f'kernel_{s}' for s in sizes)} = {weight}.shape",
+        f"    {_weight_order(conv)}, {', '.join(f'kernel_{s}' for s in sizes)} = {weight}.shape",
     ]
     for position, size in enumerate(sizes):
         lines.append(f"    out_{size} = {_out_size(conv, position, size)}")
     pooled = [f"(out_{s} // {w})" for s, w in zip(sizes, tail.pool.window, strict=True)] if tail.pool else [
         f"out_{s}" for s in sizes
     ]  # fmt: skip
-    lines.append(f"    n_pixels = {' * '.join(pooled)}")
+    lines += conv_transposed.launcher_lines(conv, sizes) if conv.transposed else []
+    plane = [f"phase_{size}" for size in sizes] if conv.transposed else pooled
+    lines.append(f"    n_pixels = {' * '.join(plane)}")
     channels = choice["BLOCK_CHANNELS"]
     lines.append(f"    tiles = batch * triton.cdiv(n_pixels, {kernel.tile_pixels})")
     lines += _allocate(job, x, [text.strip("()") if tail.pool else text for text in pooled])
@@ -82,6 +84,7 @@ def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
     groups = 1 if kernel.depthwise or kernel.library else conv.groups
     per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
     copies = f" * {groups}" if groups > 1 else ""
+    copies += f" * {conv_transposed.count(conv)}" if conv.transposed else ""
     constants = [name for name in kernel.constants if name not in BLOCKS]
     arguments = [*kernel.tensors, "out", *constants, *(f"{name}={choice[name]}" for name in kernel.blocks),
                  f"num_warps={choice['num_warps']}"]  # fmt: skip
@@ -97,12 +100,19 @@ def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
     return "\n".join(lines)
 
 
+def _weight_order(conv: Conv) -> str:
+    return "in_channels, out_channels" if conv.transposed else "out_channels, in_channels"
+
+
 def _docstring(job: Job) -> list[str]:
     """What it does, and the shape of each tensor in the launcher's words."""
     sizes = SIZES[job.conv.rank]
     shapes = {
         job.conv.x: ("batch", "channels", *sizes),
-        job.conv.weight: ("out_channels", "channels of a group", *(f"kernel_{s}" for s in sizes)),
+        job.conv.weight: (
+            _weight_order(job.conv).replace("in_channels", "channels of a group"),
+            *(f"kernel_{s}" for s in sizes),
+        ),
     }
     lines = [f'    """{job.summary}', ""]
     for node, name in job.names.items():
@@ -136,6 +146,11 @@ def _library_lines(conv: Conv, x: str, weight: str) -> list[str]:
 def _out_size(conv: Conv, position: int, size: str) -> str:
     """The output's size from the input's: one pixel more than the strides that fit behind the filter."""
     n, stride = conv.size[position], conv.stride[position]
+    if conv.transposed:
+        step = conv.phases[position]
+        more = conv.out[position] - n * step
+        text = f"{size} * {step}" if step > 1 else size
+        return f"{text} {'+' if more > 0 else '-'} {abs(more)}" if more else text
     span = conv.dilation[position] * (conv.kernel[position] - 1)
     behind = max(0, (conv.out[position] - 1) * stride + span + 1 - n - conv.before[position])
     padding = 2 * conv.before[position] if stride > 1 else conv.before[position] + behind
@@ -186,8 +201,11 @@ def _result(job: Job, tile_pixels: int) -> list[str]:
 
 def pack(job: Job, rounds: bool) -> str:
     """The kernel that puts the channels of one tap side by side."""
-    taps = job.conv.taps
-    load = f"tl.load(weight_ptr + filter_id * (in_channels * {taps}) + channel * {taps} + tap, mask=mask)"
+    taps, transposed = job.conv.taps, job.conv.transposed
+    place = f"filter_id * (in_channels * {taps}) + channel * {taps} + tap"
+    if transposed:
+        place = f"channel * (out_channels * {taps}) + filter_id * {taps} + tap"
+    load = f"tl.load(weight_ptr + {place}, mask=mask)"
     lines = [
         "    offs = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)",
         "    mask = offs < n_weights  # the last block reaches past the end",
@@ -201,18 +219,22 @@ def pack(job: Job, rounds: bool) -> str:
         "packed_ptr",
         "n_weights",
         "in_channels: tl.constexpr",
+        *(["out_channels: tl.constexpr"] if transposed else []),
         "BLOCK_SIZE: tl.constexpr",
     ]
     doc = "From (filter, input channel, tap) to (filter, tap, input channel)."
+    if transposed:
+        doc = "From (input channel, filter, tap) to (filter, tap, input channel)."
     return source.kernel_text(f"_{job.name}_pack_kernel", header, doc, lines)
 
 
 def _pack_lines(job: Job, weight: str) -> list[str]:
+    channels = "in_channels, out_channels" if job.conv.transposed else "in_channels"
     return [
         f"    packed = torch.empty_like({weight})  # weights may change between calls: packed on each",
         f"    grid = (triton.cdiv({weight}.numel(), 1024),)",
         f"    _{job.name}_pack_kernel[grid](",
-        f"        {weight}, packed, {weight}.numel(), in_channels, BLOCK_SIZE=1024, num_warps=4",
+        f"        {weight}, packed, {weight}.numel(), {channels}, BLOCK_SIZE=1024, num_warps=4",
         "    )",
     ]
 

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from kernel_lsp.rewrite.codegen import conv_transposed
 from kernel_lsp.rewrite.codegen.conv_launch import SIZES, Job, group, times
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name
 
@@ -38,7 +39,7 @@ class SumWriter:
         self.job, self.conv, self.tail, self.choice = job, job.conv, job.tail, choice
         self.axes, self.sizes = AXES[self.conv.rank], SIZES[self.conv.rank]
         self.x, self.weight = job.names[self.conv.x], job.names[self.conv.weight]
-        self.packed = choice["way"] == "taps" and self.conv.taps > 1
+        self.packed = choice["way"] == "taps" and (self.conv.taps > 1 or self.conv.transposed)
         self.depthwise = choice["way"] == "depthwise"
         self.library = choice["way"] == "library"
         self.rounds = choice["precision"] == "tf32" and not (self.depthwise or self.library)
@@ -150,8 +151,22 @@ class SumWriter:
         taps, deeper = self.conv.taps, indent + "    "
         count = f" * {taps}" if taps > 1 else ""
         self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
-        self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
-        if taps > 1:
+        if self.conv.transposed:
+            every, find = conv_transposed.steps(self.conv, self.axes)
+            self._add(
+                f"n_taps = {every}",
+                "for step in range(tl.cdiv(in_channels, BLOCK_K) * n_taps):  # taps vary fastest",
+                *(
+                    f"    {line}"
+                    for line in [*find, "terms = step // n_taps * BLOCK_K + tl.arange(0, BLOCK_K)"]
+                ),
+                indent=indent,
+            )
+        else:
+            self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
+        if self.conv.transposed:
+            pass
+        elif taps > 1:
             self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
             self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
         else:
@@ -161,7 +176,8 @@ class SumWriter:
             self._add(
                 "term_mask = terms < in_channels  # the last block is filled up with zeros", indent=deeper
             )
-        self._positions("tap", deeper, per_term=False)
+        if not self.conv.transposed:
+            self._positions("tap", deeper, per_term=False)
         offset = [f"terms[:, None] * ({' * '.join(self.sizes)})", *self._inner_offset()]
         masks = [*([] if even else ["term_mask[:, None]"]), *self._valid(deeper)]
         self._add(f"patch = tl.load(base + {' + '.join(offset)},", indent=deeper)
@@ -242,7 +258,7 @@ class SumWriter:
 
     def _flat_pixel(self) -> str:
         if self.tail.pool is None:
-            return "pixels[:, None]"
+            return "place[:, None]" if self.conv.transposed else "pixels[:, None]"
         parts = []
         for position, axis in enumerate(self.axes):
             inner = " * ".join(f"out_{s}" for s in self.sizes[position + 1 :])

@@ -137,6 +137,8 @@ class _Walk:
     def _pool(self, node: fx.Node, source: fx.Node) -> str | None:
         """The first pool, or one that directly follows another of its kind: windows multiply."""
         found, size = pool_of(node), self.sizes[source]
+        if self.conv.transposed:  # a tile holds pixels of one phase
+            return None
         if found is None or len(shape_of(source)) != self.conv.rank + 2 or len(found.window) != len(size):
             return None
         if self.windows and (source not in self.windows or self.windows[source].kind != found.kind):
@@ -159,6 +161,8 @@ class _Walk:
             keeps = op_name(node) in ("softmax", "log_softmax") or bool(argument(node, "keepdim"))
             return self._keep(node, source, "channel") if whole and keeps and _one_result(node) else None
         rest = tuple(range(2, len(shape)))
+        if self.conv.transposed:
+            return None
         if op_name(node) in SPATIAL and dims in (rest, (1, *rest)) and shape[1] == self.conv.out_channels:
             return self._keep(node, source, "spatial")
         return None

@@ -15,7 +15,7 @@ from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen.ir import Output, Region
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
 from kernel_lsp.rewrite.codegen.pointwise import op_name
-from kernel_lsp.rewrite.codegen.space import LOSSES, SOFTMAX
+from kernel_lsp.rewrite.codegen.space import LOSSES, SOFTMAX, space_of
 from kernel_lsp.rewrite.graph import Graph, argument
 
 LONG_ROW = 2048
@@ -48,9 +48,26 @@ LONG_ROWS, ACROSS = (3.0, 1), (8.0, 1)
 dimension than the last (4.985 ms there; less for few channels, so counted with caution)."""
 
 
+ROW_BLOCKS = 132
+"""Multiprocessors of an H200. Eager gives each row of a layer norm, each group of a group norm, to one block,
+and fewer rows leave the others idle."""
+MOST_IDLE = 16.0
+"""Times slower that idle multiprocessors are taken to make it; assumed, not measured."""
+
+
+def _idle(node: fx.Node) -> float:
+    space = space_of(node)
+    if space is None or op_name(node) not in ("layer_norm", "group_norm"):
+        return 1.0
+    rows = math.prod(n for axis, n in enumerate(space.expanded) if axis not in space.reduced)
+    return min(MOST_IDLE, max(1.0, ROW_BLOCKS / max(1, rows)))
+
+
 def _passes(node: fx.Node) -> tuple[float, int]:
     """How often eager moves the input, and its launches."""
     name = op_name(node)
+    if (idle := _idle(node)) > 1.0:
+        return COMPOSITE[name][0] * idle, COMPOSITE[name][1]
     if name not in SOFTMAX or not node.meta["val"].shape:
         return COMPOSITE.get(name, (1.0, 1))
     shape = node.meta["val"].shape

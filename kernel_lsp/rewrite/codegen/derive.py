@@ -243,7 +243,7 @@ def _tied(grad: Value, out: Value, x: Value) -> Value:
 STEPS = frozenset(["floor", "ceil", "sign"])
 """torch hands zeros on through these."""
 CONSTANT = STEPS | {
-    "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool",
+    "count", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "not", "isnan", "to_bool", "to_int64",
 }  # fmt: skip
 """Results through which no gradient flows."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from torch import fx
 
+from kernel_lsp.rewrite.codegen.channelwise import is_channelwise
 from kernel_lsp.rewrite.codegen.lower import is_identity, output_nodes, squeezed_nodes
 from kernel_lsp.rewrite.codegen.pointwise import is_pointwise, op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
@@ -61,7 +62,8 @@ def _fits(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> boo
         return all(user in group for user in node.users)
     if op_name(node) == "unsqueeze":
         return _restores(graph, node, group, space)
-    if not is_pointwise(node):
+    channels = is_channelwise(graph, node)
+    if not (channels and shape_of(node) == space.sizes) and not is_pointwise(node):
         return False
     if producer and any(_holds_channels(user, node) for user in group):
         return False
@@ -90,7 +92,8 @@ def _feeds_reduction(node: fx.Node, group: set[fx.Node]) -> bool:
 
 def _holds_channels(user: fx.Node, node: fx.Node) -> bool:
     """A norm's weight is aligned by its own rule; it stays an operand."""
-    return op_name(user) in NORMS and node in user.all_input_nodes and node is not user.args[0]
+    held = op_name(user) in (*NORMS, "batch_norm")
+    return held and node in user.all_input_nodes and node is not user.args[0]
 
 
 def _restores(graph: Graph, node: fx.Node, group: set[fx.Node], space: Shape) -> bool:
@@ -138,7 +141,8 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], Shape]]:
     taken: set[fx.Node] = set()
     found = []
     for node in reversed(graph.nodes):
-        if node in taken or not is_pointwise(node) or is_identity(node):
+        acts = is_pointwise(node) or is_channelwise(graph, node)
+        if node in taken or not acts or is_identity(node):
             continue
         space = Shape(sizes=shape_of(node))
         nodes = grow(graph, node, space, taken)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import reductions
+from kernel_lsp.rewrite.codegen import channelwise, reductions
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, load
 from kernel_lsp.rewrite.codegen.pointwise import (
@@ -22,8 +22,8 @@ from kernel_lsp.rewrite.codegen.pointwise import (
     dtype_name,
     op_name,
 )
-from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
-from kernel_lsp.rewrite.graph import Graph, argument
+from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, keeps_dims, shape_of, space_of
+from kernel_lsp.rewrite.graph import Graph
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +109,8 @@ class _Lowering:
             return self.value(node.args[0])
         if space_of(node) is not None:
             return reductions.build(node, get)
+        if op_name(node) == "batch_norm":
+            return channelwise.build(node, get)
         return TABLE[op_name(node)](node, get)
 
     def _load(self, user: fx.Node, name: str, node: fx.Node) -> Value:
@@ -136,7 +138,8 @@ class _Lowering:
         """Where the operand's dimensions lie in the expanded space."""
         sizes, space = shape_of(node), self.space
         index: list[int | None] = list(range(len(sizes)))
-        if op_name(user) in NORMS and name in ("weight", "bias") and space.groups is not None:
+        grouped = op_name(user) in NORMS and name in ("weight", "bias") and space.groups is not None
+        if grouped or channelwise.per_channel(user, name):
             trailing = len(space.sizes) - 2  # one value for each channel
             sizes, index = (*sizes, *(1,) * trailing), [*index, *(None,) * trailing]
         elif user in self.squeezed and space_of(user) is None:
@@ -325,8 +328,7 @@ def squeezed_nodes(nodes: Sequence[fx.Node], space: Shape) -> set[fx.Node]:
             continue
         own = space_of(node)
         if own is not None and op_name(node) not in (*NORMS, *SOFTMAX) and own.reduced:
-            keep = argument(node, "keepdim", False) if op_name(node) not in LOSSES else False
-            if not keep:
+            if op_name(node) in LOSSES or not keeps_dims(node):
                 found.add(node)
         elif own is None and any(arg in found for arg in node.all_input_nodes if arg in inside):
             found.add(node)

@@ -9,10 +9,12 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
+from kernel_lsp.rewrite import cost as roofline
 from kernel_lsp.rewrite.codegen import launching, matmul_cost, matmul_tail
 from kernel_lsp.rewrite.codegen.lower import is_identity
 from kernel_lsp.rewrite.codegen.matmul_operands import Product, product_of
-from kernel_lsp.rewrite.codegen.matmul_source import Job, Plan, emit
+from kernel_lsp.rewrite.codegen.matmul_plan import Job, Plan
+from kernel_lsp.rewrite.codegen.matmul_source import emit
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.wording import worded
 from kernel_lsp.rewrite.generated import Generated, Match
@@ -116,6 +118,10 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         graph.caveat("0 * infinity beside the diagonal is no longer computed: fewer NaN for infinite inputs")
     if len(nodes) > 1:
         graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+    for node in graph.nodes:  # what a replay of it takes; by its bytes alone it would be far shorter
+        if node.meta.get("generated") == kernel:
+            taken = matmul_cost.seconds(product, Plan.parse(chosen["plan"]))
+            node.meta["seconds"] = taken + roofline.RATES["cuda"].overhead_s
 
 
 def _named(graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]) -> Generated:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -14,7 +15,7 @@ from torch import fx
 from kernel_lsp.rewrite import cost as roofline
 from kernel_lsp.rewrite.codegen import cost
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
-from kernel_lsp.rewrite.codegen.matmul_source import Plan
+from kernel_lsp.rewrite.codegen.matmul_plan import Plan
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.graph import Graph
 
@@ -23,10 +24,14 @@ PROCESSORS = 132
 SHARED_BYTES = 227 * 1024
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
-RATES = {"parts": 480e12, "tiles": 180e12, "16 bits": 450e12}
+HOST_S, DESCRIPTORS_HOST_S = 20e-6, 100e-6
+"""What the host needs for one kernel, and for two descriptors: a call takes at least that. Derived from whole
+calls on an H200: chains around one product took 181 to 214 us with descriptors, whatever their size."""
+RATES = {"parts": 480e12, "pointers": 430e12, "tiles": 180e12, "16 bits": 450e12}
 """Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting takes
 longer than multiplying: 4096x4096x4096 took 2.3 ms on an H200 and 0.7 ms with parts written beforehand and
-one sum on the tensor core; sums outside of it take an estimated sixth more."""
+one sum on the tensor core; sums outside of it take an estimated sixth more. Pointers in place of descriptors
+are taken to cost a tenth: assumed, not measured."""
 L2_BYTES_PER_S = 6e12
 CUBLAS = {True: 50e12, False: 650e12}
 """float32 on CUDA cores, 16 bits on tensor cores."""
@@ -53,7 +58,7 @@ def plans(product: Product) -> list[Plan]:
     ranked = sorted(_plans(product), key=lambda plan: seconds(product, plan))
     found, seen = list[Plan](), dict[tuple[object, ...], int]()
     for plan in ranked:
-        key = plan.parts, plan.rows, plan.cols, plan.inner, plan.warps
+        key = plan.parts, plan.descriptors, plan.rows, plan.cols, plan.inner, plan.warps
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= 2 and len(found) < MOST_PLANS:
             found.append(plan)
@@ -63,7 +68,7 @@ def plans(product: Product) -> list[Plan]:
 def seconds(product: Product, plan: Plan) -> float:
     """The product alone: parts, tiles, and the sum over splits."""
     float32 = product.node.meta["val"].dtype == torch.float32
-    form = ("parts" if plan.parts else "tiles") if float32 else "16 bits"
+    form = str(plan).split()[0] if float32 else "16 bits"
     programs = plan.splits * product.batch * _tiles(product, plan)
     inner = math.ceil(product.inner / plan.splits / plan.inner) * plan.inner
     # Small tiles read more for each product, and the memory behind them does not keep up.
@@ -78,11 +83,14 @@ def seconds(product: Product, plan: Plan) -> float:
     extra = parts_seconds(product) if plan.parts else 0.0
     if plan.splits > 1:
         extra += 8.0 * plan.splits * out / _bytes_per_s() + LAUNCH_S
-    return (
-        max(busy + 0.5 * size * out / _bytes_per_s(), moved_bytes(product) / _bytes_per_s())
-        + LAUNCH_S
-        + extra
-    )
+    device = max(busy + 0.5 * size * out / _bytes_per_s(), moved_bytes(product) / _bytes_per_s())
+    return max(device + LAUNCH_S + extra, host_seconds(plan))
+
+
+def host_seconds(plan: Plan) -> float:
+    """The host's part of a call, which runs beside the device's."""
+    kernels = 1 + plan.parts + (plan.splits > 1)
+    return kernels * HOST_S + plan.descriptors * DESCRIPTORS_HOST_S
 
 
 def share(product: Product, plan: Plan) -> float:
@@ -148,7 +156,9 @@ def moved_bytes(product: Product) -> float:
 def _plans(product: Product) -> Iterator[Plan]:
     float32 = product.node.meta["val"].dtype == torch.float32
     if float32:
-        yield from (plan for shape in PARTS for plan in _shared(product, True, *shape))
+        parts = [plan for shape in PARTS for plan in _shared(product, True, *shape)]
+        yield from parts
+        yield from (replace(plan, descriptors=True) for plan in parts)
     block = min(64, max(16, next_power_of_two(product.inner)))
     shapes = TILES if float32 else HALVES
     yield from (plan for shape in shapes for plan in _shared(product, False, *shape[:2], block, *shape[2:]))

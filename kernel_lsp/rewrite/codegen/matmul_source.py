@@ -1,22 +1,22 @@
 """Triton source of a matrix product with its tail.
 
 Two forms. *Parts*: each float32 factor is first written as the sum of two float16 matrices, and the kernel
-multiplies those through tensor descriptors. *Tiles*: one kernel reads the factors where they lie, by their
-strides; float32 tiles are split in registers. In both, a second kernel adds the shares of the inner
-dimension when it was split among programs.
+multiplies those, read through tensor descriptors or pointers. *Tiles*: one kernel reads the factors where
+they lie, by their strides; float32 tiles are split in registers. In both, a second kernel adds the shares of
+the inner dimension when it was split among programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kernel_lsp.rewrite.codegen import matmul_rows, source
+from kernel_lsp.rewrite.codegen import matmul_loops, matmul_rows, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.index import Space, offset, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, topological
-from kernel_lsp.rewrite.codegen.matmul_operands import Product
 from kernel_lsp.rewrite.codegen.matmul_parts import SPLIT, SPLIT_TILE
+from kernel_lsp.rewrite.codegen.matmul_plan import Job
 from kernel_lsp.rewrite.codegen.matmul_tail import TAKEN
 from kernel_lsp.rewrite.generated import Generated
 
@@ -24,73 +24,6 @@ DESCRIPTORS = "from triton.tools.tensor_descriptor import TensorDescriptor"
 GROUP = 8
 """Row tiles whose programs run one after the other: they share columns of the right factor in L2."""
 FINISH_ROWS, FINISH_COLS = 16, 128
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """How the product is computed: which form, and what one program computes with how much."""
-
-    parts: bool
-    """Float32 factors are split before the product, not tile by tile inside of it."""
-    rows: int
-    cols: int
-    inner: int
-    warps: int
-    stages: int
-    splits: int = 1
-    """Programs that share the inner dimension of one tile."""
-
-    @staticmethod
-    def parse(text: str) -> Plan:
-        """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts`` or ``tiles``."""
-        form, sizes, _, warps, _, stages, _, splits = text.split()
-        rows, cols, inner = map(int, sizes.split("x"))
-        return Plan(
-            parts=form == "parts",
-            rows=rows,
-            cols=cols,
-            inner=inner,
-            warps=int(warps),
-            stages=int(stages),
-            splits=int(splits),
-        )
-
-    def __str__(self) -> str:
-        form = "parts" if self.parts else "tiles"
-        sizes = f"{self.rows}x{self.cols}x{self.inner}"
-        return f"{form} {sizes} warps {self.warps} stages {self.stages} splits {self.splits}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """Everything that the source depends on."""
-
-    product: Product
-    region: Region
-    left: str
-    right: str
-    tile: Plan
-    float32: bool
-    summary: str
-    kept: bool = False
-    """A reduction over the columns keeps their dimension, with size 1."""
-
-    @property
-    def batched(self) -> bool:
-        return self.product.batched
-
-    @property
-    def parts(self) -> bool:
-        return self.tile.parts
-
-    @property
-    def split(self) -> bool:
-        return self.tile.splits > 1
-
-    @property
-    def reduced(self) -> bool:
-        """Rows of the product are reduced: only that is written."""
-        return matmul_rows.keeps(self.region)
 
 
 def emit(job: Job) -> Generated:
@@ -102,15 +35,18 @@ def emit(job: Job) -> Generated:
         kernels.append(matmul_rows.kernel(job.region))
     helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
     made = source.generated(job.region, [*helpers, *kernels], _launcher(job), job.summary)
-    imports = (*source.IMPORTS, *([DESCRIPTORS] if job.parts else []))
-    return replace(made, imports=imports)
+    return replace(made, imports=(*source.IMPORTS, *([DESCRIPTORS] if job.descriptors else [])))
 
 
 # --- the product ---------------------------------------------------------------------------------
 
 
 def _kernel(job: Job) -> str:
-    lines = [*_position(job), *(_parts_loop(job) if job.parts else _tiles_loop(job)), *_indices(job)]
+    lines = [
+        *matmul_loops.position(job),
+        *(matmul_loops.parts_loop(job) if job.parts else matmul_loops.tiles_loop(job)),
+        *_indices(job),
+    ]
     if job.parts:
         left, right = job.left, job.right
         lines += [
@@ -126,120 +62,6 @@ def _kernel(job: Job) -> str:
 
 def _right_cols(job: Job) -> str:
     return "batch * n_cols + cols" if job.batched else "cols"
-
-
-def _position(job: Job) -> list[str]:
-    lines = ["    tile = tl.program_id(0)"]
-    if job.batched:
-        lines.append("    batch = tl.program_id(1).to(tl.int64)  # int64: offsets can pass 2**31")
-    if job.split:
-        lines.append(f"    part = tl.program_id({2 if job.batched else 1})")
-    return [
-        *lines,
-        "    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.",
-        "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)",
-        "    group = tile // (GROUP * col_tiles)",
-        "    height = tl.minimum(row_tiles - group * GROUP, GROUP)",
-        "    start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS",
-        "    start_col = tile % (GROUP * col_tiles) // height * BLOCK_COLS",
-    ]
-
-
-def _bounds(job: Job, end: str) -> list[str]:
-    """Where the inner dimension starts and ends for a tile of triangular matrices; the rest is zero."""
-    product = job.product
-    begins, ends = list[str](), [end]
-    if product.left_half:
-        (begins if product.left_half == "upper" else ends).append("start_row")
-    if product.right_half:
-        (begins if product.right_half == "lower" else ends).append("start_col")
-    lines = ["    # Zeros above or below a diagonal are not multiplied."]
-    begin = begins[0] if len(begins) == 1 else f"tl.maximum({begins[0]}, {begins[1]})" if begins else "0"
-    last = ends[0]
-    for item in ends[1:]:
-        last = f"tl.minimum({last}, {item} + {'BLOCK_ROWS' if item == 'start_row' else 'BLOCK_COLS'})"
-    lines.append(f"    begin, end = {begin}, {last}")
-    if product.kept_half == "upper":
-        lines.append(
-            "    end = tl.where(start_col + BLOCK_COLS > start_row, end, 0)  # nothing of it is kept"
-        )
-    if product.kept_half == "lower":
-        lines.append(
-            "    end = tl.where(start_row + BLOCK_ROWS > start_col, end, 0)  # nothing of it is kept"
-        )
-    return lines
-
-
-def _range(job: Job, end: str) -> list[str]:
-    if job.product.triangular:
-        return [*_bounds(job, end), "    for start in range(begin, end, BLOCK_INNER):"]
-    if not job.split:
-        return [f"    for start in range(0, {end}, BLOCK_INNER):"]
-    return [
-        f"    end = tl.minimum(part * share + share, {end})",
-        "    for start in range(part * share, end, BLOCK_INNER):",
-    ]
-
-
-def _parts_loop(job: Job) -> list[str]:
-    left, right = job.left, job.right
-    row, col = "start_row", "start_col"
-    lines = []
-    if job.batched:
-        row, col = "left_row", "right_row"
-        lines = [
-            "    # The batches lie below each other; rows of the next one are masked at the end.",
-            "    left_row = (batch * n_rows + start_row).to(tl.int32)",
-            "    right_row = (batch * n_cols + start_col).to(tl.int32)",
-        ]
-    return [
-        *lines,
-        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
-        *_range(job, "padded"),
-        f"        {left}_high = {left}_parts.load([{row}, start])",
-        f"        {left}_low = {left}_parts.load([{row}, padded + start])",
-        f"        {right}_high = {right}_parts.load([{col}, start])",
-        f"        {right}_low = {right}_parts.load([{col}, padded + start])",
-        "        # low * low is below the last bit of float32",
-        f"        block = tl.dot({left}_low, {right}_high.T)",
-        f"        block = tl.dot({left}_high, {right}_low.T, block)",
-        f"        block = tl.dot({left}_high, {right}_high.T, block)",
-        "        product += block  # not on the tensor core, which drops low bits when it adds to a long sum",
-    ]
-
-
-def _tiles_loop(job: Job) -> list[str]:
-    left, right = job.left, job.right
-    shifts = []
-    if job.batched:
-        shifts = [
-            f"    {left}_ptr += batch * {left}_batch_stride",
-            f"    {right}_ptr += batch * {right}_batch_stride",
-        ]
-    end = "end" if job.split or job.product.triangular else "n_inner"
-    dot = "product += _dot_float16x3({0}_tile, {1}_tile)" if job.float32 else (
-        "product = tl.dot({0}_tile, {1}_tile, product)"
-    )  # fmt: skip
-    return [
-        *shifts,
-        "    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)",
-        "    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)",
-        "    product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)",
-        *_range(job, "n_inner"),
-        "        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)",
-        f"        # past the end of {end} and of the rows and columns zeros stand in",
-        f"        {left}_tile = tl.load(",
-        f"            {left}_ptr + left_rows * {left}_row_stride + inner[None, :] * {left}_inner_stride,",
-        f"            mask=(left_rows < n_rows) & (inner[None, :] < {end}),",
-        "            other=0.0,",
-        "        )",
-        f"        {right}_tile = tl.load(",
-        f"            {right}_ptr + inner[:, None] * {right}_inner_stride + right_cols * {right}_col_stride,",
-        f"            mask=(inner[:, None] < {end}) & (right_cols < n_cols),",
-        "            other=0.0,",
-        "        )",
-        f"        {dot.format(left, right)}",
-    ]
 
 
 def _indices(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
@@ -340,7 +162,10 @@ def _factors(job: Job) -> list[str]:
     """Kernel parameters that stand for the two factors."""
     left, right = job.left, job.right
     if job.parts:
-        return [f"{left}_parts", f"{right}_parts", f"{left}_scale_ptr", f"{right}_scale_ptr"]
+        kind = "" if job.descriptors else "_ptr"
+        return [
+            f"{left}_parts{kind}", f"{right}_parts{kind}", f"{left}_scale_ptr", f"{right}_scale_ptr",
+        ]  # fmt: skip
     batch = [f"{left}_batch_stride", f"{right}_batch_stride"] if job.batched else []
     return [
         f"{left}_ptr", f"{right}_ptr", *batch, f"{left}_row_stride", f"{left}_inner_stride",
@@ -407,11 +232,17 @@ def _tile_columns(job: Job) -> int:
 
 def _parts_lines(job: Job) -> list[str]:
     left, right, tile = job.left, job.right, job.tile
-    return [
+    lines = [
         f"    {left}_parts, {left}_scale, {right}_parts, {right}_scale = _split_float16({left}, {right})",
         f"    padded = {left}_parts.shape[1] // 2",
-        f"    {left}_tiles = TensorDescriptor.from_tensor({left}_parts, [{tile.rows}, {tile.inner}])",
-        f"    {right}_tiles = TensorDescriptor.from_tensor({right}_parts, [{tile.cols}, {tile.inner}])",
+    ]
+    sides = [(left, tile.rows), (right, tile.cols)] if job.descriptors else []
+    return [
+        *lines,
+        *(
+            f"    {name}_tiles = TensorDescriptor.from_tensor({name}_parts, [{size}, {tile.inner}])"
+            for name, size in sides
+        ),
     ]
 
 
@@ -455,7 +286,8 @@ def _names_of_sizes(job: Job) -> list[str]:
 def _arguments(job: Job) -> list[str]:
     left, right, tile = job.left, job.right, job.tile
     if job.parts:
-        factors = [f"{left}_tiles", f"{right}_tiles", f"{left}_scale", f"{right}_scale"]
+        kind = "tiles" if job.descriptors else "parts"
+        factors = [f"{left}_{kind}", f"{right}_{kind}", f"{left}_scale", f"{right}_scale"]
     else:
         batch = [f"{left}.stride(0)", f"{right}.stride(0)"] if job.batched else []
         strides = [f"{left}.stride(1)", f"{left}.stride(2)", f"{right}.stride(2)", f"{right}.stride(1)"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Value, apply, count, part, reduce
 from kernel_lsp.rewrite.codegen.pointwise import as_float, op_name
+from kernel_lsp.rewrite.codegen.space import POOLS, is_counted
 from kernel_lsp.rewrite.graph import argument
 
 Get = Callable[[str], Any]
@@ -80,6 +82,24 @@ def _plain(kind: str) -> Callable[[fx.Node, Get], Value]:
     return lambda node, get: reduce(kind, as_float(get("self")), hint=HINTS[kind])
 
 
+def _sum(node: fx.Node, get: Get) -> Value:
+    total = reduce("sum", as_float(get("self")), hint=HINTS["sum"])
+    if not is_counted(node):
+        return total
+    return apply("to_int64", total, dtype="int64", hint="count")  # exact: space.MOST_COUNTED
+
+
+def _truth(kind: str) -> Callable[[fx.Node, Get], Value]:
+    """Whether the largest of 0 and 1, or the smallest, is 1. NaN counts as true, as it does in torch."""
+
+    def build(node: fx.Node, get: Get) -> Value:
+        x = get("self")
+        x = x if x.dtype == "bool" else apply("to_bool", x, dtype="bool")
+        return apply("to_bool", reduce(kind, as_float(x), hint=HINTS[kind]), dtype="bool")
+
+    return build
+
+
 HINTS = {"sum": "total", "max": "largest", "min": "smallest", "prod": "product"}
 
 
@@ -107,6 +127,8 @@ def _norm(node: fx.Node, get: Get) -> Value:
     x, order = as_float(get("self")), argument(node, "p", argument(node, "ord", 2))
     if order == 1:
         return reduce("sum", apply("abs", x), hint="norm")
+    if order == math.inf:
+        return reduce("max", apply("abs", x), hint="norm")
     return apply("root", reduce("sum", apply("square", x), hint="square_sum"), hint="norm")
 
 
@@ -198,13 +220,16 @@ BUILDERS: dict[str, Callable[[fx.Node, Get], Value]] = {
     "group_norm": _standardize,
     "instance_norm": _standardize,
     "rms_norm": _rms_norm,
-    "sum": _plain("sum"),
+    "sum": _sum,
+    "any": _truth("max"),
+    "all": _truth("min"),
     "amax": _plain("max"),
     "max": _plain("max"),
     "amin": _plain("min"),
     "min": _plain("min"),
     "prod": _plain("prod"),
     "mean": _mean,
+    **dict.fromkeys(POOLS, _mean),
     "logsumexp": lambda node, get: logsumexp(as_float(get("self"))),
     "var": _variance,
     "std": _variance,

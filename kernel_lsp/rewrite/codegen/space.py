@@ -28,9 +28,18 @@ REDUCE = (
     "std",
     "norm",
     "linalg_vector_norm",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
     "cosine_similarity",
     "pairwise_distance",
+    "any",
+    "all",
 )
+MOST_COUNTED = 2**24
+"""Elements that can be counted in float32."""
+POOLS = {f"adaptive_avg_pool{rank}d": rank for rank in (1, 2, 3)}
+"""With an output of one element a channel they are means over so many last dimensions, which they keep."""
 PAIRS = ("cosine_similarity", "pairwise_distance")
 """Reductions of two tensors of one shape."""
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits",
@@ -84,10 +93,10 @@ def source(node: fx.Node) -> fx.Node:
     return node.args[0]
 
 
-def _along(node: fx.Node, dims: Sequence[int]) -> Shape:
+def _along(node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = FLOATS) -> Shape:
     sizes = shape_of(source(node))
-    if source(node).meta["val"].dtype not in FLOATS or math.prod(sizes) == 0 or not sizes:
-        raise Unsupported("not a float tensor with elements")
+    if source(node).meta["val"].dtype not in dtypes or math.prod(sizes) == 0 or not sizes:
+        raise Unsupported("no elements, or of another type")
     axes = tuple(sorted({dim % len(sizes) for dim in dims})) or tuple(range(len(sizes)))
     if axes != tuple(range(axes[0], axes[-1] + 1)):
         raise Unsupported("reduced dimensions are not adjacent")
@@ -112,19 +121,51 @@ def _norm(node: fx.Node, name: str) -> Shape:
 
 def _reduction(node: fx.Node) -> Shape:
     value: Any = node.meta["val"]
+    if is_counted(node):
+        return _counted(node)
     if not isinstance(value, torch.Tensor) or value.dtype not in FLOATS:
         raise Unsupported("not a float result")
     if argument(node, "dtype") not in (None, source(node).meta["val"].dtype):
         raise Unsupported("reduction into another dtype")
     if op_name(node) in ("norm", "linalg_vector_norm"):
         order = argument(node, "p", argument(node, "ord", 2))
-        if (2 if order is None else order) not in (1, 2):
-            raise Unsupported("only 1- and 2-norms")
+        if (2 if order is None else order) not in (1, 2, math.inf):
+            raise Unsupported("only 1-, 2- and maximum norms")
     if op_name(node) in ("max", "min") and len(node.all_input_nodes) != 1:
         raise Unsupported("max of two tensors")
+    if (rank := POOLS.get(op_name(node))) is not None:
+        if any(size != 1 for size in _sizes(argument(node, "output_size"))):
+            raise Unsupported("a pool with several results")
+        return _along(node, range(-rank, 0))
     dims = argument(node, "dim")
     dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     return _along(node, dims)
+
+
+def keeps_dims(node: fx.Node) -> bool:
+    """Whether a reduction leaves its dimensions in the shape, with one element."""
+    return op_name(node) in POOLS or bool(argument(node, "keepdim", False))
+
+
+def _sizes(given: Any) -> list[Any]:
+    return [given] if isinstance(given, int) else list(given)
+
+
+def is_counted(node: fx.Node) -> bool:
+    """How many elements are true, whether any or all of them are."""
+    if op_name(node) in ("any", "all"):
+        return True
+    whole = op_name(node) == "sum" and argument(node, "dtype") in (None, torch.int64)
+    return whole and source(node).meta["val"].dtype == torch.bool
+
+
+def _counted(node: fx.Node) -> Shape:
+    dims = argument(node, "dim")
+    dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    shape = _along(node, dims, (*FLOATS, torch.bool))
+    if math.prod(shape.sizes[axis] for axis in shape.reduced) > MOST_COUNTED:
+        raise Unsupported("more elements than float32 counts")
+    return shape
 
 
 def _pair(node: fx.Node) -> Shape:

@@ -4,23 +4,12 @@ import torch
 import torch.nn as nn
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
 def _split_rows(
-    values_ptr,
-    parts_ptr,
-    scale_ptr,
-    block,
-    n_rows,
-    n_inner,
-    padded,
-    batch_stride,
-    row_stride,
-    inner_stride,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_INNER: tl.constexpr,
+    values_ptr, parts_ptr, scale_ptr, block, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
+    BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):
     """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
     batch = tl.program_id(1).to(tl.int64)
@@ -50,59 +39,23 @@ def _split_rows(
 
 @triton.jit
 def _split_float16_kernel(
-    left_ptr,
-    left_parts_ptr,
-    left_scale_ptr,
-    n_rows,
-    left_batch_stride,
-    left_row_stride,
-    left_inner_stride,
-    right_ptr,
-    right_parts_ptr,
-    right_scale_ptr,
-    n_cols,
-    right_batch_stride,
-    right_col_stride,
-    right_inner_stride,
-    n_inner,
-    padded,
-    LEFT_ROWS: tl.constexpr,
-    LEFT_INNER: tl.constexpr,
-    RIGHT_ROWS: tl.constexpr,
-    RIGHT_INNER: tl.constexpr,
+    left_ptr, left_parts_ptr, left_scale_ptr, n_rows, left_batch_stride, left_row_stride, left_inner_stride,
+    right_ptr, right_parts_ptr, right_scale_ptr, n_cols, right_batch_stride, right_col_stride,
+    right_inner_stride, n_inner, padded,
+    LEFT_ROWS: tl.constexpr, LEFT_INNER: tl.constexpr, RIGHT_ROWS: tl.constexpr, RIGHT_INNER: tl.constexpr,
 ):
     """The first programs split the left factor, the others the right one: a second launch costs the host
     more than both take."""
     block, left_blocks = tl.program_id(0), tl.cdiv(n_rows, LEFT_ROWS)
     if block < left_blocks:
         _split_rows(
-            left_ptr,
-            left_parts_ptr,
-            left_scale_ptr,
-            block,
-            n_rows,
-            n_inner,
-            padded,
-            left_batch_stride,
-            left_row_stride,
-            left_inner_stride,
-            LEFT_ROWS,
-            LEFT_INNER,
+            left_ptr, left_parts_ptr, left_scale_ptr, block, n_rows, n_inner, padded,
+            left_batch_stride, left_row_stride, left_inner_stride, LEFT_ROWS, LEFT_INNER,
         )
     else:
         _split_rows(
-            right_ptr,
-            right_parts_ptr,
-            right_scale_ptr,
-            block - left_blocks,
-            n_cols,
-            n_inner,
-            padded,
-            right_batch_stride,
-            right_col_stride,
-            right_inner_stride,
-            RIGHT_ROWS,
-            RIGHT_INNER,
+            right_ptr, right_parts_ptr, right_scale_ptr, block - left_blocks, n_cols, n_inner, padded,
+            right_batch_stride, right_col_stride, right_inner_stride, RIGHT_ROWS, RIGHT_INNER,
         )
 
 
@@ -120,22 +73,9 @@ def _split_float16(left, right):
     left_rows, left_inner = wide if left.stride(2) == 1 else tall
     right_rows, right_inner = wide if right.stride(2) == 1 else tall
     _split_float16_kernel[(triton.cdiv(n_rows, left_rows) + triton.cdiv(n_cols, right_rows), batch)](
-        left,
-        left_parts,
-        left_scale,
-        n_rows,
-        *left.stride(),
-        right,
-        right_parts,
-        right_scale,
-        n_cols,
-        *right.stride(),
-        n_inner,
-        padded,
-        LEFT_ROWS=left_rows,
-        LEFT_INNER=left_inner,
-        RIGHT_ROWS=right_rows,
-        RIGHT_INNER=right_inner,
+        left, left_parts, left_scale, n_rows, *left.stride(),
+        right, right_parts, right_scale, n_cols, *right.stride(), n_inner, padded,
+        LEFT_ROWS=left_rows, LEFT_INNER=left_inner, RIGHT_ROWS=right_rows, RIGHT_INNER=right_inner,
         num_warps=8,
     )
     return left_parts, left_scale, right_parts, right_scale
@@ -143,17 +83,8 @@ def _split_float16(left, right):
 
 @triton.jit
 def _fused_matmul_relu_kernel(
-    lower_left_parts,
-    lower_right_parts,
-    lower_left_scale_ptr,
-    lower_right_scale_ptr,
-    out_ptr,
-    n_rows,
-    n_cols,
-    padded,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLS: tl.constexpr,
-    BLOCK_INNER: tl.constexpr,
+    lower_left_parts_ptr, lower_right_parts_ptr, lower_left_scale_ptr, lower_right_scale_ptr, out_ptr,
+    n_rows, n_cols, padded, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, BLOCK_INNER: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
@@ -164,18 +95,23 @@ def _fused_matmul_relu_kernel(
     height = tl.minimum(row_tiles - group * GROUP, GROUP)
     start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS
     start_col = tile % (GROUP * col_tiles) // height * BLOCK_COLS
+    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)
+    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)
+    inner = tl.arange(0, BLOCK_INNER)
+    left_at = lower_left_parts_ptr + left_rows * 2 * padded + inner[None, :]
+    right_at = lower_right_parts_ptr + right_cols * 2 * padded + inner[:, None]
     product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
     # Zeros above or below a diagonal are not multiplied.
     begin, end = start_col, tl.minimum(padded, start_row + BLOCK_ROWS)
     for start in range(begin, end, BLOCK_INNER):
-        lower_left_high = lower_left_parts.load([start_row, start])
-        lower_left_low = lower_left_parts.load([start_row, padded + start])
-        lower_right_high = lower_right_parts.load([start_col, start])
-        lower_right_low = lower_right_parts.load([start_col, padded + start])
+        lower_left_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)
+        lower_left_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)
+        lower_right_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)
+        lower_right_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
         # low * low is below the last bit of float32
-        block = tl.dot(lower_left_low, lower_right_high.T)
-        block = tl.dot(lower_left_high, lower_right_low.T, block)
-        block = tl.dot(lower_left_high, lower_right_high.T, block)
+        block = tl.dot(lower_left_low, lower_right_high)
+        block = tl.dot(lower_left_high, lower_right_low, block)
+        block = tl.dot(lower_left_high, lower_right_high, block)
         product += block  # not on the tensor core, which drops low bits when it adds to a long sum
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
@@ -190,36 +126,18 @@ def _fused_matmul_relu_kernel(
 
 def fused_matmul_relu(lower_left, lower_right):
     """Matmul as a float32 product on tensor cores, with relu in its last step."""
-    out = torch.empty(
-        (lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device
-    )
+    out = torch.empty((lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device)
     if out.numel() == 0:  # a grid of zero programs cannot be launched
         return out
     lower_left = lower_left.unsqueeze(0)  # [batch, rows, inner]
     lower_right = lower_right.T.unsqueeze(0)  # [batch, columns, inner]
     n_rows, n_cols = lower_left.shape[1], lower_right.shape[1]
-    lower_left_parts, lower_left_scale, lower_right_parts, lower_right_scale = _split_float16(
-        lower_left, lower_right
-    )
+    lower_left_parts, lower_left_scale, lower_right_parts, lower_right_scale = _split_float16(lower_left, lower_right)
     padded = lower_left_parts.shape[1] // 2
-    lower_left_tiles = TensorDescriptor.from_tensor(lower_left_parts, [128, 64])
-    lower_right_tiles = TensorDescriptor.from_tensor(lower_right_parts, [128, 64])
     grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 128),)
     _fused_matmul_relu_kernel[grid](
-        lower_left_tiles,
-        lower_right_tiles,
-        lower_left_scale,
-        lower_right_scale,
-        out,
-        n_rows,
-        n_cols,
-        padded,
-        BLOCK_ROWS=128,
-        BLOCK_COLS=128,
-        BLOCK_INNER=64,
-        GROUP=8,
-        num_warps=8,
-        num_stages=3,
+        lower_left_parts, lower_right_parts, lower_left_scale, lower_right_scale, out, n_rows, n_cols, padded,
+        BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=3,
     )
     return out
 

@@ -1,0 +1,278 @@
+"""A small language model in a child process of ours, by Hugging Face transformers, on CPU or GPU.
+
+For machines without a server, and for tests. One prompt at a time: the child answers in order. Nothing leaves
+the process tree, so prompts go as they are. A reply that is cancelled ends at the next token; a child that
+does not come to one (a long prompt on a CPU) is ended and started again by the next question.
+Not covered: what happens inside (child.py); speed, for which there is vLLM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kernel_lsp import process
+from kernel_lsp.agents import tools
+from kernel_lsp.agents.backbones import chat, weights
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import BackboneError
+from kernel_lsp.records import (
+    Finish,
+    Json,
+    ModelInfo,
+    OnText,
+    Progress,
+    Prompt,
+    Reply,
+    Report,
+    Structured,
+    Usage,
+)
+
+MODULE = "kernel_lsp.agents.backbones.child"
+LOAD_S = 600.0
+COUNT_S = 60.0
+"""A count waits for the reply before it."""
+CANCEL_S = 2.0
+"""How long a cancelled reply may compute on before its process is ended."""
+
+
+@dataclass
+class Asked:
+    """A question that waits for its answer."""
+
+    answer: asyncio.Future[Json]
+    on_text: OnText | None = None
+
+
+@dataclass
+class Talk:
+    """One child and the questions that it has."""
+
+    child: process.Child
+    about: Json = field(default_factory=dict)
+    waiting: dict[int, Asked] = field(default_factory=dict)
+    reading: asyncio.Task[None] | None = None
+
+
+class Transformers:
+    """A `Backbone`."""
+
+    def __init__(self, settings: Settings, python: str) -> None:
+        if settings.model is None:
+            remedy = "set model (--model) to a folder or an id, e.g. Qwen/Qwen3-0.6B"
+            raise BackboneError("policy transformers needs a model", remedy)
+        self._settings, self._python = settings, settings.model_python or python
+        self._numbers = itertools.count(1)
+        self._starting = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        self._talk: Talk | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._using = 0
+        self._loose: set[asyncio.Task[None]] = set()
+
+    async def open(self, report: Report) -> ModelInfo:
+        about = (await self._ready(report)).about
+        return ModelInfo(
+            backbone="transformers",
+            model=weights.served_name(str(self._settings.model)),
+            version=about["version"],
+            context_tokens=about["context"],
+            structured=_form(about),
+            on_measured_gpu=about["device"] == "cuda" and self._settings.device != "cpu",
+        )
+
+    async def count(self, prompt: Prompt) -> int:
+        talk = await self._ready(_nobody)
+        answer = await self._ask(talk, {"op": "count", **_shown(prompt, talk.about)}, COUNT_S)
+        return int(answer["count"])
+
+    async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
+        async with self._turn:
+            talk = await self._ready(_nobody)
+            sampling, begun = prompt.sampling, time.monotonic()
+            message = {
+                "op": "reply",
+                **_shown(prompt, talk.about),
+                "max_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "seed": None if sampling.seed is None else sampling.seed % 2**63,
+            }
+            said = await self._ask(talk, message, self._settings.model_timeout_s, on_text)
+        return Reply(
+            text=said["text"],
+            finish=Finish.LENGTH if said["finish"] == "length" else Finish.STOP,
+            token_ids=tuple(said["token_ids"]),
+            logprobs=tuple(said["logprobs"]),
+            usage=Usage(prompt_tokens=said["prompt_tokens"], completion_tokens=len(said["token_ids"])),
+            latency_s=time.monotonic() - begun,
+            first_token_s=said["first_token_s"],
+            model=weights.served_name(str(self._settings.model)),
+            version=f"transformers-{talk.about['version']}",
+        )
+
+    async def close(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._talk is not None:
+            await self._end(self._talk)
+        await asyncio.gather(*self._loose, return_exceptions=True)
+
+    async def _ready(self, report: Report) -> Talk:
+        """The child with its model, started (again) where there is none."""
+        async with self._starting:
+            if self._talk is not None and self._talk.child.alive and self._talk.about:
+                return self._talk
+            report(Progress(phase="model", message=f"starting a process for {self._settings.model}"))
+            limits = process.Limits(file_bytes=None)
+            talk = Talk(await process.start(MODULE, python=self._python, limits=limits))
+            self._talk = talk
+            talk.reading = asyncio.create_task(self._read(talk))
+            ticking = asyncio.create_task(_tick(report))
+            try:
+                talk.about = await self._ask(talk, self._order(), LOAD_S)
+            except (BackboneError, asyncio.CancelledError):
+                await self._end(talk)
+                raise
+            finally:
+                ticking.cancel()
+            return talk
+
+    def _order(self) -> Json:
+        settings = self._settings
+        model = str(settings.model)
+        return {
+            "op": "open",
+            "model": weights.local(model) or model,
+            "offline": weights.local(model) is not None,
+            "device": settings.model_device,
+            "memory_share": settings.model_memory_share,
+        }
+
+    async def _ask(self, talk: Talk, message: Json, limit_s: float, on_text: OnText | None = None) -> Json:
+        """Raises BackboneError. Cancelled or too late, the child is told to leave it."""
+        number = next(self._numbers)
+        asked = Asked(asyncio.get_running_loop().create_future(), on_text)
+        talk.waiting[number] = asked
+        try:
+            with self._busy():
+                await talk.child.send({**message, "id": number})
+                return await asyncio.wait_for(asyncio.shield(asked.answer), limit_s)
+        except ConnectionError:
+            raise self._lost(talk) from None
+        except TimeoutError:
+            self._leave(talk, number)
+            remedy = "raise model_timeout_s, ask for a shorter reply, or take a smaller model"
+            raise BackboneError(f"the model gave no reply within {limit_s:.0f} s", remedy) from None
+        except asyncio.CancelledError:
+            self._leave(talk, number)
+            raise
+
+    def _leave(self, talk: Talk, number: int) -> None:
+        task = asyncio.create_task(self._settle(talk, number))
+        self._loose.add(task)
+        task.add_done_callback(self._loose.discard)
+
+    async def _settle(self, talk: Talk, number: int) -> None:
+        """See to it that the child stops computing what nobody waits for."""
+        asked = talk.waiting.get(number)
+        if asked is None or not talk.child.alive:
+            return
+        asked.on_text = None
+        with contextlib.suppress(ConnectionError):
+            await talk.child.send({"op": "cancel", "id": number})
+        if not (await asyncio.wait([asked.answer], timeout=CANCEL_S))[0]:
+            await self._end(talk)
+        elif not asked.answer.cancelled():
+            asked.answer.exception()  # nobody else will look at it
+
+    async def _read(self, talk: Talk) -> None:
+        try:
+            while True:
+                message, _ = await talk.child.receive()
+                asked = talk.waiting.get(message["id"])
+                if asked is None:
+                    continue
+                if message["op"] == "text":
+                    if asked.on_text is not None:
+                        asked.on_text(message["text"])
+                    continue
+                del talk.waiting[message["id"]]
+                if message["op"] == "failed":
+                    asked.answer.set_exception(BackboneError(message["cause"], message["remedy"]))
+                else:
+                    asked.answer.set_result(message.get("value", {}))
+        except (asyncio.IncompleteReadError, ConnectionError, ValueError, KeyError):
+            await talk.child.kill()
+        finally:
+            for asked in talk.waiting.values():
+                asked.answer.set_exception(self._lost(talk))
+            talk.waiting.clear()
+
+    async def _end(self, talk: Talk) -> None:
+        if self._talk is talk:
+            self._talk = None
+        await talk.child.kill()
+        if talk.reading is not None:
+            talk.reading.cancel()
+            await asyncio.gather(talk.reading, return_exceptions=True)
+
+    def _lost(self, talk: Talk) -> BackboneError:
+        lines = [line for line in talk.child.log.splitlines() if line.strip()]
+        last = lines[-1][:300] if lines else "it said nothing"
+        remedy = "ask again; it is started anew"
+        if "No module named" in last:
+            remedy = f"pip install transformers torch xgrammar, for {self._python}, or set model_python"
+        return BackboneError(f"the model's process ended: {last}", remedy)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """It is not idle meanwhile, and stopped so long afterwards."""
+        self._using += 1
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        try:
+            yield
+        finally:
+            self._using -= 1
+            if not self._using:
+                loop = asyncio.get_running_loop()
+                self._idle = loop.call_later(self._settings.model_idle_s, self._stop_idle)
+
+    def _stop_idle(self) -> None:
+        if self._talk is not None:
+            task = asyncio.create_task(self._end(self._talk))
+            self._loose.add(task)
+            task.add_done_callback(self._loose.discard)
+
+
+def _shown(prompt: Prompt, about: Json) -> Json:
+    """The part of a request that the model sees, in the strongest form that it takes."""
+    form = _form(about)
+    schema = tools.envelope(prompt.tools) if prompt.tools and form is Structured.SCHEMA else None
+    shown = form if about["tools"] else Structured.NONE
+    offered = chat.asked_for(prompt.tools, Structured.TOOLS)["tools"] if shown is not Structured.NONE else []
+    return {"messages": chat.messages(prompt, shown), "tools": offered, "schema": schema}
+
+
+def _form(about: Json) -> Structured:
+    if about["schema"]:
+        return Structured.SCHEMA
+    return Structured.TOOLS if about["tools"] else Structured.NONE
+
+
+async def _tick(report: Report) -> None:
+    for seconds in itertools.count(1):
+        await asyncio.sleep(1.0)
+        report(Progress(phase="model", message=f"loading the model, {seconds} s"))
+
+
+def _nobody(progress: Progress) -> None:
+    pass

@@ -1,0 +1,115 @@
+"""One target opened: captured by its engine, with the skills that fit and what judges its candidates.
+
+Both searches work on an `Opened`: the quick one (order.py) and the deeper one (deep.py). Not covered: which
+candidates there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp import phases
+from kernel_lsp.config import Settings
+from kernel_lsp.evaluator import Gate
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.pipeline.known import Known
+from kernel_lsp.pipeline.prepare import Prepared
+from kernel_lsp.pipeline.tournament import Report, Tournament
+from kernel_lsp.process import Confinement, Limits
+from kernel_lsp.records import Progress, Site, Skill, SkillMatch
+from kernel_lsp.rewrite.client import Capture, Engine, Start
+from kernel_lsp.skillbook import Skillbook
+
+MAX_SKILLS = 64
+"""Skills that are recalled for one target. The built-in ones fit whole: words of a graph say nothing about
+how many launches it takes, and so would not recall a CUDA graph."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """What a job works with: the interpreter, the device that judges, the skills as they are on disk now."""
+
+    probe: Probe
+    device: str
+    """cuda or cpu."""
+    skills: Skillbook
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """One target whose engine runs."""
+
+    prepared: Prepared
+    bench: Bench
+    gate: Gate
+    engine: Engine
+    capture: Capture
+    matches: tuple[SkillMatch, ...]
+    """Recalled skills, best first."""
+    sites: tuple[Site, ...]
+    """Of the recalled skills."""
+    known: Known
+    tournament: Tournament
+
+
+@asynccontextmanager
+async def opened(
+    prepared: Prepared, bench: Bench, gate: Gate, settings: Settings, report: Report
+) -> AsyncIterator[Opened]:
+    """Raises CaptureError, and EvaluationError when the engine is lost."""
+    report(Progress(phase="capture", message=f"reading {prepared.target.qualname} with torch.export"))
+    gate.warm(bench.probe.python)  # torch is imported there while the engine imports its own
+    async with gate.forks() as start, _engine(bench, settings, start) as engine:
+        executable = [skill for skill in bench.skills.skills if skill.executable]
+        with phases.phase("capture"):
+            capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
+        matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
+        tournament = Tournament(
+            prepared=prepared,
+            probe=bench.probe,
+            device=bench.device,
+            settings=settings,
+            judge=gate.evaluate,
+            report=report,
+        )
+        yield Opened(
+            prepared=prepared,
+            bench=bench,
+            gate=gate,
+            engine=engine,
+            capture=capture,
+            matches=matches,
+            sites=_recalled(capture.sites, matches, executable),
+            known=Known(Path(settings.data_dir), bench.probe, bench.device),
+            tournament=tournament,
+        )
+
+
+@asynccontextmanager
+async def _engine(bench: Bench, settings: Settings, start: Start) -> AsyncIterator[Engine]:
+    """The user's definitions run in the engine (on fake tensors), so it is confined too."""
+    with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
+        folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
+        engine = Engine(
+            python=bench.probe.python,
+            limits=Limits(memory_bytes=settings.memory_mb * 2**20),
+            confinement=Confinement(scratch=Path(scratch), readable=tuple(sorted(folders))),
+            open_seconds=settings.capture_timeout_s,
+            start=start,
+        )
+        try:
+            yield engine
+        finally:
+            await engine.close()
+
+
+def _recalled(
+    sites: Sequence[Site], matches: Sequence[SkillMatch], skills: Sequence[Skill]
+) -> tuple[Site, ...]:
+    """Sites of the recalled skills. A library that fits into the limit is recalled whole."""
+    names = {match.skill for match in matches} if len(skills) > MAX_SKILLS else {s.name for s in skills}
+    return tuple(site for site in sites if site.skill in names)

@@ -1,0 +1,84 @@
+"""What the source of a matrix product depends on: the product, what follows it, and how it is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.codegen import matmul_rows
+from kernel_lsp.rewrite.codegen.ir import Region
+from kernel_lsp.rewrite.codegen.matmul_operands import Product
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """How the product is computed: which form, and what one program computes with how much."""
+
+    parts: bool
+    """Float32 factors are split before the product, not tile by tile inside of it."""
+    rows: int
+    cols: int
+    inner: int
+    warps: int
+    stages: int
+    splits: int = 1
+    """Programs that share the inner dimension of one tile."""
+    descriptors: bool = False
+    """Parts are read through tensor descriptors, which a launch has to make."""
+
+    @staticmethod
+    def parse(text: str) -> Plan:
+        """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts``, ``pointers`` (parts as well)
+        or ``tiles``."""
+        form, sizes, _, warps, _, stages, _, splits = text.split()
+        rows, cols, inner = map(int, sizes.split("x"))
+        return Plan(
+            parts=form != "tiles",
+            descriptors=form == "parts",
+            rows=rows,
+            cols=cols,
+            inner=inner,
+            warps=int(warps),
+            stages=int(stages),
+            splits=int(splits),
+        )
+
+    def __str__(self) -> str:
+        form = "parts" if self.descriptors else "pointers" if self.parts else "tiles"
+        sizes = f"{self.rows}x{self.cols}x{self.inner}"
+        return f"{form} {sizes} warps {self.warps} stages {self.stages} splits {self.splits}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """Everything that the source depends on."""
+
+    product: Product
+    region: Region
+    left: str
+    right: str
+    tile: Plan
+    float32: bool
+    summary: str
+    kept: bool = False
+    """A reduction over the columns keeps their dimension, with size 1."""
+
+    @property
+    def batched(self) -> bool:
+        return self.product.batched
+
+    @property
+    def parts(self) -> bool:
+        return self.tile.parts
+
+    @property
+    def descriptors(self) -> bool:
+        return self.tile.descriptors
+
+    @property
+    def split(self) -> bool:
+        return self.tile.splits > 1
+
+    @property
+    def reduced(self) -> bool:
+        """Rows of the product are reduced: only that is written."""
+        return matmul_rows.keeps(self.region)

@@ -1,0 +1,111 @@
+"""Which skills have paid, by what limits the target and by device: a bandit over all of a user's searches.
+
+Optimistic (UCB1-Tuned, Auer, Cesa-Bianchi and Fischer 2002): what was never tried comes first, then mean gain
+plus a bonus that shrinks with tries and with how much the gains agree. One small SQLite file that any number
+of processes add to. It only orders; a disk that refuses, or a damaged file, costs the statistics and nothing
+else. Not covered: whether a skill applies or is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kernel_lsp.records import ArmStats, Attempt, Bottleneck, Verdict
+from kernel_lsp.search.fitness import gain
+
+FILE = "skill-arms.db"
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS arms (skill TEXT, bottleneck TEXT, device TEXT, tries INTEGER NOT NULL,"
+    " wins INTEGER NOT NULL, gain_sum REAL NOT NULL, gain_squares REAL NOT NULL,"
+    " PRIMARY KEY (skill, bottleneck, device))",
+    "CREATE TABLE IF NOT EXISTS learned (judgement TEXT PRIMARY KEY)",
+)
+LEARN = (
+    "INSERT INTO arms VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT (skill, bottleneck, device) DO UPDATE SET"
+    " tries = tries + 1, wins = wins + excluded.wins, gain_sum = gain_sum + excluded.gain_sum,"
+    " gain_squares = gain_squares + excluded.gain_squares"
+)
+MOST_REMEMBERED = 100_000
+"""Judgements that are known to be counted; a resumed search repeats only its own."""
+PATIENCE_S = 2.0
+"""How long another process may be writing."""
+QUARTER = 0.25
+"""The largest variance of gains between 0 and 1 (UCB1-Tuned's bound); gains here are logs, mostly below 1."""
+
+
+class Arms:
+    """A `SkillArms`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / FILE
+
+    def stats(self) -> tuple[ArmStats, ...]:
+        """By skill, bottleneck and device."""
+        columns = "skill, bottleneck, device, tries, wins, gain_sum, gain_squares"
+        rows: list[tuple[str, str, str, int, int, float, float]] = []
+        if self._path.exists():
+            with contextlib.suppress(sqlite3.Error), self._open() as database:
+                rows = database.execute(f"SELECT {columns} FROM arms ORDER BY 1, 2, 3").fetchall()
+        kinds = set(Bottleneck)
+        return tuple(
+            ArmStats(
+                skill=skill,
+                bottleneck=Bottleneck(kind),
+                device=device,
+                tries=tries,
+                wins=wins,
+                gain_sum=total,
+                gain_squares=squares,
+            )
+            for skill, kind, device, tries, wins, total, squares in rows
+            if kind in kinds
+        )
+
+    def order(self, skills: Sequence[str], bottleneck: Bottleneck, device: str) -> list[str]:
+        known = {s.skill: s for s in self.stats() if (s.bottleneck, s.device) == (bottleneck, device)}
+        total = sum(arm.tries for arm in known.values())
+        worth = {name: upper(known[name], total) if name in known else math.inf for name in skills}
+        return sorted(skills, key=lambda name: -worth[name])  # stable: of equals the caller's order
+
+    def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None:
+        """Once per judgement, however often it is told."""
+        proposal = attempt.proposal
+        if proposal is None:
+            return
+        steps = [step.skill for step in proposal.candidate.steps]
+        skills = tuple(dict.fromkeys(steps or proposal.candidate.advice))
+        won, share = proposal.verdict is Verdict.FASTER, gain(attempt) / max(1, len(skills))
+        with contextlib.suppress(sqlite3.Error, OSError), self._open() as database:
+            mark = (f"{proposal.id} {proposal.created}",)
+            if database.execute("INSERT OR IGNORE INTO learned VALUES (?)", mark).rowcount:
+                rows = [(name, bottleneck, device, int(won), share, share**2) for name in skills]
+                database.executemany(LEARN, rows)
+                database.execute(
+                    "DELETE FROM learned WHERE rowid <= (SELECT max(rowid) FROM learned) - ?",
+                    (MOST_REMEMBERED,),
+                )
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(self._path, timeout=PATIENCE_S)
+        try:
+            with database:
+                for table in TABLES:
+                    database.execute(table)
+                yield database
+        finally:
+            database.close()
+
+
+def upper(arm: ArmStats, total: int) -> float:
+    """Mean gain plus the bonus of UCB1-Tuned, among ``total`` tries of all arms."""
+    mean = arm.gain_sum / arm.tries
+    often = math.log(max(total, 2)) / arm.tries
+    variance = max(0.0, arm.gain_squares / arm.tries - mean**2) + math.sqrt(2 * often)
+    return mean + math.sqrt(often * min(QUARTER, variance))

@@ -1,0 +1,67 @@
+"""Why a search stops: at the roofline, when nothing better comes any more, or at a limit. Pure.
+
+Every limit counts from the search's beginning, resumed parts included, because everything is read from the
+archive. Seeds were judged by the quick search and count for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.records import Archive, Attempt, Move, SearchBudget, StopReason
+from kernel_lsp.search.fitness import best
+
+AT_THE_ROOF = 1.1
+"""Times the least that the device's memory allows. Good kernels reach 90 to 98 % of a copy on an H200
+(benchmarks/results/kernels-h200-2026-11-21.txt), so little is left to win."""
+REPEATED = 0.25
+"""What an attempt that is the same as an earlier one counts for stagnation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    limits: SearchBudget
+
+    def stop(self, archive: Archive) -> StopReason | None:
+        """None: go on."""
+        limits, attempts, cost = self.limits, archive.attempts, archive.cost
+        checks = (
+            (StopReason.ROOFLINE, at_the_roof(attempts)),
+            (StopReason.CANDIDATES, judged(attempts) >= limits.candidates),
+            (StopReason.STAGNATION, stagnant(attempts) >= limits.stagnation),
+            (StopReason.SECONDS, limits.seconds is not None and archive.seconds >= limits.seconds),
+            (StopReason.TOKENS, limits.tokens is not None and cost.tokens >= limits.tokens),
+            (
+                StopReason.GPU_SECONDS,
+                limits.gpu_seconds is not None and cost.gpu_s >= limits.gpu_seconds,
+            ),
+        )
+        return next((reason for reason, reached in checks if reached), None)
+
+    def seconds_left(self, archive: Archive) -> float | None:
+        """None: no limit."""
+        return None if self.limits.seconds is None else max(0.0, self.limits.seconds - archive.seconds)
+
+
+def judged(attempts: Sequence[Attempt]) -> int:
+    """Candidates that this search has judged."""
+    return sum(1 for attempt in attempts if was_judged(attempt))
+
+
+def was_judged(attempt: Attempt) -> bool:
+    return attempt.proposal is not None and attempt.move is not Move.SEED
+
+
+def stagnant(attempts: Sequence[Attempt]) -> float:
+    """Judged candidates since the best one; repeated ones and useless replies count for `REPEATED`."""
+    leader = best(attempts)
+    since = leader.number if leader else -1
+    later = [a for a in attempts if a.number > since and a.move is not Move.SEED]
+    return sum(1.0 if was_judged(attempt) else REPEATED for attempt in later)
+
+
+def at_the_roof(attempts: Sequence[Attempt]) -> bool:
+    leader = best(attempts)
+    share = leader.proposal.evaluation.roofline_share if leader and leader.proposal else None
+    return share is not None and share * AT_THE_ROOF >= 1.0

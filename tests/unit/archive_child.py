@@ -1,0 +1,92 @@
+"""A search that its parent kills: `python archive_child.py FOLDER`. Prints `begun` once it is at work.
+
+The judge writes its verdict into a log before it returns, as the gate writes evidence; `recall` reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import search_helpers as helpers
+
+from kernel_lsp import wire
+from kernel_lsp.records import Attempt, Context, Cost, Draft, Judged, Proposal, SearchBudget, Task
+from kernel_lsp.search.archive import SqliteArchive
+from kernel_lsp.search.best import BestOf
+from kernel_lsp.search.budget import Budget
+from kernel_lsp.search.lanes import Lanes
+from kernel_lsp.search.loop import Loop
+
+CANDIDATES = 40
+IDENTITY = {"target": "Model", "device": "cpu"}
+
+
+class Model:
+    """Draws one of a few names: some come twice."""
+
+    name, slow = "openai:random", True
+
+    async def propose(self, task: Task, context: Context) -> Draft | None:
+        await asyncio.sleep(0.001)
+        name = f"c{random.Random(context.seed).randrange(3 * CANDIDATES)}"
+        return Draft(candidate=helpers.candidate(name=name), cost=Cost(prompt_tokens=7))
+
+
+def speed_of(made: Any) -> float | None:
+    value = random.Random(made.id).random()
+    return None if value < 0.2 else 0.8 + value
+
+
+def logged(log: Path) -> list[tuple[str, bool, Proposal]]:
+    """Every verdict in the log; a line that a kill has cut is none."""
+    found = []
+    for line in log.read_text().splitlines() if log.exists() else []:
+        try:
+            name, full, data = json.loads(line)
+        except ValueError:
+            continue
+        found.append((name, full, wire.from_json(Proposal, data)))
+    return found
+
+
+def search(folder: Path) -> Loop:
+    log = folder / "log.jsonl"
+    if log.exists() and not log.read_bytes().endswith(b"\n"):
+        log.write_bytes(log.read_bytes() + b"\n")
+    archive = SqliteArchive.open(folder / "search.db", IDENTITY)
+
+    async def recall(attempt: Attempt, made: Any, *, full: bool) -> Judged | None:
+        known = [p for name, in_full, p in logged(log) if (name, in_full) == (made.id, full)]
+        return Judged(proposal=known[0]) if known else None
+
+    return Loop(
+        task=helpers.task(),
+        strategy=BestOf(1),
+        proposers=[Model()],
+        moves={},
+        judge=helpers.ScriptedJudge(speed_of, seconds=0.001, log=log),
+        archive=archive,
+        budget=Budget(limits=SearchBudget(candidates=CANDIDATES, seconds=None, stagnation=9999)),
+        lanes=Lanes(judges=2, samples=3),
+        recall=recall,
+    )
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    loop = search(folder)
+    print("begun", flush=True)
+    asyncio.run(loop.run())
+    loop.archive.close()
+    print("done", flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
