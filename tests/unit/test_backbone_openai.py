@@ -366,12 +366,42 @@ async def test_an_endpoint_that_dies_between_two_prompts() -> None:
 
 
 async def test_the_time_limit_holds_over_all_tries() -> None:
-    async with ScriptedModel([Say(status=429, retry_after=60)]) as server:
+    async with ScriptedModel([Say(status=503), Say("slow", delay_s=30)]) as server:
         begun = time.monotonic()
         error = await refused(server, model_timeout_s=1.0)
     assert "gave no reply within 1 s" in error.cause
     assert 0.9 < time.monotonic() - begun < 3
-    assert len(server.chats) == 1
+    assert len(server.chats) == 2
+
+
+async def test_a_pause_that_is_longer_than_the_time_limit_is_not_waited_for() -> None:
+    async with ScriptedModel([Say(status=429, retry_after=60, error="quota")]) as server:
+        begun = time.monotonic()
+        error = await refused(server, model_timeout_s=5.0)
+    assert "permits no more requests now: quota" in error.cause
+    assert time.monotonic() - begun < 2
+
+
+async def test_a_key_that_no_header_can_carry_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("schlüssel-0123", "two words", "line\nbreak"):
+        monkeypatch.setenv("KERNEL_LSP_API_KEY", key)
+        async with ScriptedModel() as server:
+            error = await refused(server)
+        assert "characters that no key has" in error.cause
+        assert key not in str(error)
+
+
+async def test_after_closing_it_can_be_opened_again_but_not_asked() -> None:
+    async with ScriptedModel() as server:
+        backbone = made(settings(server))
+        await backbone.open(silent)
+        await backbone.close()
+        await backbone.close()
+        with pytest.raises(BackboneError, match="not open"):
+            await backbone.reply(TEXT)
+        await backbone.open(silent)
+        assert (await backbone.reply(TEXT)).text == "ok"
+        await backbone.close()
 
 
 async def test_requests_are_held_to_so_many_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
