@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 GRACE_S = 5.0
-"""vLLM needs 2.2 s from SIGTERM to its end on an idle machine; killed before, it leaves 400 MB in /dev/shm."""
+"""vLLM needs 2.2 s from SIGTERM to its end when idle; killed before, it leaves 400 MB in /dev/shm."""
 GROUP_S = 1.0
 """For what the first process leaves behind: one of them removes that memory."""
 
