@@ -131,8 +131,7 @@ class OpenAI:
             ) from None
         except HttpFailure as failure:
             raise self._error(failure) from None
-        calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
-        return replace(reply, text=redaction.restore(reply.text), calls=tuple(calls))
+        return restored(reply, redaction)
 
     async def close(self) -> None:
         transport, self._transport, self._info = self._transport, None, None
@@ -170,7 +169,8 @@ class OpenAI:
         of the server's own (500) proves nothing."""
         info = self._opened()[0]
         if form is info.structured:
-            ignored = form is Structured.SCHEMA and reply.finish is not Finish.LENGTH and not _is_json(reply)
+            complete = reply.finish is not Finish.LENGTH and bool(reply.text.strip())
+            ignored = form is Structured.SCHEMA and complete and not self._proven and not _is_json(reply)
             self._proven, self._doubts = not ignored, 0
             if ignored:
                 self._info = replace(info, structured=Structured.TOOLS)
@@ -275,6 +275,17 @@ class OpenAI:
         return refusals.explained(
             failure, self._endpoint, self._settings, has_key=bool(self._key), info=self._info
         )
+
+
+def restored(reply: Reply, redaction: secrets.Redaction) -> Reply:
+    """With the secrets back in place: inside JSON as JSON spells them, where the whole text is that."""
+    calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
+    text = redaction.restore(reply.text)
+    if text != reply.text:
+        with contextlib.suppress(ValueError, RecursionError):
+            whole = secrets.each_text(json.loads(reply.text), redaction.restore)
+            text = json.dumps(whole, ensure_ascii=False)
+    return replace(reply, text=text, calls=tuple(calls))
 
 
 def _is_json(reply: Reply) -> bool:
