@@ -596,9 +596,10 @@ async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
         reply.text.encode()
 
 
-NAMES = st.sampled_from(
-    ["choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments", "index", "id", "finish_reason", "logprobs", "logprob", "token_ids", "usage", "prompt_tokens", "model", "error", "code"]
-)
+NAMES = st.sampled_from([
+    "choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments", "index", "id",
+    "finish_reason", "logprobs", "logprob", "token_ids", "usage", "prompt_tokens", "model", "error", "code",
+])  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("{}"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
