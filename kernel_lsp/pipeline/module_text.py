@@ -158,6 +158,11 @@ def clash(edit: SourceEdit, text: str) -> str | None:
     return next((n for n in fresh if n in bound - defined or hasattr(builtins, n)), None)
 
 
+def same(one: str, other: str) -> bool:
+    """Whether two module texts differ in layout and comments alone."""
+    return list(map(_same, _parsed(one))) == list(map(_same, _parsed(other)))
+
+
 def _imported(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
     """(name, what it means): ``import a.b as f`` and ``from a import b as f`` mean the same."""
     for node in body:

@@ -60,7 +60,10 @@ def edit_of(code: str, program: Program, parent: SourceEdit | None) -> SourceEdi
     text = _without_markers(_NEW_LINES.sub("\n", code))
     if blocks.edits(text):
         text = _edited(region(program, parent), text)
-    return module_text.edit_of(text, program)
+    edit = module_text.edit_of(text, program)
+    if parent and module_text.same(region(program, edit), region(program, parent)):
+        raise RewriteError("the code is what it started from", "change what its calls compute")
+    return edit
 
 
 def _original(program: Program) -> str:

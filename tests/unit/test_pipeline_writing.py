@@ -91,6 +91,7 @@ def test_the_region_of_a_parent_is_a_module_text_that_gives_the_same_edit() -> N
     text = writing.region(PROGRAM, PARENT)
     assert text.startswith("import math\n\n\n# doubles\ndef twice(x):")
     assert edit_of(text) == PARENT
+    assert "is what it started from" in refusal(text + "# more\n", PARENT)
     assert f"{writing.BEGINS}\nimport math\n" in writing.marked(PROGRAM, PARENT)
 
 
