@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp import origins
+from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError
 
 MAX_ATTEMPTS = 5
@@ -118,14 +120,26 @@ class Consents:
         fresh.replace(self._path)
 
 
+def remote_origin(settings: Settings) -> str | None:
+    """The other machine that prompts would go to by these settings; None: they would not leave this one.
+
+    Raises ConfigError for an endpoint that cannot be read.
+    """
+    if settings.policy != "openai" or settings.endpoint is None:
+        return None
+    found = origins.endpoint(settings.endpoint)
+    return found.origin if found.remote else None
+
+
 def trust(folder: Path | str, data_dir: Path | str, answer: Answer = Answer.ALLOW) -> None:
     """``kernel-lsp trust``: answer for a folder without an editor."""
     Consents(data_dir).record(folder, answer)
 
 
-def trust_remote(folder: Path | str, data_dir: Path | str, origin: str) -> None:
-    """``kernel-lsp trust FOLDER --remote ORIGIN``: the folder's code may go there."""
-    Consents(data_dir).allow_remote(folder, origin)
+def trust_remote(folder: Path | str, data_dir: Path | str, origin: str, *, allowed: bool = True) -> None:
+    """``kernel-lsp trust FOLDER --remote ORIGIN``: whether prompts with the folder's code may go there."""
+    consents = Consents(data_dir)
+    (consents.allow_remote if allowed else consents.forbid_remote)(folder, origin)
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

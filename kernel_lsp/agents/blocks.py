@@ -2,7 +2,7 @@
 
 One pass from the left: whatever opens first takes the text up to its end, so a tag inside a code block is
 text, and so is a fence inside a tag. Every search goes on where the last one ended: linear in the text.
-Not covered: what a block says (repairs.py reads JSON, replies.py decides).
+Not covered: what a block says (reading.py), what of it counts (replies.py).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_lsp.agents import blocks, repairs
+from kernel_lsp.agents import blocks, reading
 from kernel_lsp.agents.blocks import Block, Kind
-from kernel_lsp.agents.repairs import Notes
+from kernel_lsp.agents.notes import MISSING, Notes, short
 from kernel_lsp.agents.tools import WRITE, names
 from kernel_lsp.records import CallForm, Json, Reply, ToolSchema
 
@@ -38,7 +38,7 @@ def find(reply: Reply, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
     if reply.calls:
         return [
             Found(name=call.name, arguments=call.arguments, form=CallForm.NATIVE, id=call.id)
-            for call in reply.calls[: repairs.MOST_CALLS]
+            for call in reply.calls[: reading.MOST_CALLS]
         ]
     whole = reply.text.strip()
     answer, ended = blocks.without_thinking(whole)
@@ -64,24 +64,27 @@ def _first(text: str) -> list[Block]:
 
 
 def _as_json(text: str, where: str, form: CallForm, tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
-    """The calls of a text that is JSON from its beginning."""
+    """The calls of a text that is JSON from its beginning, or Python's calls of the tools."""
+    if made := reading.python_call(text, [tool.name for tool in tools]):
+        note(where, "is a call in Python", 'was read all the same; send {"name": …, "arguments": {…}}')
+        return [Found(name=name, arguments=arguments, form=form) for name, arguments in made]
     if text[:1] not in ("{", "["):
         return []
     mine = Notes()
-    value = repairs.load(text, where, mine)
-    made = repairs.shaped(value, [(tool.name, tool.parameters) for tool in tools])
-    if value is not repairs.MISSING and not made:
+    value = reading.load(text, where, mine)
+    made = reading.shaped(value, [(tool.name, tool.parameters) for tool in tools])
+    if value is not MISSING and not made:
         mine(where, "is JSON, but no call", 'send {"name": …, "arguments": {…}}')
     note.take(mine)
     return [Found(name=name, arguments=arguments, form=form) for name, arguments in made]
 
 
 def _in_blocks(found: Sequence[Block], tools: Sequence[ToolSchema], note: Notes) -> list[Found]:
-    tagged = [block for block in found if block.kind is Kind.TAG][: repairs.MOST_CALLS]
+    tagged = [block for block in found if block.kind is Kind.TAG][: reading.MOST_CALLS]
     calls = [call for number, block in enumerate(tagged, 1) for call in _tagged(block, number, tools, note)]
     fenced: list[Found] = []
     for number, block in enumerate((b for b in found if b.kind is Kind.FENCE), 1):
-        if number <= repairs.MOST_CALLS:
+        if number <= reading.MOST_CALLS:
             fenced += _fenced(block, number, tools, note)
     if len(fenced) > 1:
         note("reply", f"has {len(fenced)} calls in code blocks", "the last one counts; write one")
@@ -102,7 +105,7 @@ def _tagged(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes)
     if made := _as_json(text, where, CallForm.TAGGED, tools, note):
         return made
     if text[:1] not in ("{", "["):
-        note(where, f"begins with {repairs.short(text[:20])}", 'write {"name": …, "arguments": {…}} in it')
+        note(where, f"begins with {short(text[:20])}", 'write {"name": …, "arguments": {…}} in it')
     return []
 
 
@@ -129,10 +132,15 @@ def _fenced(block: Block, number: int, tools: Sequence[ToolSchema], note: Notes)
     text = block.text.strip()
     if text.startswith(("<tool_call>", "<function=")):
         inner = [one for one in blocks.blocks(text) if one.kind is Kind.TAG]
-        return [call for one in inner[: repairs.MOST_CALLS] for call in _tagged(one, number, tools, note)]
-    if block.language not in ("json", "json5", "jsonc", "tool_call", "") or text[:1] not in ("{", "["):
+        return [call for one in inner[: reading.MOST_CALLS] for call in _tagged(one, number, tools, note)]
+    where, of_json = f"code block {number}", ("json", "json5", "jsonc", "tool_call", "")
+    if block.language not in (*of_json, *_PYTHON):
         return []
-    return _as_json(text, f"code block {number}", CallForm.FENCED, tools, note)
+    mine = Notes()
+    made = _as_json(text, where, CallForm.FENCED, tools, mine)
+    if made or block.language in of_json:
+        note.take(mine)
+    return made
 
 
 def _code(found: Sequence[Block], note: Notes) -> Found | None:
@@ -174,8 +182,8 @@ def _in_prose(text: str, tools: Sequence[ToolSchema], note: Notes) -> list[Found
     named = "|".join(re.escape(tool.name) for tool in tools)
     begins = re.compile(rf"""\{{\s*+["'](?:name|tool|function)["']\s*+:\s*+["'](?:{named})["']""")
     made: list[Found] = []
-    for start in itertools.islice(begins.finditer(text), repairs.MOST_CALLS):
-        piece = text[start.start() : start.start() + repairs.MOST_LITERAL]
+    for start in itertools.islice(begins.finditer(text), reading.MOST_CALLS):
+        piece = text[start.start() : start.start() + reading.MOST_LITERAL]
         made = _as_json(piece, "reply", CallForm.ENVELOPE, tools, Notes()) or made
     if made:
         note("reply", "has words around its call", "was read all the same; send the call alone")

@@ -13,8 +13,8 @@ from typing import Any
 
 from kernel_lsp.agents import blocks, finding, repairs
 from kernel_lsp.agents.finding import Found
+from kernel_lsp.agents.notes import MISSING, Notes, listed, short
 from kernel_lsp.agents.plan import MAX_CHAIN
-from kernel_lsp.agents.repairs import Notes
 from kernel_lsp.agents.tools import APPLY, WRITE, names
 from kernel_lsp.records import Finish, Json, Parsed, Reply, ToolCall, ToolSchema
 
@@ -49,7 +49,7 @@ def _fitted(found: Found, tools: Sequence[ToolSchema], note: Notes) -> ToolCall 
     if schema is None:
         return None
     fitted = repairs.fit(arguments, schema, tool.name, note)
-    if fitted is repairs.MISSING:
+    if fitted is MISSING:
         return None
     return ToolCall(name=tool.name, arguments=fitted, id=found.id, form=found.form)
 
@@ -74,7 +74,7 @@ def _completed(arguments: Any, schema: Json, note: Notes) -> tuple[Any, Json | N
         return arguments, branch
     given = repairs.renamed(given, choices, where, note)
     if left_out := [key for key in choices if key not in given]:
-        note(where, f"leaves out {repairs.listed(left_out)}", "their defaults were taken")
+        note(where, f"leaves out {listed(left_out)}", "their defaults were taken")
     defaults = {key: of_key["enum"][0] for key, of_key in choices.items()}
     return {**arguments, "parameters": {**defaults, **given}}, branch
 
@@ -89,7 +89,7 @@ def _with_only_site(arguments: Any, branches: Sequence[Json], note: Notes) -> An
     if len(of_skill) != 1:
         return arguments
     only = of_skill[0]["site"]["const"]
-    note(f"{APPLY}.site", f"is missing and was read as {repairs.short(only)}", "name the site")
+    note(f"{APPLY}.site", f"is missing and was read as {short(only)}", "name the site")
     return {**arguments, "site": only}
 
 
@@ -111,7 +111,7 @@ def _settled(calls: Sequence[ToolCall], note: Notes) -> tuple[ToolCall, ...]:
     first = calls[0].name
     same = [call for call in calls if call.name == first]
     if others := sorted({call.name for call in calls} - {first}):
-        note("reply", f"asks for {first} and {repairs.listed(others)}", f"only {first} counts; make one call")
+        note("reply", f"asks for {first} and {listed(others)}", f"only {first} counts; make one call")
     if first != APPLY:
         if len(same) > 1:
             note("reply", f"calls {first} {len(same)} times", "the last one counts; make one call")

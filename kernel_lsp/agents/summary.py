@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kernel_lsp.agents import prompts, replies, sizing
-from kernel_lsp.agents.repairs import Notes
+from kernel_lsp.agents.notes import Notes
 from kernel_lsp.records import (
     SKILL_SECTIONS,
     Attempt,

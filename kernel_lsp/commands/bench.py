@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp.commands import console, suites
+from kernel_lsp.commands import console, searching, suites
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.scores import BASELINES, Scores
@@ -24,8 +24,16 @@ def bench(
     ),
     filter: str = typer.Option("", help="Only tasks whose relative path matches this regular expression."),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
-    policy: str = typer.Option("plan", help="Who proposes: plan (no language model)."),
-    budget: int = typer.Option(8, min=1, help="Candidates that may be evaluated per task."),
+    budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per task."),
+    search: searching.Search = searching.SEARCH,
+    policy: str | None = searching.POLICY,
+    model: str | None = searching.MODEL,
+    endpoint: str | None = searching.ENDPOINT,
+    candidates_per_task: int | None = searching.CANDIDATES,
+    seconds: float | None = searching.SECONDS,
+    tokens: int | None = searching.TOKENS,
+    gpu_seconds: float | None = searching.GPU_SECONDS,
+    allow_remote: bool = searching.ALLOW_REMOTE,
     jobs: int = typer.Option(1, min=1, help="Tasks at the same time; one after another uses the device."),
     shard: str = typer.Option(
         "1/1", help="I/N: every N-th task from the I-th, for several GPUs or machines."
@@ -47,22 +55,39 @@ def bench(
             root = _root(paths)
             suite = suites.find(root, filter, _shard(shard), candidates)
             results = suites.load(out or Path("results.json"))
-            settings = console.settings(root, device=device, policy=policy, budget=budget)
-            _run(Pipeline(settings), suite, results, jobs, limit_s)
+            settings = console.settings(
+                root, device=device, budget=budget, policy=policy, model=model, endpoint=endpoint
+            )
+            plan = searching.plan(
+                settings,
+                search,
+                candidates=candidates_per_task,
+                seconds=seconds,
+                tokens=tokens,
+                gpu_seconds=gpu_seconds,
+            )
+            origin = searching.allowed_origin(settings, root, now=allow_remote)
+            asked = suites.Asked(search=plan, allowed_origin=origin)
+            _run(asked, Pipeline(settings), suite, results, jobs, limit_s)
     except KernelLspError as error:
         console.fail(error)
     _show(results, as_json)
 
 
 def _run(
-    pipeline: Pipeline, suite: suites.Suite, results: suites.Results, jobs: int, limit_s: float | None
+    asked: suites.Asked,
+    pipeline: Pipeline,
+    suite: suites.Suite,
+    results: suites.Results,
+    jobs: int,
+    limit_s: float | None,
 ) -> None:
     def say(text: str) -> None:
         console.err.print(text, markup=False, soft_wrap=True)
 
     with console.progress("bench"):
         run = suites.Runs(
-            pipeline=pipeline, suite=suite, results=results, jobs=jobs, limit_s=limit_s, say=say
+            pipeline=pipeline, suite=suite, results=results, asked=asked, jobs=jobs, limit_s=limit_s, say=say
         )
         console.run(run.all())
 

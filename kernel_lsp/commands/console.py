@@ -40,14 +40,14 @@ def fail(error: KernelLspError) -> NoReturn:
     raise typer.Exit(EXIT_CANNOT)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], *, cancelled: str = "cancelled") -> T:
     """Run to the end; Ctrl-C ends every child before it ends us."""
     try:
         return asyncio.run(work)
     except KernelLspError as error:
         fail(error)
     except KeyboardInterrupt:
-        err.print("cancelled")
+        err.print(cancelled)
         raise typer.Exit(130) from None
 
 

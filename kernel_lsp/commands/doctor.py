@@ -10,8 +10,10 @@ import typer
 from rich.table import Table
 
 from kernel_lsp import __version__, interpreter, process, skillbook
-from kernel_lsp.commands import console, journaling
+from kernel_lsp.agents.backbones import probing
+from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import ConfigError
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.pipeline import known
 
@@ -37,6 +39,7 @@ def doctor(
         _compiler(),
         *_library(settings),
         _journal(settings),
+        console.run(_model(folder.absolute(), settings)),
     ]
     if as_json:
         console.print_json(version=__version__, findings=findings)
@@ -83,6 +86,17 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
             else "without one, plain rewrites are measured on the CPU and kernels only checked",
         ),
     ]
+
+
+async def _model(folder: Path, settings: Settings) -> Finding:
+    """Asks the endpoint that the settings name, unless it is another machine's and nobody allowed it."""
+    try:
+        allowed = searching.allowed_origin(settings, folder, now=False)
+    except ConfigError as error:
+        return Finding(part="language model", ok=False, found=error.cause, remedy=error.remedy)
+    python = interpreter.find(folder, settings.python).path
+    found = await probing.probe(settings, python=str(python), allowed_origin=allowed)
+    return Finding(part="language model", ok=found.ok, found=found.words, remedy=found.remedy)
 
 
 def _sharing(settings: Settings) -> Finding:

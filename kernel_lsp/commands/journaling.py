@@ -25,12 +25,14 @@ def journal(settings: Settings) -> Iterator[Journal]:
         opened.close()
 
 
-def save(journal: Journal, outcome: Outcome, *, folder: Path, path: Path, keep_source: bool) -> None:
-    """Every judged candidate of a fresh outcome; one from the cache was written when it was new."""
-    if not outcome.cached:
-        outcomes.save_proposals(
-            journal, outcome.proposals, folder=folder, path=path, keep_source=keep_source, client=CLIENT
-        )
+def save(
+    journal: Journal, outcome: Outcome, begun: str, *, folder: Path, path: Path, keep_source: bool
+) -> None:
+    """What this run has judged, and what it offers: an interrupted search had found that, and told nobody."""
+    judged = outcomes.fresh(outcome, begun)
+    if outcome.search and outcome.best and outcome.best not in judged:
+        judged.append(outcome.best)
+    outcomes.save_proposals(journal, judged, folder=folder, path=path, keep_source=keep_source, client=CLIENT)
 
 
 def accepted(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:

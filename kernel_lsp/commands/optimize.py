@@ -10,13 +10,27 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kernel_lsp import analysis
-from kernel_lsp.commands import console, journaling
+from kernel_lsp.commands import console, journaling, searching
+from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import SourceFile, read_source, write_source
+from kernel_lsp.journal import outcomes
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import cards
-from kernel_lsp.records import Job, Numerics, Outcome, Proposal, Snapshot, TargetKind, Verdict
+from kernel_lsp.presenter.searches import search_lines
+from kernel_lsp.records import (
+    Job,
+    Numerics,
+    Outcome,
+    Proposal,
+    SearchPlan,
+    Snapshot,
+    TargetKind,
+    Verdict,
+)
 from kernel_lsp.rewrite import edit
+
+CANCELLED = "cancelled; what was tried is kept: the same command goes on from there, --fresh begins anew"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +45,22 @@ def optimize(
         ..., metavar="FILE[::TARGET]", help="A Python file, or one class or function in it."
     ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
-    budget: int = typer.Option(8, min=1, help="Candidates that may be evaluated per target."),
-    policy: str = typer.Option("plan", help="Who proposes: plan (no language model)."),
+    budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per target."),
+    search: searching.Search = searching.SEARCH,
+    policy: str | None = searching.POLICY,
+    model: str | None = searching.MODEL,
+    endpoint: str | None = searching.ENDPOINT,
+    candidates: int | None = searching.CANDIDATES,
+    seconds: float | None = searching.SECONDS,
+    tokens: int | None = searching.TOKENS,
+    gpu_seconds: float | None = searching.GPU_SECONDS,
+    archive: Path | None = typer.Option(
+        None, dir_okay=False, help="Where a search keeps all it tried; it goes on from there."
+    ),
+    fresh: bool = typer.Option(
+        False, "--fresh", help="Begin the search anew; the old archive is kept beside."
+    ),
+    allow_remote: bool = searching.ALLOW_REMOTE,
     apply: bool = typer.Option(False, "--apply", help="Write the best verified rewrite into the file."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
@@ -43,12 +71,31 @@ def optimize(
     """
     requests = _requests(file)
     folder = console.workspace_of(requests[0].path)
-    settings = console.settings(folder, device=device, budget=budget, policy=policy)
-    results = console.run(_run_all(Pipeline(settings), requests, folder, settings.device, settings.budget))
+    settings = console.settings(
+        folder, device=device, budget=budget, policy=policy, model=model, endpoint=endpoint
+    )
+    try:
+        plan = searching.plan(
+            settings,
+            search,
+            candidates=candidates,
+            seconds=seconds,
+            tokens=tokens,
+            gpu_seconds=gpu_seconds,
+            archive=archive,
+            fresh=fresh,
+        )
+        origin = searching.allowed_origin(settings, folder, now=allow_remote)
+        jobs = [_job(one, folder, settings, plan, origin) for one in _of_one_target(requests, archive)]
+    except KernelLspError as error:
+        console.fail(error)
+    begun = outcomes.now()
+    work = _run_all(Pipeline(settings), jobs, requests)
+    results = console.run(work, cancelled=CANCELLED if plan else "cancelled")
     with journaling.journal(settings) as journal:
         for request, outcome in results:
             journaling.save(
-                journal, outcome, folder=folder, path=request.path, keep_source=settings.keep_source
+                journal, outcome, begun, folder=folder, path=request.path, keep_source=settings.keep_source
             )
         applied = _apply(requests[0].path, results) if apply else []
         journaling.accepted(journal, applied, folder=folder, path=requests[0].path)
@@ -81,34 +128,46 @@ def _requests(argument: str) -> list[Request]:
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]
 
 
-async def _run_all(
-    pipeline: Pipeline, requests: list[Request], folder: Path, device: str, budget: int
-) -> list[tuple[Request, Outcome]]:
-    try:
-        return [(r, await _run(pipeline, r, len(requests) == 1, folder, device, budget)) for r in requests]
-    finally:
-        await pipeline.close()
+def _of_one_target(requests: list[Request], archive: Path | None) -> list[Request]:
+    if archive is not None and len(requests) > 1:
+        raise KernelLspError("an archive belongs to one target", f"name it: {requests[0].path}::NAME")
+    return requests
 
 
-async def _run(
-    pipeline: Pipeline, request: Request, alone: bool, folder: Path, device: str, budget: int
-) -> Outcome:
-    """One target. Where there are several, a failure of one is its outcome."""
-    job = Job(
+def _job(
+    request: Request, folder: Path, settings: Settings, plan: SearchPlan | None, origin: str | None
+) -> Job:
+    return Job(
         text=request.source.text,
         path=str(request.path),
         qualname=request.qualname,
         folder=str(folder),
-        device=device,
-        budget=budget,
+        device=settings.device,
+        budget=settings.budget,
+        search=plan,
+        allowed_origin=origin,
     )
-    with console.progress(request.qualname) as report:
+
+
+async def _run_all(
+    pipeline: Pipeline, jobs: list[Job], requests: list[Request]
+) -> list[tuple[Request, Outcome]]:
+    try:
+        found = [await _run(pipeline, job, alone=len(jobs) == 1) for job in jobs]
+        return list(zip(requests, found, strict=True))
+    finally:
+        await pipeline.close()
+
+
+async def _run(pipeline: Pipeline, job: Job, *, alone: bool) -> Outcome:
+    """One target. Where there are several, a failure of one is its outcome."""
+    with console.progress(job.qualname) as report:
         try:
             return await pipeline.optimize(job, report)
         except KernelLspError as error:
             if alone:
                 raise
-            return Outcome(qualname=request.qualname, note=str(error))
+            return Outcome(qualname=job.qualname, note=str(error))
 
 
 def _apply(path: Path, results: list[tuple[Request, Outcome]]) -> list[Proposal]:
@@ -135,6 +194,8 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(_table(outcome.proposals))
         if outcome.note:
             console.out.print(f"  {outcome.note}", markup=False)
+        for line in search_lines(outcome.search) if outcome.search else ():
+            console.out.print(line, markup=False, soft_wrap=True)
         if outcome.best:
             diff = cards.unified_diff(request.source.text, _after(request, outcome.best), request.path.name)
             console.out.print(Syntax(diff, "diff", background_color="default"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp import config, consent
+from kernel_lsp import config, consent, origins
 from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError
 
@@ -26,11 +26,27 @@ def serve(
 def trust(
     folder: Path = typer.Argument(Path(), exists=True, file_okay=False, help="The workspace folder."),
     answer: consent.Answer = typer.Option(consent.Answer.ALLOW, help="May code of this folder be run?"),
+    remote: str | None = typer.Option(
+        None,
+        metavar="ORIGIN",
+        help="Prompts with its code may go to this server of a language model (--answer never: may not).",
+    ),
 ) -> None:
-    """Say whether kernel-lsp may run code of FOLDER to measure it; the answer holds in every editor."""
+    """Say whether kernel-lsp may run code of FOLDER to measure it; the answer holds in every editor.
+
+    With --remote only the question is answered whether code may leave this machine, e.g. for
+    https://api.example.com.
+    """
     settings, _ = config.load(folder)
     try:
-        consent.trust(folder, settings.data_dir, answer)
+        if remote is None:
+            consent.trust(folder, settings.data_dir, answer)
+            said = answer.value
+        else:
+            origin = origins.endpoint(remote).origin
+            allowed = answer is not consent.Answer.NEVER
+            consent.trust_remote(folder, settings.data_dir, origin, allowed=allowed)
+            said = f"prompts with its code {'may' if allowed else 'may not'} go to {origin}"
     except KernelLspError as error:
         console.fail(error)
-    console.out.print(f"{folder.resolve()}: {answer.value}", markup=False)
+    console.out.print(f"{folder.resolve()}: {said}", markup=False)

@@ -29,7 +29,7 @@ from kernel_lsp.evaluator import roofline
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.records import SCHEMA_VERSION, Evaluation, Job, Json, Outcome, Progress, Proposal
+from kernel_lsp.records import SCHEMA_VERSION, Evaluation, Job, Json, Outcome, Progress, Proposal, SearchPlan
 
 FAMILY = re.compile(r"^Family: (.+?)\.?$", re.MULTILINE)
 """A line of a task's docstring."""
@@ -127,6 +127,14 @@ def merged(files: Sequence[Results], path: Path | None) -> Results:
     return made
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What every task of a run is asked for beyond the quick search."""
+
+    search: SearchPlan | None = None
+    allowed_origin: str | None = None
+
+
 @dataclass
 class Runs:
     """One run of a suite."""
@@ -137,6 +145,7 @@ class Runs:
     jobs: int
     limit_s: float | None
     say: Callable[[str], None]
+    asked: Asked = Asked()
     _begun: int = 0
     _finished: int = 0
     _doing: dict[str, tuple[float, str]] = field(default_factory=dict)
@@ -196,6 +205,9 @@ class Runs:
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "device": settings.device,
             "budget": settings.budget,
+            "policy": settings.policy,
+            "model": settings.model,
+            "search": wire.to_json(self.asked.search),
             "jobs": self.jobs,
             "tasks": len(self.suite.tasks),
         }
@@ -221,7 +233,15 @@ class Runs:
     async def _proposed(self, task: Path, text: str) -> Json:
         start, first, name = time.monotonic(), list[float](), _name(self.suite.root, task)
         settings = self.pipeline.settings
-        job = Job(text=text, path=str(task), qualname="Model", device=settings.device, budget=settings.budget)
+        job = Job(
+            text=text,
+            path=str(task),
+            qualname="Model",
+            device=settings.device,
+            budget=settings.budget,
+            search=self.asked.search,
+            allowed_origin=self.asked.allowed_origin,
+        )
 
         def report(progress: Progress) -> None:
             self._doing[name] = start, progress.message
@@ -253,6 +273,7 @@ def of_outcome(outcome: Outcome) -> Json:
         row |= {"offered": _steps(best), "least_ms": _least_ms(outcome, best.evaluation)}
         row["note"] = best.candidate.summary
     losers = [proposal for proposal in outcome.proposals if proposal is not best]
+    row |= {"search": wire.to_json(outcome.search)} if outcome.search else {}
     return {**row, "cached": outcome.cached, "rejected": [_loser(proposal) for proposal in losers]}
 
 

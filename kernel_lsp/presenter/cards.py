@@ -18,6 +18,7 @@ from kernel_lsp.records import (
     Interval,
     Numerics,
     Proposal,
+    Provenance,
     Timing,
     Verdict,
     Workload,
@@ -118,9 +119,20 @@ def _rows(proposal: Proposal) -> Iterable[tuple[str, str]]:
     yield "device", _device_line(evaluation)
     yield "kernels", _kernels(evaluation)
     yield "versions", _versions(evaluation)
-    yield "skills", ", ".join(step.skill for step in proposal.candidate.steps)
+    yield "proposed by", proposed_by(proposal.candidate.provenance)
     yield "can differ", "; ".join(proposal.candidate.caveats)
     yield "measured", f"{proposal.created} · fingerprint {proposal.fingerprint[:12]}"
+
+
+def proposed_by(made: Provenance) -> str:
+    """``openai:Qwen3-8B@0.32, turn 2 (refine) from 3f2a9c04: fused-norm; advised by flash-attention``"""
+    turn = f", turn {made.turn}" if made.turn else ""
+    move = f" ({made.move})" if made.search else ""
+    parent = f" from {made.parent[:8]}" if made.parent else ""
+    skills = f": {', '.join(made.skills)}" if made.skills else ": written by hand" if made.search else ""
+    advice = f"; advised by {', '.join(made.advice)}" if made.advice else ""
+    search = f"; search {made.search}" if made.search else ""
+    return f"{made.proposer}{turn}{move}{parent}{skills}{advice}{search}"
 
 
 def _times(evaluation: Evaluation) -> str:

@@ -5,33 +5,43 @@ Strings end without a line break; the command that prints them adds one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kernel_lsp import wire
 from kernel_lsp.presenter.objects import versioned
-from kernel_lsp.records import Json, Skill, SkillProblem
+from kernel_lsp.records import ArmStats, Json, Skill, SkillProblem
 
-COLUMNS = ("skill", "scope", "kind", "version", "from", "description")
+COLUMNS = ("skill", "scope", "kind", "version", "from", "tries", "wins", "mean gain", "description")
 
 
-def skill_row(skill: Skill) -> tuple[str, ...]:
-    """One line of the list, in the order of COLUMNS."""
+def skill_row(skill: Skill, arms: Sequence[ArmStats] = ()) -> tuple[str, ...]:
+    """One line of the list, in the order of COLUMNS. ``arms``: what searches have learned, of any skill."""
     kind = "rewrites" if skill.executable else "advises"
-    return (skill.name, skill.scope, kind, str(skill.version), skill.source, skill.description)
+    mine = [arm for arm in arms if arm.skill == skill.name]
+    tries = sum(arm.tries for arm in mine)
+    gain = f"{math.exp(sum(arm.gain_sum for arm in mine) / tries):.2f}x" if tries else "-"
+    learned = (str(tries), str(sum(arm.wins for arm in mine)), gain)
+    return (skill.name, skill.scope, kind, str(skill.version), skill.source, *learned, skill.description)
 
 
-def skills_text(skills: Sequence[Skill], problems: Sequence[SkillProblem] = ()) -> str:
+def skills_text(
+    skills: Sequence[Skill], problems: Sequence[SkillProblem] = (), arms: Sequence[ArmStats] = ()
+) -> str:
     """The list as aligned columns, then what was left out and why."""
-    rows = [COLUMNS, *(skill_row(skill) for skill in skills)]
+    rows = [COLUMNS, *(skill_row(skill, arms) for skill in skills)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS) - 1)]
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
     lines += ["", f"left out because of {_count(len(problems), 'problem')}:"] if problems else []
     return "\n".join([*lines, *map(str, problems)])
 
 
-def skills_json(skills: Sequence[Skill], problems: Sequence[SkillProblem] = ()) -> str:
-    """One object: every skill without its body, and the problems."""
-    return versioned(skills=[_without_body(skill) for skill in skills], problems=list(problems))
+def skills_json(
+    skills: Sequence[Skill], problems: Sequence[SkillProblem] = (), arms: Sequence[ArmStats] = ()
+) -> str:
+    """One object: every skill without its body and with what was learned of it, and the problems."""
+    told = [{**_without_body(skill), "learned": _learned(skill, arms)} for skill in skills]
+    return versioned(skills=told, problems=list(problems))
 
 
 def skill_text(skill: Skill) -> str:
@@ -65,6 +75,11 @@ def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
 
 def _without_body(skill: Skill) -> Json:
     return {key: value for key, value in wire.to_json(skill).items() if key != "body"}
+
+
+def _learned(skill: Skill, arms: Sequence[ArmStats]) -> list[Json]:
+    """By what limits a target, and device; ``mean_gain`` is ln(speedup), of failures 0."""
+    return [{**wire.to_json(arm), "mean_gain": arm.mean_gain} for arm in arms if arm.skill == skill.name]
 
 
 def _count(number: int, word: str) -> str:

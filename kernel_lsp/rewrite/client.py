@@ -5,7 +5,7 @@
     candidate, left = await engine.propose([Step(skill=…, site=…)])
     await engine.close()
 
-One engine holds one program. `open` may be called again; a dead engine is started afresh.
+One engine holds one program. `open` may be called again; a dead engine is started afresh, with its program.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Engine:
         self._python, self._limits, self._confinement = python, limits, confinement
         self._open_seconds, self._start = open_seconds, start
         self._child: process.Child | None = None
+        self._opened: dict[str, object] | None = None
+        """What a fresh process has to open again."""
 
     async def open(
         self, program: Program, workload: Workload, device: str, skills: Sequence[Skill]
@@ -77,8 +79,11 @@ class Engine:
             "device": device,
             "skills": list(skills),
         }
+        self._opened = None
         try:
-            return wire.from_json(Capture, await self._ask(request, self._open_seconds))
+            capture = wire.from_json(Capture, await self._ask(request, self._open_seconds))
+            self._opened = request
+            return capture
         except errors.WorkerLost as lost:
             remedy = "look for an endless loop or a crash in the constructor or get_inputs()"
             raise errors.CaptureError(f"the program could not be read: {lost.cause}", remedy) from lost
@@ -127,8 +132,13 @@ class Engine:
                     limits=self._limits,
                     confinement=self._confinement,
                 )
+            if self._opened is not None:
+                await self._answer(self._child, self._opened, self._open_seconds)
+        return await self._answer(self._child, request, seconds)
+
+    async def _answer(self, child: process.Child, request: dict[str, object], seconds: float) -> object:
         with phases.phase(f"engine.{request['op']}"):
-            answer, _ = await self._child.ask(wire.to_json(request), timeout_s=seconds)
+            answer, _ = await child.ask(wire.to_json(request), timeout_s=seconds)
         if (failure := answer.get("error")) is not None:
             raise getattr(errors, failure["kind"])(failure["cause"], failure["remedy"])
         return answer["result"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof
+from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, is_op, proof, tensor
 
 parameters: dict[str, list[object]] = {}
 
@@ -96,21 +96,21 @@ def _around(graph: Graph, softmax: Node) -> tuple[Node, Node] | None:
     while second is not None and is_op(second, aten.dropout, aten.to):
         second = graph.only_user(second)
     first = softmax.args[0]
-    while isinstance(first, Node) and not is_op(first, aten.einsum):
+    while tensor(first) and not is_op(first, aten.einsum):
         if graph.val(first).shape != graph.val(softmax).shape or not first.all_input_nodes:
             return None
         first = first.all_input_nodes[0]
-    if second is None or not isinstance(first, Node) or not is_op(second, aten.einsum):
+    if second is None or not tensor(first) or not is_op(second, aten.einsum):
         return None
     last = argument(softmax, "dim") in (-1, rank - 1)
     whole = all(len(argument(node, "tensors")) == 2 and product(node) is not None for node in (first, second))
     return (first, second) if last and whole else None
 
 
-def _ordered(graph: Graph, tensor: Node, order: tuple[int, ...], before: Node) -> Node:
+def _ordered(graph: Graph, factor: Node, order: tuple[int, ...], before: Node) -> Node:
     plain = tuple(range(len(order)))
     if order == plain:
-        return tensor
+        return factor
     if order == (*plain[:-2], plain[-1], plain[-2]):
-        return graph.call(aten.transpose.int, (tensor, -2, -1), before=before)
-    return graph.call(aten.permute.default, (tensor, list(order)), before=before)
+        return graph.call(aten.transpose.int, (factor, -2, -1), before=before)
+    return graph.call(aten.permute.default, (factor, list(order)), before=before)

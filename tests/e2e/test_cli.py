@@ -278,6 +278,7 @@ def test_doctor_names_what_is_missing_and_the_way_out(home: Path) -> None:
     findings = {finding["part"]: finding for finding in output(done)["findings"]}
     assert findings["torch"]["ok"]
     assert "minutes used this hour" in findings["GPU sharing"]["found"]
+    assert findings["language model"]["found"] == "none: policy plan needs no model"
     assert all(finding["remedy"] for finding in findings.values() if not finding["ok"])
 
 

@@ -1,6 +1,7 @@
-"""A search that its parent kills: `python archive_child.py FOLDER`. Prints `begun` once it is at work.
+"""Searches that a test kills: for each folder on stdin a fork that searches there; its id is printed first.
 
-The judge writes its verdict into a log before it returns, as the gate writes evidence; `recall` reads it.
+Forks, because starting Python takes longer than what is killed. The judge writes its verdict into a log
+before it returns, as the gate writes evidence; `recall` reads it.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ def search(folder: Path) -> Loop:
     if log.exists() and not log.read_bytes().endswith(b"\n"):
         log.write_bytes(log.read_bytes() + b"\n")
     archive = SqliteArchive.open(folder / "search.db", IDENTITY)
+    before = {(name, full): proposal for name, full, proposal in logged(log)}
 
     async def recall(attempt: Attempt, made: Any, *, full: bool) -> Judged | None:
-        known = [p for name, in_full, p in logged(log) if (name, in_full) == (made.id, full)]
-        return Judged(proposal=known[0]) if known else None
+        known = before.get((made.id, full))
+        return Judged(proposal=known) if known else None
 
     return Loop(
         task=helpers.task(),
@@ -79,13 +81,15 @@ def search(folder: Path) -> Loop:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    loop = search(folder)
-    print("begun", flush=True)
-    asyncio.run(loop.run())
-    loop.archive.close()
-    print("done", flush=True)
-    os._exit(0)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            loop = search(Path(line.strip()))
+            asyncio.run(loop.run())
+            loop.archive.close()
+            os._exit(0)
+        print(child, flush=True)
+        print(os.waitpid(child, 0)[1], flush=True)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from kernel_lsp.records import CallForm, Finish, Json, Parsed, ToolCall
 POINTWISE = {"skill": "fused-pointwise", "site": "add+gelu"}
 DEFAULTS = {"BLOCK": 1024, "warps": 4, "nonfinite": "keep"}
 APPLY = {**POINTWISE, "parameters": {"BLOCK": 512, "warps": 8, "nonfinite": "keep"}}
+PYTHONIC = f"apply_skill(skill='fused-pointwise', site='add+gelu', parameters={APPLY['parameters']})"
 CODE = "def f(x):\n    return x + 1\n"
 
 
@@ -126,6 +127,9 @@ def _apply(**changes: Any) -> str:
         (_apply(parameters={"BLOCK": 512, "warps": 8}), "leaves out nonfinite"),
         (_apply(parameters={"BLOCK": 512, "warps": 8, "stages": 3}), "`stages`"[1:-1]),
         (json.dumps({"name": "ApplySkill", "arguments": APPLY}), "read as `apply_skill`"),
+        (PYTHONIC, "call in Python"),
+        (f"```python\n{PYTHONIC}\n```", "call in Python"),
+        (f"[{PYTHONIC}]", "call in Python"),
         (f"I would say {_apply()}, since it is big.", "words around"),
         (f"```json\n{_apply(site='mul+tanh', parameters={})}\n```\n```json\n{_apply()}\n```", "2 calls"),
     ],

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_model import Options, Say, ScriptedModel
 
 from kernel_lsp.agents import backbones
@@ -168,6 +170,14 @@ async def test_without_schemas_a_native_call_is_asked_for_and_that_is_remembered
     assert (last["tool_choice"], last["parallel_tool_calls"]) == ("required", False)
     assert "response_format" not in last
     assert len(server.chats) == (4 if schema is False else 3)
+
+
+async def test_one_reply_that_is_no_json_does_not_cost_a_proven_server_its_schemas() -> None:
+    script = [Say(tool="pick"), Say("Sorry, I cannot."), Say(tool="pick")]
+    async with ScriptedModel(script) as server, opened(server) as backbone:
+        for _ in script:
+            await backbone.reply(CALL)
+    assert ["response_format" in body for body in server.chats] == [True, True, True]
 
 
 async def test_without_tools_too_the_calls_are_described_in_words() -> None:
@@ -366,12 +376,42 @@ async def test_an_endpoint_that_dies_between_two_prompts() -> None:
 
 
 async def test_the_time_limit_holds_over_all_tries() -> None:
-    async with ScriptedModel([Say(status=429, retry_after=60)]) as server:
+    async with ScriptedModel([Say(status=503), Say("slow", delay_s=30)]) as server:
         begun = time.monotonic()
         error = await refused(server, model_timeout_s=1.0)
     assert "gave no reply within 1 s" in error.cause
     assert 0.9 < time.monotonic() - begun < 3
-    assert len(server.chats) == 1
+    assert len(server.chats) == 2
+
+
+async def test_a_pause_that_is_longer_than_the_time_limit_is_not_waited_for() -> None:
+    async with ScriptedModel([Say(status=429, retry_after=60, error="quota")]) as server:
+        begun = time.monotonic()
+        error = await refused(server, model_timeout_s=5.0)
+    assert "permits no more requests now: quota" in error.cause
+    assert time.monotonic() - begun < 2
+
+
+async def test_a_key_that_no_header_can_carry_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("schlüssel-0123", "two words", "line\nbreak"):
+        monkeypatch.setenv("KERNEL_LSP_API_KEY", key)
+        async with ScriptedModel() as server:
+            error = await refused(server)
+        assert "characters that no key has" in error.cause
+        assert key not in str(error)
+
+
+async def test_after_closing_it_can_be_opened_again_but_not_asked() -> None:
+    async with ScriptedModel() as server:
+        backbone = made(settings(server))
+        await backbone.open(silent)
+        await backbone.close()
+        await backbone.close()
+        with pytest.raises(BackboneError, match="not open"):
+            await backbone.reply(TEXT)
+        await backbone.open(silent)
+        assert (await backbone.reply(TEXT)).text == "ok"
+        await backbone.close()
 
 
 async def test_requests_are_held_to_so_many_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,10 +543,9 @@ async def test_a_proxy_is_used_for_other_machines_only(monkeypatch: pytest.Monke
     assert proxy.requests[-1].target == "http://models.example.com/v1/chat/completions"
 
 
-async def test_secrets_are_replaced_before_they_leave_and_put_back_in_what_comes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+async def test_secrets_are_replaced_before_they_leave_and_put_back_in_what_comes() -> None:
+    words = "AbCd1234+/" * 8
+    secret = f"-----BEGIN PRIVATE KEY-----\n{words}\n-----END PRIVATE KEY-----"
 
     def echo(body: dict[str, Any]) -> Say:
         return Say(tool="pick", arguments={"size": body["messages"][-1]["content"]})
@@ -515,7 +554,7 @@ async def test_secrets_are_replaced_before_they_leave_and_put_back_in_what_comes
     for options in (Options(), Options(schema=False)):
         async with ScriptedModel(echo, options) as server, opened(server) as backbone:
             reply = await backbone.reply(prompt)
-        assert secret not in json.dumps(server.chats)
+        assert words not in json.dumps(server.chats)
         said = reply.calls[0].arguments if reply.calls else json.loads(reply.text)["arguments"]
         assert said == {"size": f'token = "{secret}"'}
 
@@ -555,3 +594,28 @@ async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:
             continue
         reply = answer.reply(latency_s=1.0, first_token_s=None, model="m", version=None)
         reply.text.encode()
+
+
+NAMES = st.sampled_from([
+    "choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments", "index", "id",
+    "finish_reason", "logprobs", "logprob", "token_ids", "usage", "prompt_tokens", "model", "error", "code",
+])  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("{}"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=20,
+)
+CHUNK = st.fixed_dictionaries({"choices": st.lists(st.fixed_dictionaries({"delta": JSON, "logprobs": JSON}))})
+
+
+@given(st.lists(JSON | CHUNK, max_size=5))
+def test_chunks_of_any_shape_make_a_reply_or_an_oddity(chunks: list[Any]) -> None:
+    answer = chat.Answer(100)
+    for chunk in chunks:
+        try:
+            answer.take(chunk)
+        except chat.Oddity as oddity:
+            assert str(oddity)
+    reply = answer.reply(latency_s=1.0, first_token_s=None, model="m", version=None)
+    reply.text.encode()
+    assert reply.token_ids is None or reply.logprobs is None or len(reply.token_ids) == len(reply.logprobs)

@@ -16,6 +16,7 @@ FAMILIES = [
     ("fused-row-softmax", "F.log_softmax(x + y, dim=-1)", HALF),
     ("fused-row-softmax", "torch.softmax(x, dim=1) * 2 + y", "torch.randn(64, 512, 64, 64), torch.randn(64)"),
     ("fused-row-softmax", "torch.softmax(x + y, dim=-1)", "torch.randn(512, 65536), torch.randn(65536)"),
+    ("fused-row-softmax", "torch.softmax(x / 3.0 + y, 1)", "torch.randn(64, 256, 256), torch.randn(256)"),
     ("fused-norm", "F.silu(F.layer_norm(x + y, (16384,)))", HALF),
     ("fused-norm", "F.layer_norm(x, (16, 512, 512)) + y", "torch.randn(8, 16, 512, 512), torch.randn(512)"),
     ("fused-norm", "F.relu(F.group_norm(x, 8)) * y", "torch.randn(32, 64, 64, 64), torch.randn(64)"),

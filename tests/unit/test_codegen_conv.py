@@ -234,6 +234,7 @@ def test_a_tail_ends_before_what_cannot_join(expression, layer, more, last):
     [
         ("ConvTranspose2d(6, 5, 3, stride=2, dilation=2)", IMAGE),
         ("ConvTranspose2d(6, 6, 3, groups=2)", IMAGE),
+        ("Conv2d(6, 5, 3)", f"{IMAGE}.contiguous(memory_format=torch.channels_last)"),
         ("Conv2d(6, 5, 3)", "torch.randn(6, 9, 11)"),
         ("Conv2d(6, 5, 3, dtype=torch.float64)", "torch.randn(2, 6, 9, 11, dtype=torch.float64)"),
         ("Conv2d(6, 6, 3, groups=6)", IMAGE),

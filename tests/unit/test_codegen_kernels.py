@@ -227,6 +227,7 @@ def test_more_than_float32_counts_is_left_to_torch():
 
 LARGE = [
     ("fused-row-softmax", "torch.softmax(x / 3.0, dim=1) * 2", "2, 300, 7"),
+    ("fused-row-softmax", "torch.softmax(x / 3.0, dim=1) * 2", "3, 201, 37"),
     ("fused-row-softmax", "torch.softmax(x * 0.7, dim=-1) * 2", "7, 300"),
     ("fused-row-softmax", "F.log_softmax(x / 7.0, dim=-1) * 2", "3, 20011"),
     ("fused-row-softmax", "torch.softmax(x / 0.3, dim=-1) * 2", "2, 140001"),

@@ -262,6 +262,12 @@ def test_reduced_rows_of_batches(interpreter):
         assert "_rows_kernel" in agrees(interpreter, source, form, splits)
 
 
+@pytest.mark.parametrize("tail", ["F.gelu(x @ y).mean(-1)", "torch.logsumexp(x @ y, -1, keepdim=True)"])
+def test_reduced_rows_of_16_bit_products(interpreter, tail):
+    source = program(tail, "torch.randn(33, 130).half(), torch.randn(130, 145).half()")
+    assert "_rows_kernel" in agrees(interpreter, source, "tiles", 2)
+
+
 @pytest.mark.parametrize("value", ["float('inf')", "float('-inf')", "float('nan')"])
 def test_special_numbers_reach_the_reduced_row_as_in_torch(interpreter, value):
     """Through the tail: an infinite factor of the product itself is a caveat."""

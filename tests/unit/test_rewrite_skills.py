@@ -226,6 +226,8 @@ def test_attention_of_rank_three_in_einsums() -> None:
         "s = torch.einsum('...id,...jd->...ij', x, x)\n"
         "return torch.einsum('...ij,...jd->...id', s.softmax(-1), x)",
         "s = torch.einsum('bhid,bhjd->bhij', x, x)\nreturn torch.einsum('bhij,bhjd->bhid', s.sigmoid(), x)",
+        "return torch.softmax(x.min(dim=1).values, dim=-1)",
+        "a, b = x.chunk(2, -1)\nreturn torch.einsum('bhij,bhjd->bhid', a.softmax(-1), x[:, :, :2])",
     ],
 )
 def test_other_einsums_stay(forward: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import resource
@@ -314,14 +315,37 @@ def test_on_disk_it_is_what_it_is_in_memory(tmp_path_factory: Any, events: list[
 # --- kill -9 ------------------------------------------------------------------------------------
 
 
-def test_no_evaluation_is_lost_or_repeated_wherever_it_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def searches() -> Iterator[Any]:
+    """Search in a folder for so long; True when it came to its end before it was killed."""
+    command = [sys.executable, str(HERE / "archive_child.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, bufsize=1, **pipes) as server:
+        assert server.stdin is not None and server.stdout is not None
+        stdin, stdout = server.stdin, server.stdout
+
+        def run(folder: Path, seconds: float) -> bool:
+            stdin.write(f"{folder}\n")
+            child = int(stdout.readline())
+            time.sleep(seconds)
+            with contextlib.suppress(ProcessLookupError):  # it has come to its end
+                os.kill(child, signal.SIGKILL)
+            status = int(stdout.readline())
+            assert status in (0, signal.SIGKILL)
+            return status == 0
+
+        yield run
+        stdin.close()
+
+
+def test_no_evaluation_is_lost_or_repeated_wherever_it_is_killed(tmp_path: Path, searches: Any) -> None:
     """One search after the other, each killed at random points until it has come to its end."""
-    draw, kills, searches = random.Random(5), 0, 0
+    draw, kills, number = random.Random(5), 0, 0
     while kills < KILLS:
-        searches += 1
-        folder = tmp_path / str(searches)
+        number += 1
+        folder = tmp_path / str(number)
         folder.mkdir()
-        while not _ran_to_its_end(folder, draw.uniform(0.0, 0.25)):
+        while not searches(folder, draw.uniform(0.0, 0.2)):
             kills += 1
         log = archive_child.logged(folder / "log.jsonl")
         asked = [(name, full) for name, full, _ in log]
@@ -337,19 +361,3 @@ def test_no_evaluation_is_lost_or_repeated_wherever_it_is_killed(tmp_path: Path)
                 assert found[name].proposal == proposal
         assert len(found) >= archive_child.CANDIDATES
         archive.close()
-
-
-def _ran_to_its_end(folder: Path, seconds: float) -> bool:
-    """A child that is killed so long after it was at work; False: it was."""
-    command = [sys.executable, str(HERE / "archive_child.py"), str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "begun\n"
-        try:
-            child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            return False
-        assert child.returncode == 0
-        return True

@@ -1,9 +1,11 @@
 """What `skills` and `sessions` print: everything a person needs, in a line each; the same as JSON."""
 
 import json
+import math
+from dataclasses import replace
 
 from kernel_lsp.presenter import library, sessions
-from kernel_lsp.records import Event, EventKind, SessionSummary, Skill, SkillProblem
+from kernel_lsp.records import ArmStats, Bottleneck, Event, EventKind, SessionSummary, Skill, SkillProblem
 
 FUSE = Skill(
     name="fuse-tail",
@@ -106,3 +108,20 @@ def test_forgetting_says_how_much() -> None:
         "removed: 2 events, 3 proposals, 1 sessions"
     )
     assert json.loads(sessions.forgotten_json(sessions=1, events=2, proposals=3))["forgotten"]["events"] == 2
+
+
+def test_what_searches_have_learned_of_a_skill_is_in_its_row() -> None:
+    memory = ArmStats(
+        skill=FUSE.name,
+        bottleneck=Bottleneck.MEMORY,
+        device="cuda:9.0",
+        tries=3,
+        wins=1,
+        gain_sum=math.log(8),
+    )
+    other = replace(memory, bottleneck=Bottleneck.LAUNCH, tries=3, wins=0, gain_sum=0.0)
+    row = dict(zip(library.COLUMNS, library.skill_row(FUSE, [memory, other]), strict=True))
+    assert (row["tries"], row["wins"], row["mean gain"]) == ("6", "1", "1.41x")  # 8 ** (1 / 6)
+    (listed,) = json.loads(library.skills_json([FUSE], (), [memory, other]))["skills"]
+    assert [(arm["bottleneck"], arm["wins"]) for arm in listed["learned"]] == [("memory", 1), ("launch", 0)]
+    assert library.skill_row(FUSE)[5:8] == ("0", "0", "-")

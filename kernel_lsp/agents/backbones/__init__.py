@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from kernel_lsp import origins
 from kernel_lsp.errors import BackboneError, ConfigError
 from kernel_lsp.records import Backbone
 
-if TYPE_CHECKING:  # child.py is loaded through this package by interpreters that have no platformdirs
+if TYPE_CHECKING:  # child.py is loaded through this package where platformdirs, which it needs, is missing
     from kernel_lsp.config import Settings
 
 __all__ = ["make", "stop_all"]
@@ -38,6 +37,8 @@ def _openai(settings: Settings, python: str, allowed_origin: str | None, data_di
     if settings.endpoint is None:
         remedy = "set endpoint (--endpoint), e.g. http://127.0.0.1:8000/v1 after: vllm serve Qwen/Qwen3-8B"
         raise BackboneError("policy openai needs to know where the model is served", remedy)
+    from kernel_lsp import origins
+
     try:
         endpoint = origins.endpoint(settings.endpoint)
     except ConfigError as error:

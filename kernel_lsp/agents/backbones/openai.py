@@ -81,11 +81,16 @@ class OpenAI:
 
     async def open(self, report: Report) -> ModelInfo:
         async with self._opening:
-            if self._info is None:
+            if self._info is None or self._transport is None:
                 report(Progress(phase="model", message=f"asking {self._endpoint.origin}"))
                 self._key = self._given_key or await asyncio.to_thread(
                     secrets.key_for, self._endpoint.origin, self._settings
                 )
+                if self._key and not (
+                    self._key.isascii() and self._key.isprintable() and " " not in self._key
+                ):
+                    remedy = f"put it anew into {self._settings.api_key_env} or the keyring, without quotes"
+                    raise BackboneError("the API key holds characters that no key has", remedy)
                 self._transport = self._transport or Transport(
                     self._endpoint,
                     key=self._key,
@@ -118,7 +123,7 @@ class OpenAI:
         limit = self._settings.model_timeout_s
         try:
             async with asyncio.timeout(limit):
-                reply = await self._in_some_form(safe, on_text)
+                reply = await self._in_some_form(safe, on_text, time.monotonic() + limit)
         except TimeoutError:
             remedy = "raise model_timeout_s, ask for a shorter reply, or take a faster model"
             raise BackboneError(
@@ -126,28 +131,28 @@ class OpenAI:
             ) from None
         except HttpFailure as failure:
             raise self._error(failure) from None
-        calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
-        return replace(reply, text=redaction.restore(reply.text), calls=tuple(calls))
+        return restored(reply, redaction)
 
     async def close(self) -> None:
-        if self._transport is not None:
-            await self._transport.close()
+        transport, self._transport, self._info = self._transport, None, None
+        if transport is not None:
+            await transport.close()
 
     def _opened(self) -> tuple[ModelInfo, Transport]:
         if self._info is None or self._transport is None:
-            raise BackboneError("the model was asked before it was opened", "this is a defect of kernel-lsp")
+            raise BackboneError("the model was asked while it was not open", "this is a defect of kernel-lsp")
         return self._info, self._transport
 
     def _keys(self) -> tuple[str, ...]:
         return (self._key,) if self._key else ()
 
-    async def _in_some_form(self, prompt: Prompt, on_text: OnText | None) -> Reply:
+    async def _in_some_form(self, prompt: Prompt, on_text: OnText | None, deadline: float) -> Reply:
         """In the strongest form that this server takes; remembers which one that is. Raises HttpFailure."""
         first = self._opened()[0].structured if prompt.tools else Structured.NONE
         refusal: HttpFailure | None = None
         for form in FORMS[FORMS.index(first) :]:
             try:
-                reply = await self._in_form(prompt, form, on_text)
+                reply = await self._in_form(prompt, form, on_text, deadline)
             except HttpFailure as failure:
                 if form is Structured.NONE or not refusals.of_the_form(failure):
                     raise
@@ -164,7 +169,8 @@ class OpenAI:
         of the server's own (500) proves nothing."""
         info = self._opened()[0]
         if form is info.structured:
-            ignored = form is Structured.SCHEMA and reply.finish is not Finish.LENGTH and not _is_json(reply)
+            complete = reply.finish is not Finish.LENGTH and bool(reply.text.strip())
+            ignored = form is Structured.SCHEMA and complete and not self._proven and not _is_json(reply)
             self._proven, self._doubts = not ignored, 0
             if ignored:
                 self._info = replace(info, structured=Structured.TOOLS)
@@ -173,15 +179,16 @@ class OpenAI:
             if self._doubts >= DOUBTS:
                 self._info, self._proven = replace(info, structured=form), True
 
-    async def _in_form(self, prompt: Prompt, form: Structured, on_text: OnText | None) -> Reply:
+    async def _in_form(
+        self, prompt: Prompt, form: Structured, on_text: OnText | None, deadline: float
+    ) -> Reply:
         """With fewer fields where the server refuses some. Raises HttpFailure."""
         transport = self._opened()[1]
-        sure = self._proven or form is Structured.NONE
+        unless = frozenset() if self._proven or form is Structured.NONE else frozenset({500})
         while True:
             try:
                 return await transport.persist(
-                    lambda: self._once(prompt, form, on_text),
-                    unless=frozenset() if sure else frozenset({500}),
+                    lambda: self._once(prompt, form, on_text), unless=unless, deadline=deadline
                 )
             except HttpFailure as failure:
                 refused = refusals.field(failure) - self._without
@@ -268,6 +275,17 @@ class OpenAI:
         return refusals.explained(
             failure, self._endpoint, self._settings, has_key=bool(self._key), info=self._info
         )
+
+
+def restored(reply: Reply, redaction: secrets.Redaction) -> Reply:
+    """With the secrets back in place: inside JSON as JSON spells them, where the whole text is that."""
+    calls = (replace(c, arguments=secrets.each_text(c.arguments, redaction.restore)) for c in reply.calls)
+    text = redaction.restore(reply.text)
+    if text != reply.text:
+        with contextlib.suppress(ValueError, RecursionError):
+            whole = secrets.each_text(json.loads(reply.text), redaction.restore)
+            text = json.dumps(whole, ensure_ascii=False)
+    return replace(reply, text=text, calls=tuple(calls))
 
 
 def _is_json(reply: Reply) -> bool:

@@ -35,8 +35,8 @@ MARK = "model-server-"
 LOAD_S = 1800.0
 """A large model from a slow disk, or downloaded on its first use. Reported every second; can be cancelled."""
 LOOK_S = 0.25
-STOP_S = 4.0
-"""The keeper's grace and what it needs beside it."""
+STOP_S = 8.0
+"""The keeper's two graces and what it needs beside them."""
 TAIL_LINES = 20
 LOG_BYTES = 4 * 1024 * 1024
 """A longer log is begun anew at the next start."""

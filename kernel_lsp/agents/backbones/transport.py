@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -109,12 +110,16 @@ class Transport:
                 log.debug("%s: %d bytes in %.2f s", self.endpoint.origin, received, seconds)
 
     async def persist(
-        self, attempt: Callable[[], Awaitable[T]], *, unless: frozenset[int] = frozenset()
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        unless: frozenset[int] = frozenset(),
+        deadline: float = math.inf,
     ) -> T:
         """``attempt`` again while it fails in passing: at most TRIES, within the rate limit.
 
-        ``unless``: status codes that do not count as passing. Raises the last HttpFailure. The caller's time
-        limit ends it earlier.
+        ``unless``: status codes that do not count as passing. Raises the last HttpFailure, at once where the
+        next try would begin after the ``deadline`` (time.monotonic).
         """
         for number in range(TRIES):
             await self._rate.turn()
@@ -128,6 +133,8 @@ class Transport:
                     BACKOFF_S * 2**number * random.uniform(0.75, 1.25)
                 )  # so that samples do not march in step
                 pause = max(pause, failure.after_s or 0.0)
+                if time.monotonic() + pause > deadline:
+                    raise
                 log.info("%s: %s; again in %.1f s", self.endpoint.origin, failure.status or "cut", pause)
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable")

@@ -118,7 +118,8 @@ class Conv:
 
 
 def conv_of(node: fx.Node) -> Conv | None:
-    """None for what is no batched float convolution, for empty tensors and for what stays the library's."""
+    """None for what is no batched float convolution, for empty tensors and for what stays the library's: it
+    is marked, or somebody has put the channels of a pixel side by side for it."""
     rank = RANKS.get(op_name(node))
     if rank is None or KEPT in node.meta:
         return None
@@ -127,6 +128,8 @@ def conv_of(node: fx.Node) -> Conv | None:
     if len(values) != 2 or any(v.dim() != rank + 2 or v.numel() == 0 for v in values):
         return None
     if values[0].dtype not in FLOATS or values[0].dtype != values[1].dtype or not shape_of(node):
+        return None
+    if _channels_last(values[0]):
         return None
     stride, dilation = (_tuple(argument(node, name), rank) for name in ("stride", "dilation"))
     kernel, transposed = shape_of(weight)[2:], "transpose" in op_name(node)
@@ -150,6 +153,11 @@ def conv_of(node: fx.Node) -> Conv | None:
         phases=phases,
     )
     return found if math.prod(shape_of(node)) else None
+
+
+def _channels_last(value: torch.Tensor) -> bool:
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim())
+    return form is not None and value.is_contiguous(memory_format=form) and not value.is_contiguous()
 
 
 def _before(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def template_for(region: Region, space: Shape) -> Template:
     # The batch may be larger in another call: a row that contains it is never one block.
     free = 0 in space.reduced
     if any(axis > max(region.reduced) for axis in region.row_axes):
-        return _strided(columns, free)
+        return _strided(region, columns, free)
     if lines < FEW_ROWS and columns * lines > 2**18 and columns > 4096 and split.splittable(region):
         return _split(region, lines)
     if columns > ONE_BLOCK or free:
@@ -75,14 +75,19 @@ def _looped(region: Region, columns: int) -> Template:
     return Template(kind="rows", parameters=parameters, passes=2.0 if full else 1.0)
 
 
-def _strided(columns: int, free: bool) -> Template:
-    """Neighbors in memory belong to different rows: a tile takes 32 of them at a time."""
-    block = min(next_power_of_two(columns), 128)
+def _strided(region: Region, columns: int, free: bool) -> Template:
+    """Neighbors in memory belong to different rows: a tile takes 32 of them at a time. What is written for
+    each element is worth twice the registers: a row that is walked in blocks is read twice."""
+    full = any(not output.rowwise for output in region.outputs)
+    block = min(next_power_of_two(columns), 256 if full else 128)
     looped = columns > block or free
+    if looped:
+        block = min(block, 128)
+    large = block > 128
     parameters: dict[str, list[Any]] = {
         "BLOCK_SIZE": [block if looped else 0],
-        "BLOCK_ROWS": [32, 64],
-        "num_warps": [4, 8],
+        "BLOCK_ROWS": [32, 16] if large else [32, 64],
+        "num_warps": [8, 4] if large else [4, 8],
     }
     return Template(kind="rows", parameters=parameters, passes=2.0 if looped else 1.0)
 

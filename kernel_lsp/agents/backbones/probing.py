@@ -1,0 +1,118 @@
+"""What `kernel-lsp doctor` says of the language model: is it there, and what can it do. Starts no server.
+
+An endpoint is asked for its models and for one call of a harmless tool (some 100 tokens), which shows whether
+it can be held to a schema. Of a model of our own, what is installed is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from kernel_lsp.agents import backbones, secrets
+from kernel_lsp.agents.backbones import weights
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import BackboneError
+from kernel_lsp.records import Message, ModelInfo, Prompt, Role, Sampling, Structured, ToolSchema
+
+NEEDED = {"vllm": ("vllm",), "transformers": ("transformers", "torch", "xgrammar")}
+LOOK_S = 20.0
+NULL = asyncio.subprocess.DEVNULL
+HELD = {
+    Structured.SCHEMA: "every call held to its schema",
+    Structured.TOOLS: "tool calls, not held to their schema",
+    Structured.NONE: "neither schemas nor tool calls: replies are read as they come",
+}
+_QUESTION = Prompt(
+    messages=(Message(role=Role.USER, text="Answer with the size 2."),),
+    tools=(
+        ToolSchema(
+            name="answer",
+            description="Answer.",
+            parameters={
+                "type": "object",
+                "properties": {"size": {"enum": [1, 2, 4]}},
+                "required": ["size"],
+                "additionalProperties": False,
+            },
+        ),
+    ),
+    sampling=Sampling(max_tokens=512, temperature=0.0),  # room for a model that thinks first
+)
+_LOOK = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    ok: bool
+    words: str
+    remedy: str | None = None
+
+
+async def probe(settings: Settings, *, python: str, allowed_origin: str | None) -> Found:
+    """Never raises for what a model or its absence can do."""
+    if settings.policy == "plan":
+        return Found(ok=True, words="none: policy plan needs no model")
+    try:
+        if settings.policy == "openai":
+            return await _endpoint(settings, python, allowed_origin)
+        return await _own(settings, settings.model_python or python)
+    except BackboneError as error:
+        return Found(ok=False, words=f"{settings.policy}: {error.cause}", remedy=error.remedy)
+
+
+async def _endpoint(settings: Settings, python: str, allowed_origin: str | None) -> Found:
+    backbone = backbones.make(
+        settings, python=python, allowed_origin=allowed_origin, data_dir=settings.data_dir
+    )
+    try:
+        info = await backbone.open(lambda progress: None)
+        await backbone.reply(_QUESTION)
+        info = await backbone.open(lambda progress: None)
+    finally:
+        await backbone.close()
+    key = await asyncio.to_thread(secrets.key_source, str(info.origin), settings)
+    return Found(
+        ok=True, words=", ".join((*_about(info), f"key: {key[1] if key else 'none, and none needed'}"))
+    )
+
+
+def _about(info: ModelInfo) -> tuple[str, ...]:
+    context = f"{info.context_tokens} tokens" if info.context_tokens else "context not told"
+    return f"{info.name} at {info.origin}", context, HELD[info.structured]
+
+
+async def _own(settings: Settings, python: str) -> Found:
+    # Raises where something is missing; nothing is started by it.
+    backbones.make(settings, python=python, allowed_origin=None, data_dir=settings.data_dir)
+    missing = await _missing(python, NEEDED[settings.policy])
+    model = str(settings.model)
+    where = "a folder here" if weights.local(model) else "downloaded at its first use"
+    words = f"{settings.policy}: {model} ({where}), by {python}"
+    pip = f"{python} -m pip install {' '.join(missing)}"
+    if missing == ["xgrammar"]:
+        return Found(ok=True, words=words, remedy=f"{pip}: replies are then held to their schema")
+    if missing:
+        words += f", which has no {', '.join(missing)}"
+        return Found(ok=False, words=words, remedy=f"{pip}, or set model_python to one that has it")
+    return Found(ok=True, words=words)
+
+
+async def _missing(python: str, names: tuple[str, ...]) -> list[str]:
+    """Modules that an interpreter does not have; none of them is imported."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(python, "-I", "-c", _LOOK, *names), stdin=NULL, stdout=asyncio.subprocess.PIPE, stderr=NULL
+        )
+    except OSError as error:
+        raise BackboneError(f"{python} cannot be started: {error.strerror}", "correct model_python") from None
+    try:
+        async with asyncio.timeout(LOOK_S):
+            out, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise BackboneError(f"{python} said nothing for {LOOK_S:.0f} s", "correct model_python") from None
+    if process.returncode:
+        raise BackboneError(f"{python} is no Python that works", "correct model_python")
+    return out.decode().split()

@@ -1,0 +1,259 @@
+"""A deeper search of one opened target: puts the parts together, and says at the end what it has cost.
+
+The judge is the quick search's own tournament, so a verdict means the same. Without a language model that can
+be asked, what needs none goes on, and the summary says why. Not covered: how anything is decided (search/),
+what a model is told (agents/).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_lsp.agents import feedback
+from kernel_lsp.cache import Cache
+from kernel_lsp.config import Settings
+from kernel_lsp.pipeline.opened import Opened
+from kernel_lsp.pipeline.tournament import LANES, Report, rank
+from kernel_lsp.pipeline.turns import Turn
+from kernel_lsp.pipeline.workshop import EngineWorkshop
+from kernel_lsp.records import (
+    Attempt,
+    Candidate,
+    EvalStatus,
+    Json,
+    Judged,
+    Move,
+    MoveTally,
+    Proposal,
+    Proposer,
+    SearchMode,
+    SearchPlan,
+    SearchSummary,
+    Skill,
+    SkillMatch,
+    StopReason,
+    Strategy,
+    Task,
+    Verdict,
+)
+from kernel_lsp.search import attempts, bottleneck
+from kernel_lsp.search.archive import SUFFIX, SqliteArchive
+from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.budget import Budget
+from kernel_lsp.search.evolution import Evolution
+from kernel_lsp.search.lanes import Lanes
+from kernel_lsp.search.loop import Loop
+from kernel_lsp.search.proposers import Chain, Mutate
+
+FOLDER = "searches"
+MOST_MATCHES = 20
+"""Skills that a model may choose from (daVinci-kernel's number)."""
+MOST_TOLD = 16
+"""Proposals of a search that go back to the job, best first; all are in the archive."""
+
+
+async def run(
+    one: Opened,
+    plan: SearchPlan,
+    seeds: Sequence[Proposal],
+    settings: Settings,
+    report: Report,
+    turn: Turn,
+) -> tuple[tuple[Proposal, ...], SearchSummary]:
+    """What the search has found, best first, and its summary.
+
+    ``turn`` is taken around every judgement. Raises ArchiveError, and EvaluationError when the target itself
+    cannot be judged by. Cancelling the task ends it all; the archive stays, and the same call goes on there.
+    """
+    archive = SqliteArchive.open(_path(one, plan, settings), _identity(one), fresh=plan.fresh)
+    try:
+        deep = _Deep(one=one, plan=plan, settings=settings, report=report, turn=turn, archive=archive)
+        return await deep.run(seeds)
+    finally:
+        archive.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Deep:
+    one: Opened
+    plan: SearchPlan
+    settings: Settings
+    report: Report
+    turn: Turn
+    archive: SqliteArchive
+
+    async def run(self, seeds: Sequence[Proposal]) -> tuple[tuple[Proposal, ...], SearchSummary]:
+        resumed = len(self.archive.attempts)
+        attempts.enter(self.archive, seeds, self._digest)
+        arms = Arms(Path(self.settings.data_dir))
+        task = self._task(seeds, arms)
+        for attempt in self.archive.attempts:
+            self._learn(arms, task, attempt)
+        loop = Loop(
+            task=task,
+            strategy=self._strategy(),
+            proposers=(),
+            moves=self._moves(task, arms),
+            judge=self._judge,
+            archive=self.archive,
+            budget=Budget(limits=self.plan.budget),
+            lanes=Lanes(judges=LANES.get(self.one.bench.device, 1)),
+            report=self.report,
+            digest=self._digest,
+            recall=self._recall,
+            learn=lambda attempt: self._learn(arms, task, attempt),
+        )
+        stop = await loop.run()
+        return self._found(), self._summary(stop, resumed, loop.notes)
+
+    # --- the parts --------------------------------------------------------------------------
+
+    def _strategy(self) -> Strategy:
+        return Evolution(self.archive.seed)
+
+    def _moves(self, task: Task, arms: Arms) -> dict[Move, Proposer]:
+        """Beside a model that works alone nothing else proposes: its results compare with published ones."""
+        if self.plan.mode is not SearchMode.EVOLVE:
+            return {}
+        workshop = EngineWorkshop(self.one.engine, self.one.prepared)
+        kind = self._kind()
+        return {
+            Move.MUTATE: Mutate(workshop, self.archive),
+            Move.CHAIN: Chain(
+                workshop, lambda skills: arms.order(skills, task.bottleneck, kind), self.archive
+            ),
+        }
+
+    async def _judge(self, candidate: Candidate, *, full: bool) -> Judged:
+        async with self.turn():
+            return await self.one.tournament.judged(candidate, full=full)
+
+    async def _recall(self, attempt: Attempt, candidate: Candidate, *, full: bool) -> Judged | None:
+        return self.one.tournament.recalled(candidate, full=full)
+
+    def _digest(self, judged: Judged) -> Json:
+        return feedback.digest(judged, self.settings.threshold)
+
+    def _learn(self, arms: Arms, task: Task, attempt: Attempt) -> None:
+        arms.learn(attempt, task.bottleneck, self._kind())
+
+    def _kind(self) -> str:
+        """Under which device the bandit keeps what it learns."""
+        bench = self.one.bench
+        return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
+
+    def _task(self, seeds: Sequence[Proposal], arms: Arms) -> Task:
+        one, capture = self.one, self.one.capture
+        timed = [p.evaluation for p in seeds if p.evaluation.timings]
+        names = [p.evaluation.device_name for p in seeds if p.evaluation.device_name]
+        task = Task(
+            qualname=one.prepared.target.qualname,
+            fingerprint=one.prepared.target.fingerprint,
+            program=one.prepared.program,
+            workload=one.prepared.workload,
+            device=one.bench.device,
+            device_name=names[0] if names else one.bench.probe.device,
+            triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
+            words=capture.words,
+            sites=one.sites,
+            read_bytes=capture.read_bytes,
+            written_bytes=capture.written_bytes,
+        )
+        task = replace(task, bottleneck=bottleneck.of(task, timed[0] if timed else None))
+        matches = self._matches(task, arms)
+        skills = {skill.name: skill for skill in one.bench.skills.skills}
+        return replace(task, matches=matches, skills=tuple(skills[match.skill] for match in matches))
+
+    def _matches(self, task: Task, arms: Arms) -> tuple[SkillMatch, ...]:
+        """The recalled skills; where the words recall too few, what has paid for such targets."""
+        found = list(self.one.matches[:MOST_MATCHES])
+        known = {match.skill for match in found}
+        others = [s.name for s in self.one.bench.skills.skills if _serves(s, task) and s.name not in known]
+        more = arms.order(others, task.bottleneck, self._kind())[: MOST_MATCHES - len(found)]
+        return (*found, *(SkillMatch(skill=name, score=0.0, words=()) for name in more))
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def _found(self) -> tuple[Proposal, ...]:
+        made = (a.proposal for a in self.archive.attempts if a.proposal and a.move is not Move.SEED)
+        return tuple(sorted(made, key=rank))[:MOST_TOLD]
+
+    def _summary(self, stop: StopReason, resumed: int, notes: Sequence[str]) -> SearchSummary:
+        known = self.archive.attempts
+        moves = tally(known)
+        return SearchSummary(
+            mode=self.plan.mode,
+            stop=stop,
+            attempts=len(known),
+            resumed=resumed,
+            cost=self.archive.cost,
+            gains=gains(known),
+            moves={str(move): found for move, found in moves.items()},
+            archive=str(_path(self.one, self.plan, self.settings)),
+            notes=(*notes, *self.archive.problems),
+        )
+
+
+def tally(known: Sequence[Attempt]) -> dict[Move, MoveTally]:
+    """How every kind of move did. Only full judgements improve anything; the target itself is 1."""
+    found: dict[Move, MoveTally] = {}
+    for attempt, gained in _improvements(known):
+        before = found.get(attempt.move, MoveTally())
+        passed = attempt.proposal is not None and attempt.proposal.evaluation.status is EvalStatus.PASSED
+        found[attempt.move] = MoveTally(
+            tries=before.tries + 1,
+            right=before.right + int(passed),
+            improved=before.improved + int(gained > 0),
+            gain=before.gain + gained,
+        )
+    return found
+
+
+def gains(known: Sequence[Attempt]) -> int:
+    """Verified candidates of this search that were faster than everything before."""
+    return sum(
+        1
+        for attempt, gained in _improvements(known)
+        if gained > 0 and attempt.move is not Move.SEED and _verified(attempt)
+    )
+
+
+def _improvements(known: Sequence[Attempt]) -> list[tuple[Attempt, float]]:
+    """Every attempt with ln(its speedup / the best before it), 0 where that is no gain."""
+    found, best = [], 1.0
+    for attempt in known:
+        better = attempt.complete and attempt.fitness is not None and attempt.fitness > best
+        found.append((attempt, math.log((attempt.fitness or best) / best) if better else 0.0))
+        best = (attempt.fitness or best) if better else best
+    return found
+
+
+def _verified(attempt: Attempt) -> bool:
+    return attempt.proposal is not None and attempt.proposal.verdict is Verdict.FASTER
+
+
+def _serves(skill: Skill, task: Task) -> bool:
+    """Advice on Triton kernels is of no use where none is written."""
+    return task.triton or skill.scope != "triton"
+
+
+def _path(one: Opened, plan: SearchPlan, settings: Settings) -> Path:
+    if plan.archive is not None:
+        return Path(plan.archive)
+    return Path(settings.data_dir) / FOLDER / f"{Cache.key(**_identity(one))}{SUFFIX}"
+
+
+def _identity(one: Opened) -> Json:
+    """What a search is for: another of any of these is another search."""
+    probe = one.bench.probe
+    return {
+        "program": one.prepared.program,
+        "workload": one.prepared.workload,
+        "device": one.bench.device,
+        "device_name": probe.device if one.bench.device == "cuda" else None,
+        "torch": probe.torch,
+        "triton": probe.triton,
+    }

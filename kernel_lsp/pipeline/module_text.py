@@ -1,0 +1,287 @@
+"""A module text that a model wrote, taken apart: the target, new definitions beside it, imports.
+
+What the program has already and the model repeats is passed over when it is the same, and refused when it is
+not: nothing outside the target changes its meaning, also in the rest of the user's file (`clash`).
+Callers of the target rely on its kind, its signatures and its public methods, so these stay.
+Not covered: whether the code is right, fast or hostile (the gate).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp import parsing
+from kernel_lsp.analysis.names import bound_names
+from kernel_lsp.analysis.source import DefinitionNode, definitions
+from kernel_lsp.analysis.targets import INPUT_MAKERS
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.records import Program, SourceEdit, TargetKind
+
+OTHER_NAME = "ModelNew"
+"""What models that know kernel benchmarks call the class that replaces the target."""
+
+
+def edit_of(text: str, program: Program) -> SourceEdit:
+    """What this text makes of the program's target. Raises RewriteError."""
+    return _Module(text, program).edit()
+
+
+@dataclass
+class _Module:
+    """The text of a region, taken apart."""
+
+    text: str
+    program: Program
+    imports: list[str] = field(default_factory=list)
+    definitions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name = self.program.entry.rpartition(".")[2]
+        self.outside = _outside(self.program)
+        self.imported = set(_imported(_parsed(self.program.source)))
+        self.original = definition_of(self.program.source, self.program.entry)
+        self.lines = self.text.split("\n")
+
+    def edit(self) -> SourceEdit:
+        body = _parsed(self.text)
+        target = self._chosen(body)
+        for place, node in enumerate(body):
+            if node is not target:
+                self._beside(body[place - 1].end_lineno or 0 if place else 0, node)
+        first, last = lines_of(target)
+        parts = [*self.definitions, "\n".join(self.lines[first - 1 : last])]
+        if target.name != self.name:
+            parts = [re.sub(rf"\b{OTHER_NAME}\b", self.name, part) for part in parts]
+        _check(definition_of(parts[-1], self.name), self.original)
+        return SourceEdit(
+            qualname=self.program.entry,
+            imports=tuple(dict.fromkeys(self.imports)),
+            definitions="\n\n\n".join(parts[:-1]),
+            target=parts[-1],
+        )
+
+    def _chosen(self, body: Sequence[ast.stmt]) -> DefinitionNode:
+        """The one definition that replaces the target."""
+        own = [node for node in body if isinstance(node, DefinitionNode) and node.name == self.name]
+        other = [
+            node
+            for node in body
+            if isinstance(node, ast.ClassDef)
+            and node.name == OTHER_NAME
+            and self.program.kind is TargetKind.MODULE
+            and OTHER_NAME not in self.outside
+        ]
+        if other and self.name != OTHER_NAME:
+            original = _same(self.original)
+            own = [node for node in own if _same(node) != original]  # repeated beside its replacement
+            if any(isinstance(n, ast.Name) and n.id == self.name for n in ast.walk(other[0])):
+                cause = f"{OTHER_NAME} is made from {self.name}, which it replaces"
+                raise RewriteError(cause, f"write {self.name} whole")
+        if not own + other:
+            raise RewriteError(
+                f"the code does not define {self.name}", f"give the whole {self._kind} {self.name}"
+            )
+        if len(own + other) > 1:
+            raise RewriteError(f"the code defines {self.name} twice", "define it once")
+        return (own + other)[0]
+
+    @property
+    def _kind(self) -> str:
+        return "class" if self.program.kind is TargetKind.MODULE else "function"
+
+    def _beside(self, above: int, node: ast.stmt) -> None:
+        """Imports and new definitions are taken, what the program has already is passed over.
+
+        ``above``: the last line of the statement before it.
+        """
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self._take_import(node)
+        elif _harmless(node):
+            return
+        elif names := _names(node):
+            if self.name in names:  # the original, repeated beside its replacement
+                return
+            known = [name for name in names if name in self.outside]
+            if not known:
+                self.definitions.append(self._source(above, node))
+            elif _same(node) not in self.outside[known[0]]:
+                raise RewriteError(
+                    f"{known[0]} stands outside the markers and cannot change", "give yours another name"
+                )
+        else:
+            raise RewriteError(
+                f"line {node.lineno} runs code when the file is imported",
+                "only imports, functions, classes and constants stand at the top level",
+            )
+
+    def _take_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            if _same(node) in self.outside.get("annotations", ()):
+                return
+            raise RewriteError(f"line {node.lineno} changes how the whole file is read", "leave it out")
+        if isinstance(node, ast.ImportFrom) and (node.level or node.names[0].name == "*"):
+            raise RewriteError(
+                f"line {node.lineno} imports what cannot be followed", "import names from a module"
+            )
+        for one in _single_imports(node):
+            line = ast.unparse(one)
+            loads = line.startswith("import ") and " as " not in line  # `import a.b` binds a and loads b
+            if loads or not set(_imported([one])) <= self.imported:
+                self.imports.append(line)
+
+    def _source(self, above: int, node: ast.stmt) -> str:
+        """With the comments above it."""
+        first, last = lines_of(node)
+        comments = [line for line in self.lines[above : first - 1] if line.startswith("#")]
+        return "\n".join([*comments, *self.lines[first - 1 : last]])
+
+
+def clash(edit: SourceEdit, text: str) -> str | None:
+    """A name to which the edit would give another meaning in the rest of a file; None: there is none.
+
+    Definitions whose names the file defines itself get other names (`rewrite.edit`); what it imports, and
+    what is built in, is nobody's to define anew.
+    """
+    body = _parsed(text.removeprefix("\ufeff"))
+    taken = dict(_imported(body))
+    bound = {name for node in body for name in bound_names(node)}
+    defined = {name for node in body for name in _names(node)}
+    for name, meaning in _imported(_parsed("\n".join(edit.imports))):
+        if taken.get(name) != meaning and (name in bound or hasattr(builtins, name)):
+            return name
+    fresh = [name for node in _parsed(edit.definitions) for name in bound_names(node)]
+    return next((n for n in fresh if n in bound - defined or hasattr(builtins, n)), None)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two module texts differ in layout and comments alone."""
+    return list(map(_same, _parsed(one))) == list(map(_same, _parsed(other)))
+
+
+def _imported(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """(name, what it means): ``import a.b as f`` and ``from a import b as f`` mean the same."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                root = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (root, root)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+
+
+def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterator[ast.stmt]:
+    """One name each, so that one that the file has already is not imported again."""
+    for alias in node.names:
+        one = copy.copy(node)
+        one.names = [alias]
+        yield one
+
+
+def _outside(program: Program) -> dict[str, set[str]]:
+    """Top-level names of the program that are not the target -> what binds them, as trees."""
+    found: dict[str, set[str]] = {}
+    for node in _parsed(program.source):
+        for name in bound_names(node):
+            found.setdefault(name, set()).add(_same(node))
+    if "." not in program.entry:
+        found.pop(program.entry, None)
+    return found
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """What a definition or a plain assignment binds; nothing for any other statement."""
+    if isinstance(node, DefinitionNode):
+        return [node.name]
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return names if len(names) == len(targets) else []
+
+
+def _harmless(node: ast.stmt) -> bool:
+    """What never takes part: docstrings, input makers (they stay as they are), a guarded main."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.FunctionDef):
+        return node.name in INPUT_MAKERS
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "__name__ == '__main__'",
+        "'__main__' == __name__",
+    )
+
+
+def _check(new: DefinitionNode, old: DefinitionNode) -> None:
+    """What callers of the target rely on. Raises RewriteError."""
+    if isinstance(new, ast.ClassDef) != isinstance(old, ast.ClassDef):
+        kind = "class" if isinstance(old, ast.ClassDef) else "function"
+        raise RewriteError(f"{old.name} is no {kind} any more", f"keep it a {kind}")
+    if _same(new) == _same(old):
+        raise RewriteError(f"{old.name} is the original, unchanged", "rewrite what its calls compute")
+    before, after = _functions(old), _functions(new)
+    if gone := [name for name in before if name not in after and (name == "forward" or name[0] != "_")]:
+        raise RewriteError(f"{old.name} has lost {gone[0]}()", "keep every method that others may call")
+    for name in before.keys() & after.keys():
+        if name in ("__init__", "forward", "__call__", old.name):
+            have, want = _signature(after[name]), _signature(before[name])
+            if have != want:
+                raise RewriteError(f"the signature of {name} is ({have})", f"keep it as it is: ({want})")
+
+
+def _functions(node: DefinitionNode) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    own = node.body if isinstance(node, ast.ClassDef) else [node]
+    return {item.name: item for item in own if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Without annotations."""
+    arguments = copy.deepcopy(function.args)
+    for node in ast.walk(arguments):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    return ast.unparse(arguments)
+
+
+# --- text ----------------------------------------------------------------------------------
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    try:
+        return parsing.parse(text).body
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        raise RewriteError(
+            f"the code does not parse: line {error.lineno}: {error.msg}",
+            f"correct {line!r}" if line else "correct it",
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise RewriteError(f"the code does not parse: {error}", "write it more simply") from error
+
+
+def definition_of(text: str, qualname: str) -> DefinitionNode:
+    """The last definition of this name. Raises RewriteError."""
+    found = [node for name, node in definitions(_parsed(text)) if name == qualname]
+    if not found:
+        raise RewriteError(f"{qualname} is no longer in the program", "analyze the file again")
+    return found[-1]
+
+
+def lines_of(node: ast.stmt) -> tuple[int, int]:
+    """First line, decorators included, and last line, from 1."""
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(d.lineno for d in decorators)]), node.end_lineno or node.lineno
+
+
+def _same(node: ast.AST) -> str:
+    """Equal for statements that differ in layout and comments alone."""
+    return ast.dump(node)

@@ -1,0 +1,118 @@
+"""What a proposer wants, made into a candidate: by the engine with proofs, or from text that a model wrote.
+
+A candidate that leaves here fits the user's file as it is, so judging it cannot fail for that. Nothing of
+the user's runs but its definitions on fake tensors, in the engine, which takes one request at a time and is
+started again when it was lost. Not covered: whether a candidate is right or faster.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from kernel_lsp import parsing
+from kernel_lsp.errors import CaptureError, RewriteError, WorkerLost
+from kernel_lsp.pipeline import module_text, writing
+from kernel_lsp.pipeline.module_text import definition_of, lines_of
+from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
+from kernel_lsp.records import Candidate, Site, SourceEdit, Span, Step
+from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.rewrite.edit import apply_edit
+
+T = TypeVar("T")
+UNPROVED = "written by a language model: tests stand behind it, no precondition was proved"
+
+
+class EngineWorkshop:
+    """A `Workshop` for one prepared target, whose program ``engine`` has open."""
+
+    def __init__(self, engine: Engine, prepared: Prepared) -> None:
+        self._engine, self._prepared = engine, prepared
+        self._turn = asyncio.Lock()
+
+    async def sites(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        """What could follow these steps. Raises RewriteError."""
+        return await self._asked(self._engine.look(steps))
+
+    async def apply(self, steps: Sequence[Step]) -> Candidate:
+        """By the engine, with proofs. Raises RewriteError."""
+        if not steps:
+            raise RewriteError("no step is named", "name at least one skill and site")
+        made = await self._asked(self._engine.make(steps))
+        self._fitting(made)
+        return made
+
+    async def write(self, code: str, parent: Candidate | None) -> Candidate:
+        """From a module text, or from edit blocks against the parent's region. Raises RewriteError."""
+        program = self._prepared.program
+        edit = writing.edit_of(code, program, parent.edit if parent else None)
+        if name := module_text.clash(edit, self._prepared.snapshot.text):
+            raise RewriteError(f"{name} means something else in the file", "use another name")
+        source = _applied(program.source, edit)
+        made = Candidate(
+            id=hashlib.sha256(f"{program.entry}\0{source}".encode()).hexdigest()[:16],
+            edit=edit,
+            program=source,
+            entry=program.entry,
+            summary="rewritten by a language model",
+            caveats=(UNPROVED,),
+        )
+        after = self._fitting(made)
+        missing = [name for name in after.program.missing if name not in program.missing]
+        if missing:
+            raise RewriteError(f"nothing defines {', '.join(missing)}", "define or import it in your code")
+        return replace(made, uses_triton=_imports_triton(after.program.source))
+
+    def marked(self, parent: Candidate | None) -> str:
+        """The program as a model sees it, its region between two marker comments."""
+        return writing.marked(self._prepared.program, parent.edit if parent else None)
+
+    def _fitting(self, candidate: Candidate) -> Edited:
+        """What the user's file would hold. Raises RewriteError when it could not hold it."""
+        try:
+            after = edited(self._prepared, candidate)
+        except CaptureError as error:
+            raise RewriteError(error.cause, error.remedy) from error
+        if after is None:
+            raise RewriteError(
+                f"{self._prepared.target.qualname} would be no target any more",
+                "keep it a module class or a function of tensors, with its name",
+            )
+        return after
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        async with self._turn:
+            try:
+                return await answer
+            except (WorkerLost, CaptureError) as lost:  # also while it was started again
+                cause = f"the engine was lost while it rewrote: {lost.cause}"
+                raise RewriteError(cause, "choose other steps") from lost
+
+
+def _applied(source: str, edit: SourceEdit) -> str:
+    """The program with the edit; like the engine's, so that the same text has the same id."""
+    first, last = lines_of(definition_of(source, edit.qualname))
+    lines = source.split("\n")
+    start = sum(len(line) + 1 for line in lines[: first - 1])
+    start += len(lines[first - 1]) - len(lines[first - 1].lstrip())
+    end = sum(len(line) + 1 for line in lines[:last]) - 1
+    return apply_edit(source, Span(start=start, end=end), edit)
+
+
+def _imports_triton(source: str) -> bool:
+    roots = {
+        name.partition(".")[0]
+        for node in ast.walk(parsing.parse(source))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    return "triton" in roots
