@@ -15,7 +15,7 @@ from pathlib import Path
 from kernel_lsp.agents import feedback
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.pipeline.opened import Opened
+from kernel_lsp.pipeline.opened import Bench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report, rank
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
@@ -89,7 +89,7 @@ class _Deep:
         resumed = len(self.archive.attempts)
         attempts.enter(self.archive, seeds, self._digest)
         arms = Arms(Path(self.settings.data_dir))
-        task = self._task(seeds, arms)
+        task = task_of(self.one, seeds, arms)
         for attempt in self.archive.attempts:
             self._learn(arms, task, attempt)
         loop = Loop(
@@ -119,7 +119,7 @@ class _Deep:
         if self.plan.mode is not SearchMode.EVOLVE:
             return {}
         workshop = EngineWorkshop(self.one.engine, self.one.prepared)
-        kind = self._kind()
+        kind = kind_of(self.one.bench)
         return {
             Move.MUTATE: Mutate(workshop, self.archive),
             Move.CHAIN: Chain(
@@ -138,42 +138,7 @@ class _Deep:
         return feedback.digest(judged, self.settings.threshold)
 
     def _learn(self, arms: Arms, task: Task, attempt: Attempt) -> None:
-        arms.learn(attempt, task.bottleneck, self._kind())
-
-    def _kind(self) -> str:
-        """Under which device the bandit keeps what it learns."""
-        bench = self.one.bench
-        return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
-
-    def _task(self, seeds: Sequence[Proposal], arms: Arms) -> Task:
-        one, capture = self.one, self.one.capture
-        timed = [p.evaluation for p in seeds if p.evaluation.timings]
-        names = [p.evaluation.device_name for p in seeds if p.evaluation.device_name]
-        task = Task(
-            qualname=one.prepared.target.qualname,
-            fingerprint=one.prepared.target.fingerprint,
-            program=one.prepared.program,
-            workload=one.prepared.workload,
-            device=one.bench.device,
-            device_name=names[0] if names else one.bench.probe.device,
-            triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
-            words=capture.words,
-            sites=one.sites,
-            read_bytes=capture.read_bytes,
-            written_bytes=capture.written_bytes,
-        )
-        task = replace(task, bottleneck=bottleneck.of(task, timed[0] if timed else None))
-        matches = self._matches(task, arms)
-        skills = {skill.name: skill for skill in one.bench.skills.skills}
-        return replace(task, matches=matches, skills=tuple(skills[match.skill] for match in matches))
-
-    def _matches(self, task: Task, arms: Arms) -> tuple[SkillMatch, ...]:
-        """The recalled skills; where the words recall too few, what has paid for such targets."""
-        found = list(self.one.matches[:MOST_MATCHES])
-        known = {match.skill for match in found}
-        others = [s.name for s in self.one.bench.skills.skills if _serves(s, task) and s.name not in known]
-        more = arms.order(others, task.bottleneck, self._kind())[: MOST_MATCHES - len(found)]
-        return (*found, *(SkillMatch(skill=name, score=0.0, words=()) for name in more))
+        arms.learn(attempt, task.bottleneck, kind_of(self.one.bench))
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -195,6 +160,44 @@ class _Deep:
             archive=str(_path(self.one, self.plan, self.settings)),
             notes=(*notes, *self.archive.problems),
         )
+
+
+def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
+    """What proposers may know about the target."""
+    capture = one.capture
+    timed = [p.evaluation for p in seeds if p.evaluation.timings]
+    names = [p.evaluation.device_name for p in seeds if p.evaluation.device_name]
+    task = Task(
+        qualname=one.prepared.target.qualname,
+        fingerprint=one.prepared.target.fingerprint,
+        program=one.prepared.program,
+        workload=one.prepared.workload,
+        device=one.bench.device,
+        device_name=names[0] if names else one.bench.probe.device,
+        triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
+        words=capture.words,
+        sites=one.sites,
+        read_bytes=capture.read_bytes,
+        written_bytes=capture.written_bytes,
+    )
+    task = replace(task, bottleneck=bottleneck.of(task, timed[0] if timed else None))
+    matches = _matches(one, task, arms)
+    skills = {skill.name: skill for skill in one.bench.skills.skills}
+    return replace(task, matches=matches, skills=tuple(skills[match.skill] for match in matches))
+
+
+def kind_of(bench: Bench) -> str:
+    """Under which device the bandit keeps what it learns."""
+    return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
+
+
+def _matches(one: Opened, task: Task, arms: Arms) -> tuple[SkillMatch, ...]:
+    """The recalled skills; where the words recall too few, what has paid for such targets."""
+    found = list(one.matches[:MOST_MATCHES])
+    known = {match.skill for match in found}
+    others = [s.name for s in one.bench.skills.skills if _serves(s, task) and s.name not in known]
+    more = arms.order(others, task.bottleneck, kind_of(one.bench))[: MOST_MATCHES - len(found)]
+    return (*found, *(SkillMatch(skill=name, score=0.0, words=()) for name in more))
 
 
 def tally(known: Sequence[Attempt]) -> dict[Move, MoveTally]:

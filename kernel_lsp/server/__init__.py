@@ -5,7 +5,10 @@ abilities.py  what the client announced; nothing else is ever sent
 sync.py       documents, folders, settings and the disk changing
 reads.py      hover, code actions, lenses, inlay hints
 commands.py   kernel-lsp.*
-jobs.py       measurements: consent, queue, progress, cancellation
+jobs.py       measurements and searches: queue, results, cancellation
+questions.py  what the user is asked before anything runs or is sent
+bars.py       progress in the editor
+prompts.py    what would be sent to a language model
 lifecycle.py  start and end of the process
 """
 

@@ -100,6 +100,7 @@ class Server(LanguageServer):
         self.watch = documents.DiskWatch(self._disk_changed)
         self.on_disk: Callable[[frozenset[Path]], None] = lambda paths: None
         self.on_analyzed: Callable[[str], None] = lambda uri: None
+        self.searching: Callable[[str, str], bool] = lambda uri, qualname: False
         self.loop: asyncio.AbstractEventLoop | None = None
         self.latencies: Counter[str] = Counter()
         self._cpu = ThreadPoolExecutor(1, "analysis")

@@ -6,16 +6,19 @@ extension need names of their own, because clients register every command of the
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
 
-from kernel_lsp import interpreter, wire
-from kernel_lsp.consent import Answer
-from kernel_lsp.errors import KernelLspError
-from kernel_lsp.records import Json
+from kernel_lsp import interpreter, origins, wire
+from kernel_lsp.config import Settings
+from kernel_lsp.consent import Answer, remote_origin
+from kernel_lsp.errors import ConfigError, KernelLspError
+from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
 from kernel_lsp.server.app import RequestFailed, Server
 from kernel_lsp.server.jobs import Jobs
 from kernel_lsp.server.reads import edit_for
@@ -64,19 +67,48 @@ def chosen(ls: Server, jobs: Jobs, arguments: Json) -> None:
     ls.record(ls.session.chosen(_text(arguments, "uri"), _text(arguments, "proposal")))
 
 
-def benchmark(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+def optimize(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     """Start measuring one target; answers before it begins."""
-    uri, qualname = _text(arguments, "uri"), _text(arguments, "qualname")
-    if uri not in ls.session.documents:
-        raise RequestFailed(f"{uri} is not open as a Python document: open it in the editor first")
+    uri, qualname = _target(ls, arguments)
     jobs.start(uri, qualname)
     ls.shown_changed(uri)
     return {"started": qualname}
 
 
+def search_deeper(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+    """Start a search, or go on with it. Arguments: uri, qualname; mode (evolve, turns, best), candidates,
+    seconds, tokens, gpu_seconds; fresh: begin anew. What is not said is a setting."""
+    uri, qualname = _target(ls, arguments)
+    settings = ls.settings(ls.session.documents[uri].folder)
+    budget = SearchBudget(
+        candidates=_count(arguments, "candidates") or settings.search_candidates,
+        seconds=_limit(arguments, "seconds") or settings.search_seconds,
+        tokens=_count(arguments, "tokens") or settings.search_tokens,
+        gpu_seconds=_limit(arguments, "gpu_seconds") or settings.search_gpu_seconds,
+    )
+    try:
+        mode = SearchMode(arguments.get("mode", SearchMode.EVOLVE))
+    except ValueError as error:
+        raise RequestFailed(f"{error}; allowed: {', '.join(SearchMode)}") from error
+    jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True))
+    ls.shown_changed(uri)
+    return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
+
+
 def cancel(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Without arguments: everything that runs."""
-    return {"cancelled": jobs.cancel(arguments.get("uri"), arguments.get("qualname"))}
+    """Without arguments: everything that runs. ``kind``: quick or search."""
+    found = jobs.cancel(arguments.get("uri"), arguments.get("qualname"), arguments.get("kind"))
+    return {"cancelled": found}
+
+
+def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+    """May prompts with code of ``folder`` go to ``origin``, a model's server? ``answer``: true or false."""
+    folder, answer = str(arguments.get("folder") or ls.root), arguments.get("answer", True)
+    if not isinstance(answer, bool):
+        raise RequestFailed(f"answer {answer!r} is neither true nor false")
+    origin = origins.endpoint(_text(arguments, "origin")).origin
+    jobs.questions.answered_remote(folder, origin, allowed=answer)
+    return {"folder": folder, "origin": origin, "allowed": answer}
 
 
 def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
@@ -86,12 +118,15 @@ def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
         settings = ls.settings(folder)
         place = interpreter.find(folder, settings.python)
         answer = ls.consents.answer(folder, setting=settings.consent)
+        remote = _remote(settings)
         folders.append(
             {
                 "folder": folder,
                 "interpreter": place.path,
                 "interpreter_origin": place.origin,
                 "consent": answer.value if answer else None,
+                "remote": remote,
+                "remote_allowed": remote and ls.consents.remote_answer(folder, remote),
                 "settings": wire.to_json(settings),
             }
         )
@@ -159,7 +194,10 @@ def trust(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 COMMANDS: dict[str, Handler] = {
     "apply": apply,
     "chosen": chosen,
-    "benchmark": benchmark,
+    "optimize": optimize,
+    "benchmark": optimize,
+    "searchDeeper": search_deeper,
+    "allowRemote": allow_remote,
     "cancel": cancel,
     "status": status,
     "showEvidence": show_evidence,
@@ -167,6 +205,35 @@ COMMANDS: dict[str, Handler] = {
     "listKernels": list_kernels,
     "trust": trust,
 }
+
+
+def _target(ls: Server, arguments: Json) -> tuple[str, str]:
+    uri, qualname = _text(arguments, "uri"), _text(arguments, "qualname")
+    if uri not in ls.session.documents:
+        raise RequestFailed(f"{uri} is not open as a Python document: open it in the editor first")
+    return uri, qualname
+
+
+def _remote(settings: Settings) -> str | None:
+    """The other machine that prompts would go to; an endpoint that cannot be read is nobody's."""
+    with contextlib.suppress(ConfigError):
+        return remote_origin(settings)
+    return None
+
+
+def _limit(arguments: Json, key: str) -> float | None:
+    """None: nothing was said."""
+    value = arguments.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < math.inf:
+        raise RequestFailed(f"{key} = {value!r} is no number from 1 on")
+    return value
+
+
+def _count(arguments: Json, key: str) -> int | None:
+    value = _limit(arguments, key)
+    return None if value is None else int(value)
 
 
 def _text(arguments: Json, key: str) -> str:

@@ -1,65 +1,86 @@
-"""Measurements: whether they may run, in which order, how the user sees and stops them.
+"""Measurements and searches: whether they may run, in which order, how the user sees and stops them.
 
 A job outlives the request that started it. Background jobs run one after another, once the folder has
 consent and the editor has been idle; a job that the user asked for runs at once and says why it failed.
-The host sees to it that a device runs one job at a time.
+A deeper search of a target runs beside its other jobs. The host sees to it that a device runs one at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from lsprotocol import types
 
-from kernel_lsp.consent import Answer
+from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, ConsentRequired, KernelLspError
-from kernel_lsp.presenter import lsp
-from kernel_lsp.records import Outcome, Progress, Target
+from kernel_lsp.presenter import searches
+from kernel_lsp.records import Job, Outcome, Progress, Proposal, SearchPlan, Target, Verdict
 from kernel_lsp.server.app import Server
+from kernel_lsp.server.bars import Bar
+from kernel_lsp.server.questions import Questions
 from kernel_lsp.session import Document
 
 log = logging.getLogger("kernel_lsp")
 IDLE_S = 1.5
 """Measure in the background only after that long without a keystroke."""
-ANSWER_TIMEOUT_S = 600.0
-VISIBLE_AFTER_S = 0.3
-CREATE_TIMEOUT_S = 2.0
-ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
-_ANSWERS = {ALLOW: Answer.ALLOW, ON_REQUEST: Answer.ON_REQUEST, NEVER: Answer.NEVER}
+
+
+class Kind(StrEnum):
+    QUICK = "quick"
+    SEARCH = "search"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """One job of a target at a time, and beside it one search."""
+
+    uri: str
+    qualname: str
+    kind: Kind = Kind.QUICK
+
+    def matches(self, uri: str | None, qualname: str | None, kind: str | None) -> bool:
+        return uri in (None, self.uri) and qualname in (None, self.qualname) and kind in (None, self.kind)
 
 
 class Jobs:
-    """All measurements of one server."""
+    """All jobs of one server."""
 
     def __init__(self, ls: Server) -> None:
         self._ls = ls
-        self._running: dict[tuple[str, str], asyncio.Task[Outcome | None]] = {}
-        self._background: dict[tuple[str, str], str] = {}
+        self.questions = Questions(ls)
+        self.show: Callable[[str, str], Awaitable[object]] = _no_show
+        """Opens what a model would be sent about a target (uri, qualified name)."""
+        self._running: dict[Key, asyncio.Task[Outcome | None]] = {}
+        self._background: dict[Key, str] = {}
         """Background jobs and the fingerprint each was started for."""
         self._tried: set[str] = set()
         self._idle: asyncio.Task[None] | None = None
-        self._asking: dict[str, asyncio.Task[Answer | None]] = {}
-        ls.on_analyzed = self.consider
+        self._trouble: str | None = None
+        """What went wrong last: the status says it until something else runs."""
+        ls.on_analyzed, ls.searching = self.consider, self.searching
 
     @property
     def queue(self) -> list[str]:
-        return [qualname for _, qualname in self._running]
+        return [key.qualname + " (search)" * (key.kind is Kind.SEARCH) for key in self._running]
 
     def start(self, uri: str, qualname: str) -> asyncio.Task[Outcome | None]:
         """Measure because the user asked; a second request joins the first."""
-        return self._start(uri, qualname, asked=True)
+        return self._start(Key(uri=uri, qualname=qualname), asked=True)
 
-    def cancel(self, uri: str | None = None, qualname: str | None = None) -> int:
+    def search(self, uri: str, qualname: str, plan: SearchPlan) -> asyncio.Task[Outcome | None]:
+        """Go on where the quick search ends; a second request joins the first, whatever its plan."""
+        return self._start(Key(uri=uri, qualname=qualname, kind=Kind.SEARCH), asked=True, plan=plan)
+
+    def searching(self, uri: str, qualname: str) -> bool:
+        return Key(uri=uri, qualname=qualname, kind=Kind.SEARCH) in self._running
+
+    def cancel(self, uri: str | None = None, qualname: str | None = None, kind: str | None = None) -> int:
         """Cancel the jobs that match; returns how many."""
-        matching = [
-            task
-            for (its_uri, its_name), task in self._running.items()
-            if uri in (None, its_uri) and qualname in (None, its_name)
-        ]
+        matching = [task for key, task in self._running.items() if key.matches(uri, qualname, kind)]
         for task in matching:
             task.cancel()
         return len(matching)
@@ -77,54 +98,83 @@ class Jobs:
             self._idle.cancel()
         self._idle = self._ls.spawn(self._when_idle())
 
-    def _start(self, uri: str, qualname: str, *, asked: bool) -> asyncio.Task[Outcome | None]:
-        key = (uri, qualname)
+    def _start(
+        self, key: Key, *, asked: bool, plan: SearchPlan | None = None
+    ) -> asyncio.Task[Outcome | None]:
         if key not in self._running:
-            task = self._running[key] = self._ls.spawn(self._run(uri, qualname, asked=asked))
-            self._ls.session.running(uri, qualname, None)
+            self._trouble = None
+            task = self._running[key] = self._ls.spawn(self._run(key, plan, asked=asked))
+            self._ls.session.running(key.uri, key.qualname, None)
             task.add_done_callback(lambda _: self._finished(key))
         return self._running[key]
 
-    def _finished(self, key: tuple[str, str]) -> None:
+    def _finished(self, key: Key) -> None:
         self._running.pop(key, None)
         self._background.pop(key, None)
-        self._ls.session.finished(*key)
+        if not any(other.matches(key.uri, key.qualname, None) for other in self._running):
+            self._ls.session.finished(key.uri, key.qualname)
         if not self._running:
-            self._ls.set_status("ok", None)
-        self._ls.shown_changed(key[0])
+            self._ls.set_status("warning" if self._trouble else "ok", self._trouble)
+        self._ls.shown_changed(key.uri)
 
-    async def _run(self, uri: str, qualname: str, *, asked: bool) -> Outcome | None:
-        ls, document = self._ls, self._ls.session.documents[uri]
-        fingerprint = _fingerprint(document, qualname)
+    async def _run(self, key: Key, plan: SearchPlan | None, *, asked: bool) -> Outcome | None:
+        ls, document = self._ls, self._ls.session.documents[key.uri]
+        fingerprint = _fingerprint(document, key.qualname)
         task = asyncio.current_task()
         assert task is not None
-        bar = Bar(ls, f"kernel-lsp: {qualname}", task)
+        bar = Bar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
         try:
             await self._require_consent(document.folder, asked=asked)
-            self._ls.set_status("ok", f"measuring {qualname}, {len(self._running) - 1} waiting")
+            origin = await self._allowed_origin(document.folder, key) if asked else None
+            doing = "searching" if plan else "measuring"
+            ls.set_status("ok", f"{doing} {key.qualname}, {len(self._running) - 1} waiting")
             bar.start()
-
-            def report(progress: Progress) -> None:
-                ls.session.running(uri, qualname, progress)
-                bar.report(progress)
-                if progress.proposal is not None and fingerprint is not None:
-                    ls.session.verified(fingerprint, progress.proposal)
-                    ls.shown_changed(uri)
-
-            job = replace(ls.job(uri, qualname), background=not asked)
-            outcome = await ls.host.optimize(job, ls.settings(document.folder), report)
-            if fingerprint is not None:
-                ls.session.learn(fingerprint, outcome)
-            bar.end(outcome.note or "a verified rewrite is offered")
+            job = replace(
+                ls.job(key.uri, key.qualname), background=not asked, search=plan, allowed_origin=origin
+            )
+            outcome = await self._outcome(job, key, fingerprint, bar)
+            bar.end(_words(outcome))
             return outcome
         except KernelLspError as error:
-            self._failed(qualname, error, asked=asked)
+            self._failed(key, error, asked=asked)
             return None
         finally:
             bar.end("stopped")
 
-    def _failed(self, qualname: str, error: KernelLspError, *, asked: bool) -> None:
-        text = f"{qualname} was not measured: {error}"
+    async def _outcome(self, job: Job, key: Key, fingerprint: str | None, bar: Bar) -> Outcome:
+        ls = self._ls
+
+        def report(progress: Progress) -> None:
+            ls.session.running(key.uri, key.qualname, progress)
+            bar.report(progress)
+            if progress.proposal is not None and fingerprint is not None:
+                ls.session.verified(fingerprint, progress.proposal)
+                ls.shown_changed(key.uri)
+
+        outcome = await ls.host.optimize(job, ls.settings(job.folder or ls.root), report)
+        if fingerprint is not None:
+            ls.session.learn(fingerprint, self._together(fingerprint, outcome))
+        for note in outcome.search.notes if outcome.search else ():
+            self._trouble = f"{key.qualname}: {note}"
+            ls.say(self._trouble, types.MessageType.Warning)
+        return outcome
+
+    def _together(self, fingerprint: str, outcome: Outcome) -> Outcome:
+        """A quick job that ends beside or after a search does not take away what that has verified."""
+        earlier = self._ls.session.outcome(fingerprint)
+        if earlier is None or outcome.search is not None:
+            return outcome
+        known = {proposal.id for proposal in outcome.proposals}
+        found = [p for p in earlier.proposals if p.candidate.search is not None and p.id not in known]
+        if not found:
+            return outcome
+        ranked = sorted([*outcome.proposals, *found], key=lambda p: -_low(p))
+        return replace(outcome, proposals=tuple(ranked), note=None if any(map(_low, found)) else outcome.note)
+
+    def _failed(self, key: Key, error: KernelLspError, *, asked: bool) -> None:
+        doing = "searched to the end" if key.kind is Kind.SEARCH else "measured"
+        text = f"{key.qualname} was not {doing}: {error}"
+        self._trouble = text
         self._ls.set_status("warning", text)
         if asked:
             kind = types.MessageType.Error
@@ -144,14 +194,15 @@ class Jobs:
         if document is None or not self._ls.settings(document.folder).background:
             return
         targets = [target for target in document.analysis.targets if self._unknown(document, target)]
-        if not targets or await self._consent(document.folder) is not Answer.ALLOW:
+        if not targets or await self.questions.consent(document.folder) is not Answer.ALLOW:
             return
         for target in targets:
             if uri not in self._ls.session.documents or not document.current:
                 return
             self._tried.add(target.fingerprint)
-            self._background[uri, target.qualname] = target.fingerprint
-            task = self._start(uri, target.qualname, asked=False)
+            key = Key(uri=uri, qualname=target.qualname)
+            self._background[key] = target.fingerprint
+            task = self._start(key, asked=False)
             await asyncio.wait([task])  # when the user types again this wait ends, not the job
 
     def _unknown(self, document: Document, target: Target) -> bool:
@@ -166,122 +217,47 @@ class Jobs:
         document = self._ls.session.documents[uri]
         present = {target.fingerprint for target in document.analysis.targets}
         for key, fingerprint in list(self._background.items()):
-            if key[0] == uri and fingerprint not in present and key in self._running:
+            if key.uri == uri and fingerprint not in present and key in self._running:
                 self._running[key].cancel()
 
     # --- consent -----------------------------------------------------------------------------
 
     async def _require_consent(self, folder: str, *, asked: bool) -> None:
-        answer = await self._consent(folder)
+        answer = await self.questions.consent(folder)
         if answer is Answer.ALLOW or (asked and answer is Answer.ON_REQUEST):
             return
         cause = f"code of {folder} may not be run" if answer else f"nobody allowed to run code of {folder}"
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder}")
 
-    async def _consent(self, folder: str) -> Answer | None:
-        """The stored answer, or the user's; None when there is none. Unanswered is no."""
-        ls = self._ls
-        if not ls.trusted:
-            return Answer.NEVER
-        answer = ls.consents.answer(folder, setting=ls.settings(folder).consent)
-        if answer is not None:
-            return answer
-        if folder not in self._asking:
-            if not ls.consents.may_ask(folder):
-                return None
-            self._asking[folder] = ls.spawn(self._ask(folder))
-        return await asyncio.shield(self._asking[folder])
-
-    async def _ask(self, folder: str) -> Answer | None:
-        """Once per session and folder."""
-        ls = self._ls
-        ls.consents.count_attempt(folder)
-        ls.set_status("warning", f"{Path(folder).name}: waiting for consent to measure")
-        question = types.ShowMessageRequestParams(
-            type=types.MessageType.Info,
-            message=(
-                f"kernel-lsp wants to run code from {folder} to measure how fast it is. "
-                "It runs confined, and nothing leaves this machine."
-            ),
-            actions=[types.MessageActionItem(title=title) for title in _ANSWERS],
-        )
+    async def _allowed_origin(self, folder: str, key: Key) -> str | None:
+        """Where prompts of this job may go beyond this machine; asks, because somebody waits for the job."""
         try:
-            reply = await asyncio.wait_for(ls.window_show_message_request_async(question), ANSWER_TIMEOUT_S)
-        except TimeoutError:
+            origin = remote_origin(self._ls.settings(folder))
+        except ConfigError:  # the host says so where it matters
             return None
-        except Exception as error:  # whatever a client answers with, it is no permission
-            log.warning("the question for consent failed: %s", error)
+        if origin is None:
             return None
-        finally:
-            ls.set_status("ok", None)
-        answer = _ANSWERS.get(getattr(reply, "title", ""))
-        if answer is not None:
-            try:
-                ls.consents.record(folder, answer)
-            except ConfigError as error:
-                ls.say(str(error), types.MessageType.Warning)
-        return answer
+        allowed = await self.questions.remote(folder, origin, lambda: self.show(key.uri, key.qualname))
+        return origin if allowed else None
 
     def grant(self, folder: str, answer: Answer) -> None:
-        self._asking.pop(folder, None)
+        self.questions.forget(folder)
         self._ls.consents.record(folder, answer)
 
 
-class Bar:
-    """The progress of one job: appears late, ends once, and its button cancels the job."""
-
-    def __init__(self, ls: Server, title: str, task: asyncio.Task[Outcome | None]) -> None:
-        self._ls, self._title, self._task = ls, title, task
-        self._token = uuid.uuid4().hex
-        self._begun = False
-        self._over = asyncio.Event()
-        self._last: Progress | None = None
-
-    def start(self) -> None:
-        if self._ls.abilities.progress:
-            self._ls.spawn(self._begin())
-
-    def report(self, progress: Progress) -> None:
-        self._last = progress
-        if self._begun and not self._over.is_set():
-            value = types.WorkDoneProgressReport(
-                cancellable=True, message=_words(progress), percentage=lsp.percentage(progress)
-            )
-            self._ls.work_done_progress.report(self._token, value)
-
-    def end(self, message: str) -> None:
-        if self._over.is_set():
-            return
-        self._over.set()
-        if self._begun:
-            self._ls.work_done_progress.end(self._token, types.WorkDoneProgressEnd(message=message))
-            self._ls.work_done_progress.tokens.pop(self._token, None)
-
-    async def _begin(self) -> None:
-        await asyncio.sleep(VISIBLE_AFTER_S)
-        if self._over.is_set():
-            return
-        progress = self._ls.work_done_progress
-        try:
-            await asyncio.wait_for(progress.create_async(self._token), CREATE_TIMEOUT_S)
-        except Exception as error:  # a client may refuse in any way; then there is no bar
-            log.info("no progress: %s", error)
-            return
-        if self._over.is_set():
-            progress.tokens.pop(self._token, None)
-            return
-        self._begun = True
-        loop = asyncio.get_running_loop()
-        progress.tokens[self._token].add_done_callback(
-            lambda future: loop.call_soon_threadsafe(self._task.cancel) if future.cancelled() else None
-        )
-        message = _words(self._last) if self._last else None
-        begin = types.WorkDoneProgressBegin(title=self._title, cancellable=True, message=message)
-        progress.begin(self._token, begin)
+async def _no_show(uri: str, qualname: str) -> None:
+    """Nobody shows prompts here."""
 
 
-def _words(progress: Progress) -> str:
-    return f"{progress.phase}: {progress.message}" if progress.message else progress.phase
+def _words(outcome: Outcome) -> str:
+    found = outcome.note or "a verified rewrite is offered"
+    return f"{searches.ended(outcome.search)}; {found}" if outcome.search else found
+
+
+def _low(proposal: Proposal) -> float:
+    """Lower bound of a speedup that may be offered."""
+    speedup = proposal.evaluation.speedup
+    return speedup.low if speedup and proposal.verdict is Verdict.FASTER else 0.0
 
 
 def _fingerprint(document: Document, qualname: str) -> str | None:

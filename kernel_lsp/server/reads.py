@@ -14,7 +14,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import Action
-from kernel_lsp.records import Span
+from kernel_lsp.records import Json, Span, Target
 from kernel_lsp.server.app import RequestFailed, Server, timed
 
 KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
@@ -59,8 +59,8 @@ def on_code_action(ls: Server, params: types.CodeActionParams) -> list[types.Cod
         ls.record(ls.session.offered(uri, offers))
     items = [_rewrite(ls, uri, action, params, single=len(offers) == 1) for action in offers]
     items += _about(uri, offers)
-    if invoked and not offers:
-        items += _measure(ls, uri, where)
+    if invoked:
+        items += _optimize(ls, uri, where, offers)
     items += _silence(ls, uri, where, offers)
     wanted = [item for item in items if _asked_for(item.kind, params.context.only)]
     if ls.abilities.literals:
@@ -137,21 +137,31 @@ def _about(uri: str, offers: list[Action]) -> list[types.CodeAction]:
     ]
 
 
-def _measure(ls: Server, uri: str, where: Span) -> list[types.CodeAction]:
-    """For the innermost target: measure it, or why there is nothing to offer."""
-    targets = ls.session.targets(uri, where)[:1]
+def _optimize(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
+    """For the innermost target: measure it, or why nothing is offered; to search deeper in any case."""
     items = []
-    for target in targets:
-        outcome = ls.session.outcome(target.fingerprint)
-        again = " again" if outcome is not None else ""
+    for target in ls.session.targets(uri, where)[:1]:
         arguments = {"uri": uri, "qualname": target.qualname}
-        if outcome is not None and outcome.note and ls.abilities.disabled:
-            refused = types.CodeAction(title=f"Rewrite {target.qualname}", kind=lsp.REWRITE)
-            refused.disabled = types.CodeActionDisabled(reason=outcome.note)
-            items.append(refused)
-        title = f"Measure {target.qualname}{again}"
-        items.append(lsp.command_action(title, "kernel-lsp.benchmark", arguments))
+        if not offers:
+            items += _measure(ls, target, arguments)
+        if ls.searching(uri, target.qualname):
+            stop = f"Stop searching for {target.qualname}"
+            items.append(lsp.command_action(stop, "kernel-lsp.cancel", {**arguments, "kind": "search"}))
+        else:
+            title = f"Search deeper for {target.qualname}…"
+            items.append(lsp.command_action(title, "kernel-lsp.searchDeeper", arguments))
     return items
+
+
+def _measure(ls: Server, target: Target, arguments: Json) -> list[types.CodeAction]:
+    outcome = ls.session.outcome(target.fingerprint)
+    title = f"Optimize {target.qualname}" + (" again" if outcome is not None else "")
+    items = []
+    if outcome is not None and outcome.note and ls.abilities.disabled:
+        refused = types.CodeAction(title=f"Rewrite {target.qualname}", kind=lsp.REWRITE)
+        refused.disabled = types.CodeActionDisabled(reason=outcome.note)
+        items.append(refused)
+    return [*items, lsp.command_action(title, "kernel-lsp.optimize", arguments)]
 
 
 def _silence(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:

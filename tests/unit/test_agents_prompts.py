@@ -207,6 +207,10 @@ def test_costs_are_the_servers_or_estimated_from_above() -> None:
     unknown = sizing.cost(prompt, Reply(text="x" * 25, latency_s=2.0, model="m"))
     assert unknown.completion_tokens == 10 and unknown.prompt_tokens > length(prompt) / 4
     assert unknown.model_s == 2.0
+    called = Reply(text="", calls=(ToolCall(name="t", arguments={"a": "x" * 91}),), latency_s=0.0, model="m")
+    assert sizing.cost(prompt, called).completion_tokens == 40  # {"a": "…"} has 100 characters
+    ids = Reply(text="x" * 25, token_ids=(1, 2, 3), latency_s=0.0, model="m")
+    assert sizing.cost(prompt, ids).completion_tokens == 3
 
 
 # --- asked again ---------------------------------------------------------------------------

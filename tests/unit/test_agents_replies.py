@@ -13,8 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kernel_lsp.agents import tools
+from kernel_lsp.agents.plan import MAX_CHAIN
 from kernel_lsp.agents.replies import parse
-from kernel_lsp.records import CallForm, Finish, Json, Parsed, ToolCall
+from kernel_lsp.records import CallForm, Finish, Json, Parsed, Site, ToolCall
 
 POINTWISE = {"skill": "fused-pointwise", "site": "add+gelu"}
 DEFAULTS = {"BLOCK": 1024, "warps": 4, "nonfinite": "keep"}
@@ -240,6 +241,15 @@ def test_several_applications_are_a_chain_without_repetitions() -> None:
     )
     assert [one.arguments for one in parsed.calls] == [APPLY, other]
     assert "twice" in problem(parsed)
+
+
+def test_a_chain_has_its_longest() -> None:
+    many = tuple(Site(skill="s", site=f"at-{i}", summary="", proofs=()) for i in range(MAX_CHAIN + 1))
+    made = [call("apply_skill", skill="s", site=one.site, parameters={}) for one in many]
+    whole = parse(reply("", *made[:-1]), (tools.apply_skill(many),))
+    assert len(whole.calls) == MAX_CHAIN and not whole.problems
+    cut = parse(reply("", *made), (tools.apply_skill(many),))
+    assert cut.calls == whole.calls and f"chains {MAX_CHAIN + 1} skills" in problem(cut)
 
 
 def test_an_unknown_tool_is_refused() -> None:

@@ -1,0 +1,113 @@
+"""Rollouts of several turns with feedback, in which fresh starts compete with refinement.
+
+A rollout is a model's attempts in a row, each of which sees what the gate said of those before. Models cling
+to their first idea, so whether to begin afresh or to go on is itself learned: Thompson sampling over how
+often either has given a new best in this search. Rollouts do not see each other. Pure: the same archive and
+number give the same answer. Not covered: what is asked and how (agents/policy.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from kernel_lsp.records import Archive, Attempt, Context, Move, SearchPlan
+from kernel_lsp.search.fitness import LOOKS_BETTER, speed
+
+MOST_TURNS = 4
+"""Of one rollout: daVinci-kernel trains with 3 turns and evaluates with 5 (arXiv 2606.16497)."""
+PATIENCE = 2
+"""Turns of a rollout in a row without a new best of its own, after which it is finished."""
+SPREAD = 0.5
+"""Chance to go on with the best unfinished rollout; else with the next one, by the same chance. Several
+prompts are in flight at once, and all of the best one would be one turn sampled several times."""
+
+
+class Turns:
+    """A `Strategy` for models alone."""
+
+    def __init__(self, plan: SearchPlan, seed: int) -> None:
+        """A budget of no more candidates than a rollout has turns is one rollout."""
+        self._seed, self._single = seed, plan.budget.candidates <= MOST_TURNS
+
+    def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
+        if not slow:
+            return None
+        draw = random.Random(f"{self._seed}:{number}")
+        rollouts = _rollouts(archive.attempts)
+        if self._single:
+            open_ = list(rollouts.values())
+        else:
+            open_ = [turns for turns in rollouts.values() if not finished(turns)]
+        refine = bool(open_) and (self._single or _refine(archive.attempts, draw))
+        return self._going_on(open_, number, draw) if refine else self._fresh(number, draw)
+
+    def _fresh(self, number: int, draw: random.Random) -> Context:
+        return Context(number=number, seed=draw.getrandbits(32), move=Move.RESTART, rollout=number, turn=1)
+
+    def _going_on(self, rollouts: list[list[Attempt]], number: int, draw: random.Random) -> Context:
+        ordered = sorted(rollouts, key=lambda turns: (-_best_speed(turns), turns[0].number))
+        place = next((i for i in range(len(ordered)) if draw.random() < SPREAD), 0)
+        turns = ordered[place]
+        return Context(
+            number=number,
+            seed=draw.getrandbits(32),
+            move=Move.REFINE,
+            parent=start(turns),
+            history=tuple(turns),
+            rollout=turns[0].rollout,
+            turn=max(turn.turn for turn in turns) + 1,
+        )
+
+
+def start(turns: Sequence[Attempt]) -> Attempt | None:
+    """Where a rollout goes on: its best attempt, else the last one with a candidate to mend."""
+    made = [turn for turn in turns if turn.candidate is not None]
+    right = [turn for turn in made if speed(turn) > 0]
+    return max(right, key=speed) if right else made[-1] if made else None
+
+
+def finished(turns: Sequence[Attempt]) -> bool:
+    """It has had its turns, or the last ones brought nothing. The first is what others are compared with."""
+    if len(turns) >= MOST_TURNS:
+        return True
+    best, since = speed(turns[0]), 0
+    for turn in turns[1:]:
+        since = 0 if speed(turn) > best else since + 1
+        best = max(best, speed(turn))
+    return since >= PATIENCE
+
+
+def improved(attempts: Sequence[Attempt]) -> dict[Move, tuple[int, int]]:
+    """Move -> (tries, those that gave a new best of the search)."""
+    found = {Move.RESTART: (0, 0), Move.REFINE: (0, 0)}
+    best = 1.0
+    for attempt in attempts:
+        better = speed(attempt) > LOOKS_BETTER * best
+        if attempt.turn and attempt.move in found:
+            tries, wins = found[attempt.move]
+            found[attempt.move] = tries + 1, wins + int(better)
+        best = speed(attempt) if better else best
+    return found
+
+
+def _refine(attempts: Sequence[Attempt], draw: random.Random) -> bool:
+    """Thompson sampling: one draw from each move's posterior Beta(1 + wins, 1 + others)."""
+    drawn = {
+        move: draw.betavariate(1 + wins, 1 + tries - wins)
+        for move, (tries, wins) in improved(attempts).items()
+    }
+    return drawn[Move.REFINE] > drawn[Move.RESTART]
+
+
+def _rollouts(attempts: Sequence[Attempt]) -> dict[int, list[Attempt]]:
+    """In order of number."""
+    found: dict[int, list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.rollout is not None:
+            found.setdefault(attempt.rollout, []).append(attempt)
+    return found
+
+
+def _best_speed(turns: Sequence[Attempt]) -> float:
+    return max(speed(turn) for turn in turns)

@@ -1,0 +1,131 @@
+"""What the user is asked before anything happens: may code of a folder run, may it leave this machine.
+
+Each question is asked once per session and folder (and origin); no answer is no. Not covered: what an answer
+permits (jobs.py), and where answers are kept (consent.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from lsprotocol import types
+
+from kernel_lsp.consent import Answer
+from kernel_lsp.errors import ConfigError, KernelLspError
+from kernel_lsp.server.app import Server
+
+log = logging.getLogger("kernel_lsp")
+ANSWER_TIMEOUT_S = 600.0
+ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
+_ANSWERS = {ALLOW: Answer.ALLOW, ON_REQUEST: Answer.ON_REQUEST, NEVER: Answer.NEVER}
+SHOW, NO = "Show first", "No"
+
+
+class Questions:
+    """The questions of one server."""
+
+    def __init__(self, ls: Server) -> None:
+        self._ls = ls
+        self._asking: dict[str, asyncio.Task[Answer | None]] = {}
+        self._asking_remote: dict[tuple[str, str], asyncio.Task[bool | None]] = {}
+
+    def forget(self, folder: str) -> None:
+        """An answer came in another way."""
+        self._asking.pop(folder, None)
+        for key in [key for key in self._asking_remote if key[0] == folder]:
+            del self._asking_remote[key]
+
+    async def consent(self, folder: str) -> Answer | None:
+        """May its code run: the stored answer, or the user's; None when there is none."""
+        ls = self._ls
+        if not ls.trusted:
+            return Answer.NEVER
+        answer = ls.consents.answer(folder, setting=ls.settings(folder).consent)
+        if answer is not None:
+            return answer
+        if folder not in self._asking:
+            if not ls.consents.may_ask(folder):
+                return None
+            self._asking[folder] = ls.spawn(self._ask(folder))
+        return await asyncio.shield(self._asking[folder])
+
+    async def remote(self, folder: str, origin: str, show: Callable[[], Awaitable[object]]) -> bool:
+        """May prompts with its code go to this machine; ``show`` opens what would be sent."""
+        ls, key = self._ls, (folder, origin)
+        if not ls.trusted:
+            return False
+        answer = ls.consents.remote_answer(folder, origin)
+        if answer is None:
+            if key not in self._asking_remote:
+                self._asking_remote[key] = ls.spawn(self._ask_remote(folder, origin, show))
+            answer = await asyncio.shield(self._asking_remote[key])
+        return answer is True
+
+    def answered_remote(self, folder: str, origin: str, *, allowed: bool) -> None:
+        self._asking_remote.pop((folder, origin), None)
+        consents = self._ls.consents
+        try:
+            (consents.allow_remote if allowed else consents.forbid_remote)(folder, origin)
+        except ConfigError as error:
+            self._ls.say(str(error), types.MessageType.Warning)
+
+    async def _ask(self, folder: str) -> Answer | None:
+        ls = self._ls
+        ls.consents.count_attempt(folder)
+        ls.set_status("warning", f"{Path(folder).name}: waiting for consent to measure")
+        text = (
+            f"kernel-lsp wants to run code from {folder} to measure how fast it is. "
+            "It runs confined, and nothing leaves this machine."
+        )
+        try:
+            answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS)) or "")
+        finally:
+            ls.set_status("ok", None)
+        if answer is not None:
+            try:
+                ls.consents.record(folder, answer)
+            except ConfigError as error:
+                ls.say(str(error), types.MessageType.Warning)
+        return answer
+
+    async def _ask_remote(
+        self, folder: str, origin: str, show: Callable[[], Awaitable[object]]
+    ) -> bool | None:
+        text = (
+            f"kernel-lsp would send source code of {folder} to the language model at {origin}, with keys and "
+            "tokens left out. Without it everything else goes on as before."
+        )
+        self._ls.set_status("warning", f"{Path(folder).name}: waiting for an answer about {origin}")
+        try:
+            chosen = await self._choice(text, [SHOW, ALLOW, NO])
+            if chosen == SHOW:
+                await self._shown(show)
+                chosen = await self._choice(text, [ALLOW, NO])
+        finally:
+            self._ls.set_status("ok", None)
+        if chosen in (ALLOW, NO):
+            self.answered_remote(folder, origin, allowed=chosen == ALLOW)
+        return {ALLOW: True, NO: False}.get(chosen or "")
+
+    async def _shown(self, show: Callable[[], Awaitable[object]]) -> None:
+        """What cannot be shown is said; the question stays."""
+        try:
+            await show()
+        except KernelLspError as error:
+            self._ls.say(f"the prompt cannot be shown: {error}", types.MessageType.Warning)
+
+    async def _choice(self, text: str, titles: Sequence[str]) -> str | None:
+        actions = [types.MessageActionItem(title=title) for title in titles]
+        question = types.ShowMessageRequestParams(type=types.MessageType.Info, message=text, actions=actions)
+        ask = self._ls.window_show_message_request_async(question)
+        try:
+            reply = await asyncio.wait_for(ask, ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            return None
+        except Exception as error:  # whatever a client answers with, it is no permission
+            log.warning("a question was not answered: %s", error)
+            return None
+        return getattr(reply, "title", None)
