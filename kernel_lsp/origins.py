@@ -24,6 +24,11 @@ class Endpoint:
     """``/v1``: without a slash at its end."""
 
     @property
+    def port(self) -> int:
+        parts = urlsplit(self.origin)
+        return parts.port or PORTS[parts.scheme]
+
+    @property
     def remote(self) -> bool:
         return is_remote(self.origin)
 

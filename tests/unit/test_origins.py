@@ -21,6 +21,11 @@ def test_an_endpoint_is_its_origin_and_a_path(text: str, origin: str, path: str)
     assert (found.origin, found.path) == (origin, path)
 
 
+def test_the_port_is_the_schemes_own_where_none_is_written() -> None:
+    asked = ("http://[::1]:8000/v1", "http://localhost", "https://api.example.com/v1")
+    assert [origins.endpoint(text).port for text in asked] == [8000, 80, 443]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernel_lsp.agents import secrets
-from kernel_lsp.agents.backbones import chat, refusals
+from kernel_lsp.agents.backbones import chat, neighbor, refusals
 from kernel_lsp.agents.backbones.transport import HttpFailure, Transport
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError
@@ -247,9 +247,15 @@ class OpenAI:
             remote=self._endpoint.remote,
             context_tokens=next((about[k] for k in CONTEXT_KEYS if isinstance(about.get(k), int)), None),
             structured=Structured.SCHEMA,
-            on_measured_gpu=self._on_measured_gpu,
+            on_measured_gpu=await asyncio.to_thread(self._shares_gpu),
             max_in_flight=self._settings.model_samples,
         )
+
+    def _shares_gpu(self) -> bool:
+        """Does it compute on the GPU that judges? Of somebody else's server here: does it use any."""
+        if self._on_measured_gpu or self._endpoint.remote or self._settings.device == "cpu":
+            return self._on_measured_gpu
+        return self._given_key is None and neighbor.computes_here(self._endpoint.port)
 
     def _chosen(self, models: list[Json]) -> Json:
         wanted, names = self._settings.model, [str(m["id"]) for m in models]
