@@ -120,6 +120,11 @@ class Host:
 
         return store
 
+    async def _prompts(self, number: int, message: dict[str, Any]) -> str:
+        """What a language model would be sent; nothing is sent."""
+        job, settings = wire.from_json(Job, message["job"]), wire.from_json(Settings, message["settings"])
+        return await self._pipeline(settings).prompts(job)
+
     async def _cached(self, number: int, message: dict[str, Any]) -> list[Outcome | None]:
         jobs = wire.from_json(list[Job], message["jobs"])
         pipeline = self._pipeline(wire.from_json(Settings, message["settings"]))
@@ -194,6 +199,7 @@ class Host:
 
 _OPERATIONS: dict[str, Callable[[Host, int, dict[str, Any]], Awaitable[Any]]] = {
     "optimize": Host._optimize,
+    "prompts": Host._prompts,
     "cached": Host._cached,
     "record": Host._record,
     "memory": Host._memory,

@@ -61,6 +61,9 @@ def optimize(
         False, "--fresh", help="Begin the search anew; the old archive is kept beside."
     ),
     allow_remote: bool = searching.ALLOW_REMOTE,
+    show_prompt: bool = typer.Option(
+        False, "--show-prompt", help="Print what a language model would be sent, and send nothing."
+    ),
     apply: bool = typer.Option(False, "--apply", help="Write the best verified rewrite into the file."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
 ) -> None:
@@ -89,6 +92,9 @@ def optimize(
         jobs = [_job(one, folder, settings, plan, origin) for one in _of_one_target(requests, archive)]
     except KernelLspError as error:
         console.fail(error)
+    if show_prompt:
+        console.out.print(console.run(_prompts(Pipeline(settings), jobs)), markup=False, soft_wrap=True)
+        raise typer.Exit
     begun = outcomes.now()
     work = _run_all(Pipeline(settings), jobs, requests)
     results = console.run(work, cancelled=CANCELLED if plan else "cancelled")
@@ -155,6 +161,13 @@ async def _run_all(
     try:
         found = [await _run(pipeline, job, alone=len(jobs) == 1) for job in jobs]
         return list(zip(requests, found, strict=True))
+    finally:
+        await pipeline.close()
+
+
+async def _prompts(pipeline: Pipeline, jobs: list[Job]) -> str:
+    try:
+        return "\n\n".join([await pipeline.prompts(job) for job in jobs])
     finally:
         await pipeline.close()
 

@@ -127,6 +127,20 @@ class Pipeline:
         if not any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals):
             self.cache.put(self._key(prepared, bench), outcome)
 
+    async def prompts(self, job: Job, report: Report = lambda progress: None) -> str:
+        """What a language model would be sent about the job's target, as Markdown; nothing is sent.
+
+        The target is captured for that, so code of its file runs. Raises KernelLspError.
+        """
+        from kernel_lsp.pipeline import showing
+
+        prepared = prepare(job)
+        if isinstance(prepared, Outcome):
+            raise EvaluationError(f"nothing would be sent about {job.qualname}: {prepared.note}")
+        bench, gate = await self._bench(job), self.gate(background=job.background)
+        async with opened(prepared, bench, gate, self.settings, report) as one:
+            return await showing.prompts_of(one, self.settings)
+
     async def cached(self, job: Job) -> Outcome | None:
         """What is already known about a job; runs nothing but (once) the interpreter's version probe."""
         prepared = prepare(job)

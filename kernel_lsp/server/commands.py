@@ -19,6 +19,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
+from kernel_lsp.server import prompts
 from kernel_lsp.server.app import RequestFailed, Server
 from kernel_lsp.server.jobs import Jobs
 from kernel_lsp.server.reads import edit_for
@@ -101,6 +102,13 @@ def cancel(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return {"cancelled": found}
 
 
+async def show_prompt(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+    """What a language model would be sent about a target, redacted; nothing is sent."""
+    uri, qualname = _target(ls, arguments)
+    await jobs.require_consent(ls.session.documents[uri].folder, asked=True)  # reading it runs its code
+    return await prompts.show(ls, uri, qualname)
+
+
 def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     """May prompts with code of ``folder`` go to ``origin``, a model's server? ``answer``: true or false."""
     folder, answer = str(arguments.get("folder") or ls.root), arguments.get("answer", True)
@@ -146,7 +154,7 @@ async def show_evidence(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     card = ls.session.card(str(arguments.get("uri", "")), proposal)
     path = Path(ls.settings(ls.root).data_dir) / "reports" / f"{proposal}.md"
     try:
-        await ls.off_loop(_write, path, card.report)
+        await ls.off_loop(prompts.write, path, card.report)
     except OSError as error:
         ls.say(f"{path} cannot be written: {error}", types.MessageType.Warning)
         return {"title": card.title, "report": card.report}
@@ -197,6 +205,7 @@ COMMANDS: dict[str, Handler] = {
     "optimize": optimize,
     "benchmark": optimize,
     "searchDeeper": search_deeper,
+    "showPrompt": show_prompt,
     "allowRemote": allow_remote,
     "cancel": cancel,
     "status": status,
@@ -241,8 +250,3 @@ def _text(arguments: Json, key: str) -> str:
     if not isinstance(value, str):
         raise RequestFailed(f"the command needs the argument {key!r}: pass one object that has it")
     return value
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

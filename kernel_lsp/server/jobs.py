@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -19,6 +18,7 @@ from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, ConsentRequired, KernelLspError
 from kernel_lsp.presenter import searches
 from kernel_lsp.records import Job, Outcome, Progress, Proposal, SearchPlan, Target, Verdict
+from kernel_lsp.server import prompts
 from kernel_lsp.server.app import Server
 from kernel_lsp.server.bars import Bar
 from kernel_lsp.server.questions import Questions
@@ -52,8 +52,6 @@ class Jobs:
     def __init__(self, ls: Server) -> None:
         self._ls = ls
         self.questions = Questions(ls)
-        self.show: Callable[[str, str], Awaitable[object]] = _no_show
-        """Opens what a model would be sent about a target (uri, qualified name)."""
         self._running: dict[Key, asyncio.Task[Outcome | None]] = {}
         self._background: dict[Key, str] = {}
         """Background jobs and the fingerprint each was started for."""
@@ -124,7 +122,7 @@ class Jobs:
         assert task is not None
         bar = Bar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
         try:
-            await self._require_consent(document.folder, asked=asked)
+            await self.require_consent(document.folder, asked=asked)
             origin = await self._allowed_origin(document.folder, key) if asked else None
             doing = "searching" if plan else "measuring"
             ls.set_status("ok", f"{doing} {key.qualname}, {len(self._running) - 1} waiting")
@@ -222,7 +220,8 @@ class Jobs:
 
     # --- consent -----------------------------------------------------------------------------
 
-    async def _require_consent(self, folder: str, *, asked: bool) -> None:
+    async def require_consent(self, folder: str, *, asked: bool) -> None:
+        """Raises ConsentRequired when code of the folder may not run, or not for this."""
         answer = await self.questions.consent(folder)
         if answer is Answer.ALLOW or (asked and answer is Answer.ON_REQUEST):
             return
@@ -237,16 +236,16 @@ class Jobs:
             return None
         if origin is None:
             return None
-        allowed = await self.questions.remote(folder, origin, lambda: self.show(key.uri, key.qualname))
+
+        async def show() -> object:
+            return await prompts.show(self._ls, key.uri, key.qualname)
+
+        allowed = await self.questions.remote(folder, origin, show)
         return origin if allowed else None
 
     def grant(self, folder: str, answer: Answer) -> None:
         self.questions.forget(folder)
         self._ls.consents.record(folder, answer)
-
-
-async def _no_show(uri: str, qualname: str) -> None:
-    """Nobody shows prompts here."""
 
 
 def _words(outcome: Outcome) -> str:
