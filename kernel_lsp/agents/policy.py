@@ -18,7 +18,7 @@ from kernel_lsp import wire
 from kernel_lsp.agents import feedback, prompts, replies, selection, sizing, summary, tools
 from kernel_lsp.agents.plan import MAX_CHAIN, ranked
 from kernel_lsp.agents.sizing import Room
-from kernel_lsp.agents.wording import line
+from kernel_lsp.agents.wording import harmless, line
 from kernel_lsp.errors import BackboneError, RewriteError
 from kernel_lsp.records import (
     Attempt,
@@ -311,10 +311,10 @@ def _readable(prompt: Prompt) -> list[str]:
 
 
 def _repair(prompt: Prompt, reply: Reply, parsed: Parsed) -> Prompt:
-    problems = "\n".join(f"- {problem}" for problem in parsed.problems)
+    problems = "\n".join(f"- {line(str(problem))}" for problem in parsed.problems)
     wanted = f"Answer again, with one call of: {tools.names(prompt.tools)}."
-    told = line(f"That reply cannot be used:\n{problems}\n{wanted}")
-    shown = line(reply.text[:SHOWN_REPLY]) or "(nothing)"
+    told = f"That reply cannot be used:\n{problems}\n{wanted}"
+    shown = harmless(reply.text[:SHOWN_REPLY]) or "(nothing)"
     said = (Message(role=Role.ASSISTANT, text=shown), Message(role=Role.USER, text=told))
     return replace(prompt, messages=(*prompt.messages, *said))
 
