@@ -66,8 +66,14 @@ def size(text: str) -> int:
 
 def size_of_tools(offered: Sequence[ToolSchema]) -> int:
     """As a server shows them to the model: as schemas or in words, whichever is longer."""
-    shown = [json.dumps([tool.name, tool.description, tools.flat(tool)]) for tool in offered]
-    return max(sum(map(size, shown)) + 64 * len(shown), size(tools.in_words(offered)) if offered else 0)
+    if not offered:
+        return 0
+    shown = [
+        {"name": tool.name, "description": tool.description, "parameters": tools.flat(tool)}
+        for tool in offered
+    ]
+    wrapped = json.dumps([{"type": "function", "function": function} for function in shown])
+    return max(size(wrapped), size(tools.in_words(offered)))
 
 
 def bounded(tool: ToolSchema, room: Room) -> bool:

@@ -1,10 +1,11 @@
 """Prompts: their words (files of tests/cases/prompts), what fits, and text of others that stays data."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from agents_helpers import SITES, reply
+from agents_helpers import SITES, TOOLS, reply
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts_helpers import (
@@ -25,10 +26,11 @@ from prompts_helpers import (
 )
 
 from kernel_lsp.agents import followups, prompts, sizing, tools, wording
+from kernel_lsp.agents.backbones import chat
 from kernel_lsp.agents.replies import parse
 from kernel_lsp.agents.sizing import Part, Room
 from kernel_lsp.errors import BackboneError
-from kernel_lsp.records import Context, Message, Move, Prompt, Proof, Reply, Role, ToolCall, Usage
+from kernel_lsp.records import Context, Message, Move, Prompt, Proof, Reply, Role, Structured, ToolCall, Usage
 
 relaxed = settings(deadline=None)  # the machine is shared
 
@@ -176,6 +178,13 @@ def test_the_room_of_a_model() -> None:
     assert room(32_768) == Room(prompt_bytes=int((32_768 - 8192 - 64) * 2.5), reply_tokens=8192, model="m")
     assert room(4096).reply_tokens == 1365
     assert room(None) == room(sizing.UNKNOWN_CONTEXT)
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_tools_count_as_long_as_a_server_shows_them(count: int) -> None:
+    some = TOOLS[:count]
+    shown = chat.asked_for(some, Structured.TOOLS)["tools"]
+    assert sizing.size_of_tools(some) >= max(len(json.dumps(shown)), len(tools.in_words(some)))
 
 
 def test_a_small_context_is_offered_bounded_tools_alone() -> None:

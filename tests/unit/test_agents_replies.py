@@ -263,7 +263,7 @@ def test_code_where_none_is_asked_for_is_refused_with_what_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "   ", "I cannot help with that.", "{}", "[]", "null", "```\n```", "{}}}"]
+    "text", ["", "   ", "I cannot help with that.", "{}", "[]", "null", "```\n```", "{}}}", "<tool_call>"]
 )
 def test_no_call_is_a_problem(text: str) -> None:
     parsed = parse(reply(text), TOOLS)
