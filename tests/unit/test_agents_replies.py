@@ -69,6 +69,11 @@ def test_code_in_a_fence_is_a_write_rewrite(code: str) -> None:
     assert found.arguments["code"].rstrip("\n") == code.rstrip("\n")
 
 
+@pytest.mark.parametrize("code", ["null", '{"a": 1}', "1.0", "true"])
+def test_text_in_xml_stays_text(code: str) -> None:
+    assert only(parse(xml("write_rewrite", {"code": code}), TOOLS)).arguments == {"code": code}
+
+
 def test_a_native_call_keeps_its_id() -> None:
     assert only(parse(written("apply_skill", APPLY, CallForm.NATIVE), TOOLS)).id == "call_1"
 
