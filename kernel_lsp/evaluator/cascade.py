@@ -144,7 +144,7 @@ async def _tried(
         report(Progress(phase="evaluate", message="preparing baselines"))
         party = await timer
         sandbox.hand_kernels_on()
-        return measure.Prepared(timer=party, judge=judge, init=init, loading=loading)
+        return measure.Prepared(timer=party, judge=judge, init=init, loading=loading, known=bench.known)
 
 
 async def _finish(

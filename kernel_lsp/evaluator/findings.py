@@ -47,6 +47,7 @@ class Findings:
     device_speedups: dict[str, Interval] = field(default_factory=dict)
     kernels: tuple[CompiledKernel, ...] = ()
     peak_bytes: dict[str, int] = field(default_factory=dict)
+    least_ms: float | None = None
     environment: dict[str, Any] = field(default_factory=dict)
 
     def check(self, name: str, passed: bool | None, detail: str = "") -> None:

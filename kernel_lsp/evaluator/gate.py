@@ -285,6 +285,7 @@ def _evaluation(
         peak_bytes=found.peak_bytes if passed else {},
         environment=found.environment,
         seconds=round(seconds, 3),
+        least_ms=found.least_ms if passed else None,
     )
 
 

@@ -30,6 +30,8 @@ class Bench:
     def __init__(self, request: EvaluationRequest, pool: Pool) -> None:
         self.sandbox = Sandbox(request, pool)
         self.users = 0
+        self.known: dict[str, Any] = {}
+        """What was asked about the reference once, for all candidates."""
         self.served = 0
         self._party: Party | None = None
         self._opening = asyncio.create_task(self._open(request))

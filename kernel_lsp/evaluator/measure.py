@@ -51,6 +51,8 @@ class Prepared:
     init: list[bytes]
     loading: dict[str, Any]
     """The request that loads the candidate."""
+    known: dict[str, Any]
+    """`Bench.known`."""
 
 
 @dataclass
@@ -109,6 +111,8 @@ async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, 
     await vetoes.outside_clock(timer, _medians(found.timings), budget.call_s, found)
     if request.device == "cuda" and not _surely_slower(found.speedups):
         await _replay(request, timer, found)
+    if request.budget.compile_s > 0:  # in full
+        found.least_ms = await floor.least_ms(prepared.known)
 
 
 async def prepare(

@@ -13,7 +13,9 @@ Not covered: a candidate that lies to the clock of its process *and* slows down 
 from __future__ import annotations
 
 import time
+from typing import Any
 
+from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import roofline, stats
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate
 from kernel_lsp.evaluator.processes.sandbox import Party, ask_judge
@@ -59,6 +61,26 @@ class Floor:
             needed = reply["bytes"] or {"read": 0, "written": 0}
             self._least_ms = roofline.least_ms(needed["read"], needed["written"], self._l2, self._peak)
         return taken < UNDER_FLOOR * self._least_ms
+
+    async def least_ms(self, known: dict[str, Any]) -> float | None:
+        """For who wants to know how much could still be won; None: it cannot be found out.
+
+        ``known`` remembers the judge's answer, which takes a derivative in float64, for the next candidate.
+        The veto asks anew: what it condemns by was drawn from a seed that no candidate has met.
+        """
+        if self._peak is None:
+            return None
+        if "needed" not in known:
+            try:
+                reply, _ = await ask_judge(self._judge, "needed", self._timeout_s)
+                known["needed"] = reply["bytes"]
+            except EvaluationError as error:  # the verdict is in, and does not depend on it
+                known["needed"] = None
+                self._found.check("roofline", None, f"unknown: {error.cause}")
+        needed = known["needed"]
+        if needed is None:
+            return None
+        return roofline.least_ms(needed["read"], needed["written"], self._l2, self._peak)
 
     async def settle(self, times: list[float]) -> None:
         """After measuring again. Raises Rejected."""

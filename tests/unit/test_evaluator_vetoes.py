@@ -193,3 +193,23 @@ async def test_a_time_below_what_must_be_read_is_rejected_when_it_stays_so() -> 
 async def test_inputs_that_do_not_matter_need_not_be_read(read: int | None) -> None:
     made, judge = floor(read)
     assert not await made.beaten([0.05, 0.05, 0.05]) and judge.asked == ["needed"]
+
+
+async def test_the_least_time_is_asked_once_for_all_candidates_of_a_reference() -> None:
+    known: dict[str, Any] = {}
+    made, judge = floor(480_000_000)
+    assert await made.least_ms(known) == pytest.approx(0.1)
+    assert await made.least_ms(known) == pytest.approx(0.1) and judge.asked == ["needed"]
+    other, asked = floor(1)
+    assert await other.least_ms(known) == pytest.approx(0.1) and asked.asked == []
+
+
+async def test_a_least_time_that_nobody_knows_is_none_and_no_verdict() -> None:
+    assert await floor(None)[0].least_ms({}) is None
+    known: dict[str, Any] = {}
+    made, judge = floor(1)
+    judge.answers["needed"] = lambda **fields: {"refused": "out of memory", "remedy": None}
+    assert await made.least_ms(known) is None and await made.least_ms(known) is None
+    assert judge.asked == ["needed"] and check(made._found, "roofline") is None
+    made._peak = None  # a device that is not listed
+    assert await made.least_ms({}) is None and judge.asked == ["needed"]
