@@ -316,6 +316,10 @@ async def test_a_reply_that_the_limit_cut_says_so() -> None:
         Say("a longer text", late_error="overloaded"),
         Say(status=503),
         Say(status=429, retry_after=0.05),
+        Say(status=429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT"),
+        Say(status=429, retry_after="soon"),
+        Say(status=429, retry_after="nan"),
+        Say(status=429, retry_after="-inf"),
         Say(status=500, error="plain words"),
     ],
     ids=lambda say: str(say)[:60],
@@ -390,6 +394,13 @@ async def test_a_pause_that_is_longer_than_the_time_limit_is_not_waited_for() ->
         error = await refused(server, model_timeout_s=5.0)
     assert "permits no more requests now: quota" in error.cause
     assert time.monotonic() - begun < 2
+
+
+async def test_a_date_to_come_back_at_is_understood() -> None:
+    script = [Say(status=429, retry_after="Wed, 21 Oct 2099 07:28:00 GMT")]
+    async with ScriptedModel(script) as server:
+        assert "permits no more requests" in (await refused(server)).cause
+    assert len(server.chats) == 1
 
 
 async def test_a_key_that_no_header_can_carry_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -576,6 +587,13 @@ async def test_the_key_goes_into_the_header_and_nowhere_else(
     for text in (str(caught.value), repr(caught.value), shown, caplog.text, json.dumps(server.chats)):
         assert KEY not in text
     assert "my key is" not in caplog.text
+
+
+async def test_half_a_character_in_a_document_does_not_stop_the_prompt() -> None:
+    prompt = replace(TEXT, messages=(Message(role=Role.USER, text="x = '\ud800'"),))
+    async with ScriptedModel() as server, opened(server) as backbone:
+        assert (await backbone.reply(prompt)).text == "ok"
+    assert server.chats[0]["messages"][0]["content"] == "x = '?'"
 
 
 async def test_an_answer_of_any_json_raises_nothing_but_our_errors() -> None:

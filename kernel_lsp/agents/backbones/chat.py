@@ -49,7 +49,7 @@ def request(prompt: Prompt, *, model: str, form: Structured, vllm: bool, without
     sampling = prompt.sampling
     body: Json = {
         "model": model,
-        "messages": messages(prompt, form),
+        "messages": each_text(messages(prompt, form), _clean),
         "stream": True,
         "stream_options": {"include_usage": True},
         "temperature": sampling.temperature,
@@ -169,8 +169,8 @@ class Answer:
         self.model = _string(chunk.get("model")) or self.model
         self.version = _string(chunk.get("system_fingerprint")) or self.version
         self._take_usage(chunk.get("usage"))
-        choices = chunk.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        choices = _list(chunk.get("choices"))
+        if not choices or not isinstance(choices[0], dict):
             return ""
         choice = choices[0]
         self.finish = _string(choice.get("finish_reason")) or self.finish
@@ -203,7 +203,7 @@ class Answer:
         thought = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning")) or ""
         self._text.append(text)
         self._chars += len(text) + len(thought)
-        for call in delta.get("tool_calls") or ():
+        for call in _list(delta.get("tool_calls")):
             if isinstance(call, dict):
                 text += self._take_call(call)
         return text
@@ -224,11 +224,9 @@ class Answer:
         return piece
 
     def _take_tokens(self, choice: Json) -> None:
-        ids = choice.get("token_ids")
-        if isinstance(ids, list):
-            self._ids += [i for i in ids if isinstance(i, int)]
+        self._ids += [i for i in _list(choice.get("token_ids")) if isinstance(i, int)]
         logprobs = choice.get("logprobs")
-        for token in (logprobs.get("content") if isinstance(logprobs, dict) else None) or ():
+        for token in _list(logprobs.get("content")) if isinstance(logprobs, dict) else ():
             value = token.get("logprob") if isinstance(token, dict) else None
             if isinstance(value, (int, float)) and math.isfinite(value):
                 self._logprobs.append(float(value))
@@ -261,6 +259,10 @@ class Answer:
 def _clean(text: str) -> str:
     """Without lone surrogates, which JSON can spell and no file can hold."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _string(value: Any) -> str | None:

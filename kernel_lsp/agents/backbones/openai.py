@@ -231,7 +231,8 @@ class OpenAI:
     async def _asked(self, transport: Transport) -> ModelInfo:
         """What /models says of the server. Raises BackboneError."""
         try:
-            listed = await transport.persist(lambda: transport.ask("models"))
+            deadline = time.monotonic() + self._settings.model_timeout_s
+            listed = await transport.persist(lambda: transport.ask("models"), deadline=deadline)
         except HttpFailure as failure:
             if failure.status not in (404, 405, 501) or self._settings.model is None:
                 raise self._error(failure) from None

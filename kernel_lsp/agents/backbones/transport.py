@@ -8,6 +8,8 @@ other machines only. Not covered: what is asked and answered (chat.py).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import email.utils
 import json
 import logging
 import math
@@ -16,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import httpx2
@@ -129,9 +132,7 @@ class Transport:
                 final = number == TRIES - 1 or failure.status in unless or self._gone()
                 if final or not failure.passing:
                     raise
-                pause = (
-                    BACKOFF_S * 2**number * random.uniform(0.75, 1.25)
-                )  # so that samples do not march in step
+                pause = BACKOFF_S * 2**number * random.uniform(0.75, 1.25)  # or samples march in step
                 pause = max(pause, failure.after_s or 0.0)
                 if time.monotonic() + pause > deadline:
                     raise
@@ -147,14 +148,8 @@ class Transport:
         try:
             response = await self._client.send(request, stream=True)
             try:
-                seconds = time.monotonic() - begun
-                log.info(
-                    "%s /%s: %d after %.2f s",
-                    self.endpoint.origin,
-                    path.strip("/"),
-                    response.status_code,
-                    seconds,
-                )
+                where = f"{self.endpoint.origin} /{path.strip('/')}"
+                log.info("%s: %d after %.2f s", where, response.status_code, time.monotonic() - begun)
                 if response.status_code != 200:
                     raise await self._refusal(response)
                 yield response
@@ -163,9 +158,8 @@ class Transport:
         except httpx2.HTTPError as error:
             raise HttpFailure(None, self.clean(f"{type(error).__name__}: {error}")) from None
         except httpx2.InvalidURL as error:
-            raise BackboneError(
-                f"{self.endpoint.origin} cannot be asked: {error}", "correct the endpoint"
-            ) from None
+            cause = f"{self.endpoint.origin} cannot be asked: {error}"
+            raise BackboneError(cause, "correct the endpoint") from None
 
     async def _refusal(self, response: httpx2.Response) -> HttpFailure:
         if response.is_redirect:
@@ -241,8 +235,12 @@ def _told(body: bytes) -> tuple[str, str | None]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; dates are not understood, the usual pause counts then."""
-    try:
-        return max(0.0, float(header)) if header is not None else None
-    except ValueError:
+    """Retry-After from now on: seconds, or a date (RFC 9110); None for anything else."""
+    if header is None:
         return None
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(header))
+    with contextlib.suppress(ValueError, TypeError):  # the latter for a date without a zone
+        when = email.utils.parsedate_to_datetime(header)
+        return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    return None
