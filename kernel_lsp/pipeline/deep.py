@@ -7,26 +7,33 @@ what a model is told (agents/).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernel_lsp.agents import feedback
+from kernel_lsp.agents import backbones, feedback
+from kernel_lsp.agents.policy import PolicyAgent
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import BackboneError
 from kernel_lsp.pipeline.opened import Bench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report, rank
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import (
     Attempt,
+    Backbone,
     Candidate,
     EvalStatus,
     Json,
     Judged,
+    ModelInfo,
     Move,
     MoveTally,
+    Progress,
     Proposal,
     Proposer,
     SearchMode,
@@ -42,15 +49,24 @@ from kernel_lsp.records import (
 from kernel_lsp.search import attempts, bottleneck
 from kernel_lsp.search.archive import SUFFIX, SqliteArchive
 from kernel_lsp.search.bandit import Arms
+from kernel_lsp.search.best import BestOf
 from kernel_lsp.search.budget import Budget
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.lanes import Lanes
 from kernel_lsp.search.loop import Loop
 from kernel_lsp.search.proposers import Chain, Mutate
+from kernel_lsp.search.turns import Turns
 
 FOLDER = "searches"
 MOST_MATCHES = 20
 """Skills that a model may choose from (daVinci-kernel's number)."""
+HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
+"""Nothing more is asked after these, not even what was learned."""
+_STRATEGIES: dict[SearchMode, Callable[[SearchPlan, int], Strategy]] = {
+    SearchMode.BEST: lambda plan, seed: BestOf(seed),
+    SearchMode.TURNS: Turns,
+    SearchMode.EVOLVE: lambda plan, seed: Evolution(seed),
+}
 MOST_TOLD = 16
 """Proposals of a search that go back to the job, best first; all are in the archive."""
 
@@ -84,6 +100,7 @@ class _Deep:
     report: Report
     turn: Turn
     archive: SqliteArchive
+    notes: list[str] = field(default_factory=list)
 
     async def run(self, seeds: Sequence[Proposal]) -> tuple[tuple[Proposal, ...], SearchSummary]:
         resumed = len(self.archive.attempts)
@@ -92,40 +109,78 @@ class _Deep:
         task = task_of(self.one, seeds, arms)
         for attempt in self.archive.attempts:
             self._learn(arms, task, attempt)
+        async with contextlib.AsyncExitStack() as stack:
+            model = await self._model(stack)
+            stop = await self._searched(task, arms, model, resumed)
+        return self._found(), self._summary(stop, resumed)
+
+    async def _searched(
+        self, task: Task, arms: Arms, model: tuple[Backbone, ModelInfo] | None, resumed: int
+    ) -> StopReason:
+        workshop = EngineWorkshop(self.one.engine, self.one.prepared)
+        order = functools.partial(arms.order, bottleneck=task.bottleneck, device=kind_of(self.one.bench))
+        agent = PolicyAgent(model[0], workshop, info=model[1], order=order) if model else None
         loop = Loop(
             task=task,
-            strategy=self._strategy(),
-            proposers=(),
-            moves=self._moves(task, arms),
+            strategy=_STRATEGIES[self.plan.mode](self.plan, self.archive.seed),
+            proposers=(agent,) if agent else (),
+            moves=self._moves(workshop, order),
             judge=self._judge,
             archive=self.archive,
             budget=Budget(limits=self.plan.budget),
-            lanes=Lanes(judges=LANES.get(self.one.bench.device, 1)),
+            lanes=self._lanes(model[1] if model else None),
             report=self.report,
             digest=self._digest,
             recall=self._recall,
             learn=lambda attempt: self._learn(arms, task, attempt),
         )
-        stop = await loop.run()
-        return self._found(), self._summary(stop, resumed, loop.notes)
+        try:
+            stop = await loop.run()
+            if agent and stop not in HURRIED and self.one.prepared.job.search is not None:
+                for best, draft in await agent.lessons(task, self.archive.attempts[resumed:]):
+                    taught = replace(best, cost=best.cost + draft.cost)
+                    self.archive.add(taught, draft.exchanges, draft.drafts)
+        finally:
+            self.notes.extend((*loop.notes, *(agent.notes if agent else ())))
+        return stop
 
     # --- the parts --------------------------------------------------------------------------
 
-    def _strategy(self) -> Strategy:
-        return Evolution(self.archive.seed)
+    async def _model(self, stack: contextlib.AsyncExitStack) -> tuple[Backbone, ModelInfo] | None:
+        """Open until the stack ends; None: nobody is asked, and a note says why if that was wished for."""
+        settings, job = self.settings, self.one.prepared.job
+        if job.background or (settings.policy == "plan" and self.plan.mode is SearchMode.EVOLVE):
+            return None
+        try:
+            backbone = backbones.make(
+                settings,
+                python=self.one.bench.probe.python,
+                allowed_origin=job.allowed_origin,
+                data_dir=settings.data_dir,
+            )
+            stack.push_async_callback(backbone.close)
+            return backbone, await backbone.open(self.report)
+        except BackboneError as error:
+            self.notes.append(f"no language model took part: {error}")
+            self.report(Progress(phase="search", message=self.notes[-1]))
+            return None
 
-    def _moves(self, task: Task, arms: Arms) -> dict[Move, Proposer]:
+    def _moves(
+        self, workshop: EngineWorkshop, order: Callable[[Sequence[str]], list[str]]
+    ) -> dict[Move, Proposer]:
         """Beside a model that works alone nothing else proposes: its results compare with published ones."""
         if self.plan.mode is not SearchMode.EVOLVE:
             return {}
-        workshop = EngineWorkshop(self.one.engine, self.one.prepared)
-        kind = kind_of(self.one.bench)
         return {
             Move.MUTATE: Mutate(workshop, self.archive),
-            Move.CHAIN: Chain(
-                workshop, lambda skills: arms.order(skills, task.bottleneck, kind), self.archive
-            ),
+            Move.CHAIN: Chain(workshop, order, self.archive),
         }
+
+    def _lanes(self, info: ModelInfo | None) -> Lanes:
+        device = self.one.bench.device
+        samples = min(self.settings.model_samples, info.max_in_flight) if info else 1
+        apart = info is not None and info.on_measured_gpu and device == "cuda"
+        return Lanes(judges=LANES.get(device, 1), samples=samples, apart=apart)
 
     async def _judge(self, candidate: Candidate, *, full: bool) -> Judged:
         async with self.turn():
@@ -146,7 +201,7 @@ class _Deep:
         made = (a.proposal for a in self.archive.attempts if a.proposal and a.move is not Move.SEED)
         return tuple(sorted(made, key=rank))[:MOST_TOLD]
 
-    def _summary(self, stop: StopReason, resumed: int, notes: Sequence[str]) -> SearchSummary:
+    def _summary(self, stop: StopReason, resumed: int) -> SearchSummary:
         known = self.archive.attempts
         moves = tally(known)
         return SearchSummary(
@@ -158,13 +213,13 @@ class _Deep:
             gains=gains(known),
             moves={str(move): found for move, found in moves.items()},
             archive=str(_path(self.one, self.plan, self.settings)),
-            notes=(*notes, *self.archive.problems),
+            notes=(*self.notes, *self.archive.problems),
         )
 
 
 def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
-    """What proposers may know about the target."""
-    capture = one.capture
+    """What proposers may know of the target; ``seeds`` tell what it takes as it is."""
+    capture, bench = one.capture, one.bench
     timed = [p.evaluation for p in seeds if p.evaluation.timings]
     names = [p.evaluation.device_name for p in seeds if p.evaluation.device_name]
     task = Task(
@@ -172,9 +227,9 @@ def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
         fingerprint=one.prepared.target.fingerprint,
         program=one.prepared.program,
         workload=one.prepared.workload,
-        device=one.bench.device,
-        device_name=names[0] if names else one.bench.probe.device,
-        triton=one.bench.device == "cuda" and one.bench.probe.triton is not None,
+        device=bench.device,
+        device_name=names[0] if names else bench.probe.device,
+        triton=bench.device == "cuda" and bench.probe.triton is not None,
         words=capture.words,
         sites=one.sites,
         read_bytes=capture.read_bytes,
@@ -182,7 +237,7 @@ def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
     )
     task = replace(task, bottleneck=bottleneck.of(task, timed[0] if timed else None))
     matches = _matches(one, task, arms)
-    skills = {skill.name: skill for skill in one.bench.skills.skills}
+    skills = {skill.name: skill for skill in bench.skills.skills}
     return replace(task, matches=matches, skills=tuple(skills[match.skill] for match in matches))
 
 
