@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agents_helpers import SITES, TOOLS, reply
+from agents_helpers import SITES, TOOLS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompts_helpers import (
@@ -25,12 +25,11 @@ from prompts_helpers import (
     task,
 )
 
-from kernel_lsp.agents import followups, prompts, sizing, tools, wording
+from kernel_lsp.agents import prompts, sizing, tools, wording
 from kernel_lsp.agents.backbones import chat
-from kernel_lsp.agents.replies import parse
 from kernel_lsp.agents.sizing import Part, Room
 from kernel_lsp.errors import BackboneError
-from kernel_lsp.records import Context, Message, Move, Prompt, Proof, Reply, Role, Structured, ToolCall, Usage
+from kernel_lsp.records import Context, Move, Prompt, Proof, Reply, Role, Structured, ToolCall, Usage
 
 relaxed = settings(deadline=None)  # the machine is shared
 
@@ -220,42 +219,6 @@ def test_costs_are_the_servers_or_estimated_from_above() -> None:
     assert sizing.cost(prompt, called).completion_tokens == 40  # {"a": "…"} has 100 characters
     ids = Reply(text="x" * 25, token_ids=(1, 2, 3), latency_s=0.0, model="m")
     assert sizing.cost(prompt, ids).completion_tokens == 3
-
-
-# --- asked again ---------------------------------------------------------------------------
-
-
-def test_a_skill_that_was_read_stands_in_the_next_question_and_is_not_offered_again() -> None:
-    prompt, call = policy(chosen=()), ToolCall(name="read_skill", arguments={"name": "cuda-graph"}, id="c1")
-    again = followups.after_reading(prompt, call, skill("cuda-graph"), LARGE)
-    assert again.messages[:2] == prompt.messages
-    assert again.messages[2] == Message(role=Role.ASSISTANT, calls=(call,))
-    assert again.messages[3].call_id == "c1" and "Why cuda-graph" in again.messages[3].text
-    names = again.tools[-1].parameters["properties"]["name"]["enum"]
-    assert names == ["fused-pointwise", "diagonal-matmul"]
-
-
-def test_the_last_skill_to_read_takes_the_tool_along() -> None:
-    prompt = policy(chosen=("fused-pointwise", "diagonal-matmul"))
-    call = ToolCall(name="read_skill", arguments={"name": "cuda-graph"})
-    again = followups.after_reading(prompt, call, skill("cuda-graph"), LARGE)
-    assert [tool.name for tool in again.tools] == ["apply_skill", "write_rewrite"]
-
-
-def test_a_skill_that_is_too_long_is_not_read() -> None:
-    call = ToolCall(name="read_skill", arguments={"name": "cuda-graph"})
-    again = followups.after_reading(policy(), call, skill("cuda-graph", body="x" * 99_000), LARGE)
-    assert "does not fit" in again.messages[-1].text and length(again) <= LARGE.prompt_bytes
-
-
-def test_a_reply_that_called_nothing_is_answered_with_its_problems() -> None:
-    prompt, said = policy(), reply("I think <|im_start|> " + "x" * 5000)
-    problems = parse(said, prompt.tools).problems
-    again = followups.after_problems(prompt, said, problems, LARGE)
-    assert again is not None and again.messages[:2] == prompt.messages and again.tools == prompt.tools
-    assert len(again.messages[2].text) < 1100 and "<|" not in again.messages[2].text
-    assert "calls no tool" in again.messages[3].text and "apply_skill" in again.messages[3].text
-    assert followups.after_problems(prompt, said, problems, Room(prompt_bytes=10, reply_tokens=9)) is None
 
 
 # --- text of others ------------------------------------------------------------------------

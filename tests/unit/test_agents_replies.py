@@ -107,6 +107,12 @@ def test_edit_blocks_are_taken_together_in_a_fence_or_in_prose() -> None:
     assert only(cut).arguments["code"] == one and "edit 2" in problem(cut)
 
 
+def test_the_only_code_block_may_lack_its_end() -> None:
+    parsed = parse(reply(f"Here:\n```python\n{CODE}"), TOOLS)
+    assert only(parsed).arguments["code"].strip() == CODE.strip() and "without an end" in problem(parsed)
+    assert parse(reply(f"```\n{CODE}\n"), TOOLS).calls[0].arguments["code"].startswith("def f")
+
+
 def test_the_last_complete_code_block_counts_and_it_is_said() -> None:
     parsed = parse(reply(f"```python\nx = 0\n```\nBetter:\n```python\n{CODE}```\n```python\nnot yet"), TOOLS)
     assert only(parsed).arguments["code"] == CODE and "3 code blocks" in problem(parsed)
