@@ -121,7 +121,7 @@ class PolicyAgent:
             complaint = "; ".join(map(str, parsed.problems)) or "the reply calls no tool"
             return _draft(turn, complaint=complaint)
         try:
-            made = await self._made(parsed.calls, context)
+            made = await self._made(parsed.calls, task, context)
         except RewriteError as error:
             return _draft(turn, complaint=str(error))
         return _draft(turn, candidate=replace(made, proposer=self.name, advice=advice))
@@ -247,11 +247,14 @@ class PolicyAgent:
 
     # --- doing ----------------------------------------------------------------------------
 
-    async def _made(self, calls: Sequence[ToolCall], context: Context) -> Candidate:
+    async def _made(self, calls: Sequence[ToolCall], task: Task, context: Context) -> Candidate:
         """Raises RewriteError."""
-        parent = context.parent.candidate if context.parent else None
         if calls[0].name == tools.WRITE:
-            return await self._workshop.write(str(calls[0].arguments["code"]), parent)
+            parent = context.parent.candidate if context.parent else None
+            written = await self._workshop.write(str(calls[0].arguments["code"]), parent)
+            if written.uses_triton and not task.triton:  # interpreted for minutes, and never timed
+                raise RewriteError(f"Triton kernels do not run on this {task.device}", "write PyTorch")
+            return written
         steps = chained(_steps(context), calls)
         if len(steps) > MAX_CHAIN:
             raise RewriteError(f"that would be a chain of {len(steps)} skills", f"at most {MAX_CHAIN}")

@@ -252,6 +252,19 @@ async def test_code_goes_to_the_workshop_with_its_parent_and_a_refusal_is_a_comp
     assert refused.candidate is None and refused.complaint == "the code does not parse (mend it)"
 
 
+async def test_kernels_are_not_written_where_they_do_not_run() -> None:
+    class Triton(Bench):
+        async def write(self, code: str, parent: Candidate | None) -> Candidate:
+            return replace(candidate(text=code, name=code), uses_triton=True)
+
+    write = Say(tool="write_rewrite", arguments={"code": CODE})
+    async with ScriptedModel(picked([write])) as server, agent(server, Triton()) as proposer:
+        assert (await proposed(proposer)).candidate is not None
+        refused = await proposed(proposer, task=replace(TASK, triton=False, device="cpu"))
+    assert refused.candidate is None
+    assert refused.complaint == "Triton kernels do not run on this cpu (write PyTorch)"
+
+
 def call(site: Site, **parameters: Any) -> ToolCall:
     told = {"skill": site.skill, "site": site.site, "parameters": parameters}
     return ToolCall(name="apply_skill", arguments=told)
