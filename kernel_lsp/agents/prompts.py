@@ -47,25 +47,22 @@ Outcome = Callable[[Attempt], str]
 """One line of how an attempt went."""
 
 
-def selection(
-    task: Task,
-    room: Room,
-    *,
-    arms: Sequence[ArmStats] = (),
-    seed: int | None = None,
-    most: int = MOST_SELECTED,
-) -> Prompt:
-    """Which of the task's skills (at least one) help here. Raises BackboneError when nothing fits."""
-    system = wording.SELECTION.format(most=most)
-    head, end = (
-        [_target(task), quoted(without_inputs(task.program.source), "python"), "# Skills"],
-        "Which help?",
+def selection(task: Task, room: Room, *, arms: Sequence[ArmStats] = (), seed: int | None = None) -> Prompt:
+    """Which of the task's skills (at least one) help here; at most three, fewer where the reply is short.
+
+    Raises BackboneError when nothing fits.
+    """
+    names = [skill.name for skill in task.skills]
+    most = next(
+        (n for n in range(MOST_SELECTED, 1, -1) if sizing.bounded(tools.select_skills(names, n), room)), 1
     )
+    system, end = wording.SELECTION.format(most=most), "Which help?"
+    head = [_target(task), quoted(without_inputs(task.program.source), "python"), "# Skills"]
     entries = [_entry(number, skill, task, arms) for number, skill in enumerate(task.skills, 1)]
-    count, offered = len(entries), (tools.select_skills([skill.name for skill in task.skills], most),)
+    count, offered = len(names), (tools.select_skills(names, most),)
     while count > 1 and sizing.spare([system, *head, *entries[:count], end], offered, room) < 0:
         count -= 1  # the last one matches worst
-        offered = (tools.select_skills([skill.name for skill in task.skills[:count]], most),)
+        offered = (tools.select_skills(names[:count], most),)
     sizing.left_for([system, *head, *entries[:count], end], offered, room)
     body = _joined([*head, "\n".join(entries[:count]), end])
     return _prompt(system, body, offered, min(SELECTION_TOKENS, room.reply_tokens), seed)

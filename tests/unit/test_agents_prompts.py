@@ -201,6 +201,14 @@ def test_every_bounded_tool_that_is_offered_fits_into_its_reply() -> None:
         assert (tools.longest_chars(tools.envelope([tool])) or 0) <= prompt.sampling.max_tokens
 
 
+@pytest.mark.parametrize(("reply_tokens", "most"), [(2000, 3), (700, 2), (400, 1)])
+def test_a_short_reply_is_asked_for_fewer_skills(reply_tokens: int, most: int) -> None:
+    prompt = prompts.selection(task(), Room(prompt_bytes=20_000, reply_tokens=reply_tokens))
+    assert prompt.tools[0].parameters["properties"]["selected_skills"]["maxItems"] == most
+    assert f"more than {most}." in prompt.messages[0].text
+    assert (tools.longest_chars(tools.envelope(prompt.tools)) or 0) <= reply_tokens
+
+
 def test_a_context_that_is_too_small_says_so() -> None:
     with pytest.raises(BackboneError, match=r"takes about \d+ tokens and m has room for \d+ .*max-model-len"):
         policy(room=room(1500))
