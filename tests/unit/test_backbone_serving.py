@@ -257,6 +257,9 @@ def test_vllm_sees_its_own_key_and_no_other(tmp_path: Path, monkeypatch: pytest.
 def test_vllm_without_a_model_is_refused() -> None:
     with pytest.raises(BackboneError, match=r"needs a model .*--model"):
         backbones.make(Settings(policy="vllm"), python="python", allowed_origin=None, data_dir="/nowhere")
+    option = Settings(policy="vllm", model="--trust-remote-code")
+    with pytest.raises(BackboneError, match="is no model but an option"):
+        backbones.make(option, python="python", allowed_origin=None, data_dir="/nowhere")
 
 
 async def test_a_vllm_that_dies_is_an_error_with_its_log_and_the_next_question_starts_another(

@@ -36,8 +36,7 @@ from kernel_lsp.records import (
 
 MODULE = "kernel_lsp.agents.backbones.child"
 LOAD_S = 600.0
-COUNT_S = 60.0
-"""A count waits for the reply before it."""
+COUNT_S = 20.0
 CANCEL_S = 2.0
 """How long a cancelled reply may compute on before its process is ended."""
 
@@ -88,8 +87,9 @@ class Transformers:
         )
 
     async def count(self, prompt: Prompt) -> int:
-        talk = await self._ready(_nobody)
-        answer = await self._ask(talk, {"op": "count", **_shown(prompt, talk.about)}, COUNT_S)
+        async with self._turn:
+            talk = await self._ready(_nobody)
+            answer = await self._ask(talk, {"op": "count", **_shown(prompt, talk.about)}, COUNT_S)
         return int(answer["count"])
 
     async def reply(self, prompt: Prompt, on_text: OnText | None = None) -> Reply:
@@ -189,7 +189,7 @@ class Transformers:
             await talk.child.send({"op": "cancel", "id": number})
         if not (await asyncio.wait([asked.answer], timeout=CANCEL_S))[0]:
             await self._end(talk)
-        elif not asked.answer.cancelled():
+        if asked.answer.done():
             asked.answer.exception()  # nobody else will look at it
 
     async def _read(self, talk: Talk) -> None:

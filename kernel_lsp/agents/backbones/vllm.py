@@ -52,6 +52,10 @@ class VLLM:
             raise BackboneError(
                 "policy vllm needs a model", "set model (--model) to a folder or an id, e.g. Qwen/Qwen3-8B"
             )
+        if settings.model.startswith("-"):
+            raise BackboneError(
+                f"{settings.model} is no model but an option", "set model to a folder or an id"
+            )
         self._settings = replace(settings, model_requests_per_minute=None)
         self._python, self._data_dir = settings.model_python or python, data_dir
         self._starting = asyncio.Lock()
