@@ -1,7 +1,7 @@
 """Who works at the same time: prompts in flight, candidates under judgement, and whether both may be.
 
-A model on the GPU that judges would disturb every timing, so there the two kinds take turns in batches: while
-one kind waits, nobody of the other begins. Elsewhere they overlap freely.
+A model on the GPU that judges would disturb every timing, so there the two kinds take turns in batches.
+Elsewhere they overlap freely.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ class Lanes:
 
     def __init__(self, *, judges: int = 1, samples: int = 1, apart: bool = False) -> None:
         self.judges, self.samples = judges, samples
-        self._room = _Room() if apart else None
+        self._room = _Room(max(samples, judges)) if apart else None
 
     @property
-    def queue(self) -> int:
-        """Candidates that may wait for a judge; enough that none ever waits for a candidate."""
-        return 2 * self.judges
+    def most(self) -> int:
+        """Prompts in flight and candidates that wait for a judge, together. Were only the waiting ones
+        counted, replies that come at once would stop all asking until most of them are judged."""
+        return self.samples + 2 * self.judges
 
     def generating(self) -> AbstractAsyncContextManager[None]:
         return self._inside(GENERATE)
@@ -57,11 +58,12 @@ class Signal:
 
 
 class _Room:
-    """Any number of one kind, never two kinds; a kind that waits lets nobody of the other in."""
+    """Any number of one kind, never two kinds. While the other waits, a ``batch`` may come in at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
         self._changed = Signal()
-        self._kind, self._count = "", 0
+        self._kind, self._inside, self._admitted = "", 0, 0
         self._waiting: Counter[str] = Counter()
 
     @contextlib.asynccontextmanager
@@ -73,16 +75,17 @@ class _Room:
         finally:
             self._waiting[kind] -= 1
             self._changed.give()
+        self._admitted = self._admitted + 1 if kind == self._kind else 1
         self._kind = kind
-        self._count += 1
+        self._inside += 1
         try:
             yield
         finally:
-            self._count -= 1
+            self._inside -= 1
             self._changed.give()
 
     def _free(self, kind: str) -> bool:
+        if kind != self._kind:
+            return not self._inside
         others = any(count for name, count in self._waiting.items() if name != kind)
-        if self._count:
-            return self._kind == kind and not others
-        return self._kind != kind or not others
+        return self._admitted < self._batch or not others

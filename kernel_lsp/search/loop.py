@@ -199,7 +199,7 @@ class Loop:
         health = self._health[proposer.name]
         while self._going() and not health.out:
             seen = self._changed.count
-            if len(self._queue) >= self.lanes.queue:
+            if len(self._queue) + self._generating >= self.lanes.most:
                 await self._changed.wait(seen)
             elif (wait := health.again - _now()) > 0:
                 await asyncio.sleep(wait)
