@@ -89,13 +89,13 @@ def attempt(
     number: int, speed: float | None, made: Candidate | None = None, *, full: bool = True, **more: Any
 ) -> Attempt:
     found = proposal(made or candidate(name=f"c{number}"), verdict(speed, full=full))
-    told: dict[str, Any] = {"move": Move.MUTATE, "proposer": "mutate/1", "created": CREATED}
+    cell = features.cell(found.candidate)
+    told: dict[str, Any] = {"move": Move.MUTATE, "proposer": "mutate/1", "created": CREATED, "cell": cell}
     return Attempt(
         number=number,
         proposal=found,
         complete=full,
         fitness=fitness(found.evaluation),
-        cell=features.cell(found.candidate),
         **(told | more),
     )
 
