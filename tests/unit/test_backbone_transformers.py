@@ -113,6 +113,7 @@ async def test_a_prompt_too_long_is_said_in_tokens(backbone: Transformers) -> No
 
 
 async def test_cancelling_ends_it_at_the_next_token_and_the_process_stays(backbone: Transformers) -> None:
+    await backbone.open(silent)
     begun_at, pieces = asyncio.Event(), []
     assert backbone._talk is not None
     pid = backbone._talk.child.process.pid
