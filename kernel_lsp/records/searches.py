@@ -226,6 +226,10 @@ class Archive(Protocol):
         """Finished ones, in order of number; one per number, the complete judgement where there are two."""
 
     @property
+    def unfinished(self) -> Sequence[tuple[Attempt, Candidate]]:
+        """Begun, and no verdict was noted: they are being judged, or a process was killed."""
+
+    @property
     def cost(self) -> Cost:
         """Of all attempts, what is being judged included (its making)."""
 

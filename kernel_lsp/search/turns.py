@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from kernel_lsp.records import Archive, Attempt, Context, Move, SearchPlan
+from kernel_lsp.records import Archive, Attempt, Context, EvalStatus, Move, SearchPlan
 from kernel_lsp.search.fitness import LOOKS_BETTER, speed
 
 MOST_TURNS = 4
@@ -23,27 +23,30 @@ SPREAD = 0.5
 prompts are in flight at once, and all of the best one would be one turn sampled several times."""
 
 
+def is_single(plan: SearchPlan) -> bool:
+    """Whether it is one rollout, whose turns follow each other: one prompt at a time."""
+    return plan.budget.candidates <= MOST_TURNS
+
+
 class Turns:
-    """A `Strategy` for models alone."""
+    """A `Strategy` for models alone. A turn begins when the one before it in its rollout was judged."""
 
     def __init__(self, plan: SearchPlan, seed: int) -> None:
-        """A budget of no more candidates than a rollout has turns is one rollout."""
-        self._seed, self._single = seed, plan.budget.candidates <= MOST_TURNS
+        self._seed, self._single = seed, is_single(plan)
 
     def choose(self, archive: Archive, number: int, *, slow: bool) -> Context | None:
         if not slow:
             return None
         draw = random.Random(f"{self._seed}:{number}")
-        rollouts = _rollouts(archive.attempts)
+        rollouts, busy = _rollouts(archive.attempts), {one.rollout for one, _ in archive.unfinished}
         if self._single:
-            open_ = list(rollouts.values())
-        else:
-            open_ = [turns for turns in rollouts.values() if not finished(turns)]
-        refine = bool(open_) and (self._single or _refine(archive.attempts, draw))
-        return self._going_on(open_, number, draw) if refine else self._fresh(number, draw)
-
-    def _fresh(self, number: int, draw: random.Random) -> Context:
-        return Context(number=number, seed=draw.getrandbits(32), move=Move.RESTART, rollout=number, turn=1)
+            if busy:
+                return None
+            return self._going_on([*rollouts.values()], number, draw) if rollouts else _fresh(number, draw)
+        idle = [turns for name, turns in rollouts.items() if name not in busy and not finished(turns)]
+        if idle and _refine(archive.attempts, draw):
+            return self._going_on(idle, number, draw)
+        return _fresh(number, draw)
 
     def _going_on(self, rollouts: list[list[Attempt]], number: int, draw: random.Random) -> Context:
         ordered = sorted(rollouts, key=lambda turns: (-_best_speed(turns), turns[0].number))
@@ -60,11 +63,19 @@ class Turns:
         )
 
 
+def _fresh(number: int, draw: random.Random) -> Context:
+    return Context(number=number, seed=draw.getrandbits(32), move=Move.RESTART, rollout=number, turn=1)
+
+
 def start(turns: Sequence[Attempt]) -> Attempt | None:
     """Where a rollout goes on: its best attempt, else the last one with a candidate to mend."""
     made = [turn for turn in turns if turn.candidate is not None]
-    right = [turn for turn in made if speed(turn) > 0]
+    right = [turn for turn in made if _is_right(turn)]
     return max(right, key=speed) if right else made[-1] if made else None
+
+
+def _is_right(turn: Attempt) -> bool:
+    return turn.proposal is not None and turn.proposal.evaluation.status is EvalStatus.PASSED
 
 
 def finished(turns: Sequence[Attempt]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from search_helpers import CREATED, attempt
+from search_helpers import CREATED, attempt, candidate
 
 from kernel_lsp.records import Attempt, Move, SearchBudget, SearchPlan
 from kernel_lsp.search.ledger import Ledger
@@ -71,6 +72,11 @@ def test_where_nothing_is_right_the_last_candidate_is_mended() -> None:
     assert start([*wrong, complaint(2)]) == wrong[1]
     assert start([complaint(0)]) is None
     assert start([turn(0, 0.8), turn(1, None)]) == turn(0, 0.8)
+    untimed = turn(0, 1.0)
+    assert untimed.proposal is not None
+    judged = replace(untimed.proposal.evaluation, speedups={})
+    right = replace(untimed, proposal=replace(untimed.proposal, evaluation=judged), fitness=None)
+    assert start([right, turn(1, None)]) == right
 
 
 @pytest.mark.parametrize(
@@ -102,6 +108,18 @@ def test_the_best_unfinished_rollout_goes_on_most_often_and_others_too() -> None
     known = archive(*(turn(n, 1.0 + n / 10, rollout=n, turn=1, move=Move.RESTART) for n in range(3)))
     chosen = Counter(c.rollout for c in choices(known, 1000) if c.move is Move.REFINE)
     assert chosen[2] > chosen[1] > chosen[0] > 0 and chosen[2] > 0.5 * chosen.total()
+
+
+def test_the_next_turn_waits_for_the_verdict_of_the_one_before() -> None:
+    known = archive(turn(0, 1.5, move=Move.RESTART), turn(1, 1.2, rollout=1, turn=1, move=Move.RESTART))
+    assert {c.rollout for c in choices(known) if c.move is Move.REFINE} == {0, 1}
+    known.begin(turn(2, None), candidate(name="new"))
+    assert {c.rollout for c in choices(known) if c.move is Move.REFINE} == {1}
+    single = Turns(SearchPlan(budget=SearchBudget(candidates=3)), 7)
+    assert single.choose(known, 9, slow=True) is None
+    known.add(turn(2, 1.6, made=candidate(name="new")))
+    after = single.choose(known, 9, slow=True)
+    assert after is not None and after.parent is not None and after.parent.number == 2
 
 
 def test_what_counts_as_an_improvement() -> None:
