@@ -55,7 +55,7 @@ from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.lanes import Lanes
 from kernel_lsp.search.loop import Loop
 from kernel_lsp.search.proposers import Chain, Mutate
-from kernel_lsp.search.turns import Turns
+from kernel_lsp.search.turns import Turns, is_single
 
 FOLDER = "searches"
 MOST_MATCHES = 20
@@ -179,6 +179,8 @@ class _Deep:
     def _lanes(self, info: ModelInfo | None) -> Lanes:
         device = self.one.bench.device
         samples = min(self.settings.model_samples, info.max_in_flight) if info else 1
+        if self.plan.mode is SearchMode.TURNS and is_single(self.plan):
+            samples = 1
         apart = info is not None and info.on_measured_gpu and device == "cuda"
         return Lanes(judges=LANES.get(device, 1), samples=samples, apart=apart)
 
