@@ -79,15 +79,22 @@ class Arms:
         steps = [step.skill for step in proposal.candidate.steps]
         skills = tuple(dict.fromkeys(steps or proposal.candidate.advice))
         won, share = proposal.verdict is Verdict.FASTER, gain(attempt) / max(1, len(skills))
-        with contextlib.suppress(sqlite3.Error, OSError), self._open() as database:
-            mark = (f"{proposal.id} {proposal.created}",)
-            if database.execute("INSERT OR IGNORE INTO learned VALUES (?)", mark).rowcount:
-                rows = [(name, bottleneck, device, int(won), share, share**2) for name in skills]
+        mark = f"{proposal.id} {proposal.created}"
+        rows = [(name, str(bottleneck), device, int(won), share, share**2) for name in skills]
+        try:
+            self._add(mark, rows)
+        except (sqlite3.OperationalError, OSError):  # a full disk, or another process takes its time
+            return
+        except sqlite3.DatabaseError:  # damaged: it begins anew
+            with contextlib.suppress(OSError):
+                self._path.replace(self._path.with_suffix(".damaged"))
+
+    def _add(self, mark: str, rows: Sequence[tuple[str, str, str, int, float, float]]) -> None:
+        with self._open() as database:
+            if database.execute("INSERT OR IGNORE INTO learned VALUES (?)", (mark,)).rowcount:
                 database.executemany(LEARN, rows)
-                database.execute(
-                    "DELETE FROM learned WHERE rowid <= (SELECT max(rowid) FROM learned) - ?",
-                    (MOST_REMEMBERED,),
-                )
+                forget = "DELETE FROM learned WHERE rowid <= (SELECT max(rowid) FROM learned) - ?"
+                database.execute(forget, (MOST_REMEMBERED,))
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
