@@ -22,7 +22,7 @@ from kernel_lsp.server import prompts
 from kernel_lsp.server.app import Server
 from kernel_lsp.server.bars import Bar
 from kernel_lsp.server.questions import Questions
-from kernel_lsp.session import Document
+from kernel_lsp.session import Document, examine
 
 log = logging.getLogger("kernel_lsp")
 IDLE_S = 1.5
@@ -100,16 +100,21 @@ class Jobs:
         self, key: Key, *, asked: bool, plan: SearchPlan | None = None
     ) -> asyncio.Task[Outcome | None]:
         if key not in self._running:
-            self._trouble = None
+            self._trouble, beside = None, self._running_for(key)
             task = self._running[key] = self._ls.spawn(self._run(key, plan, asked=asked))
-            self._ls.session.running(key.uri, key.qualname, None)
+            if not beside:
+                self._ls.session.running(key.uri, key.qualname, None)
             task.add_done_callback(lambda _: self._finished(key))
         return self._running[key]
+
+    def _running_for(self, key: Key) -> bool:
+        """Some job of the same target."""
+        return any(other.matches(key.uri, key.qualname, None) for other in self._running)
 
     def _finished(self, key: Key) -> None:
         self._running.pop(key, None)
         self._background.pop(key, None)
-        if not any(other.matches(key.uri, key.qualname, None) for other in self._running):
+        if not self._running_for(key):
             self._ls.session.finished(key.uri, key.qualname)
         if not self._running:
             self._ls.set_status("warning" if self._trouble else "ok", self._trouble)
@@ -117,7 +122,6 @@ class Jobs:
 
     async def _run(self, key: Key, plan: SearchPlan | None, *, asked: bool) -> Outcome | None:
         ls, document = self._ls, self._ls.session.documents[key.uri]
-        fingerprint = _fingerprint(document, key.qualname)
         task = asyncio.current_task()
         assert task is not None
         bar = Bar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
@@ -130,7 +134,7 @@ class Jobs:
             job = replace(
                 ls.job(key.uri, key.qualname), background=not asked, search=plan, allowed_origin=origin
             )
-            outcome = await self._outcome(job, key, fingerprint, bar)
+            outcome = await self._outcome(job, key, await self._fingerprint(document, key.qualname), bar)
             bar.end(_words(outcome))
             return outcome
         except KernelLspError as error:
@@ -156,6 +160,13 @@ class Jobs:
             self._trouble = f"{key.qualname}: {note}"
             ls.say(self._trouble, types.MessageType.Warning)
         return outcome
+
+    async def _fingerprint(self, document: Document, qualname: str) -> str | None:
+        """Of the target as it is sent: a file that was just opened is not analyzed yet."""
+        found = document.analysis
+        if not document.current:
+            found = await self._ls.off_loop(examine, document.snapshot)
+        return next((t.fingerprint for t in found.targets if t.qualname == qualname), None)
 
     def _together(self, fingerprint: str, outcome: Outcome) -> Outcome:
         """A quick job that ends beside or after a search does not take away what that has verified."""
@@ -257,7 +268,3 @@ def _low(proposal: Proposal) -> float:
     """Lower bound of a speedup that may be offered."""
     speedup = proposal.evaluation.speedup
     return speedup.low if speedup and proposal.verdict is Verdict.FASTER else 0.0
-
-
-def _fingerprint(document: Document, qualname: str) -> str | None:
-    return next((t.fingerprint for t in document.analysis.targets if t.qualname == qualname), None)

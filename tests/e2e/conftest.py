@@ -159,6 +159,8 @@ class Editor:
 
 
 Launch = Callable[..., Any]
+Answering = str | list[str] | None
+"""To every question, or to one after the other (the last one again); None: never."""
 
 
 def make_client() -> LanguageClient:
@@ -184,7 +186,7 @@ def launch(tmp_path: Path) -> Launch:
         editor: str = EDITORS[0],
         *,
         fault: str | None = "offer",
-        answer: str | None = "Allow for this folder",
+        answer: Answering = "Allow for this folder",
         options: dict[str, Any] | None = None,
         strip: Callable[[types.ClientCapabilities], None] | None = None,
         folders: list[Path] | None = None,
@@ -231,15 +233,17 @@ def launch(tmp_path: Path) -> Launch:
     return run
 
 
-def _listen(session: Editor, answer: str | None) -> None:
+def _listen(session: Editor, answer: Answering) -> None:
     client = session.client
+    answers = answer if isinstance(answer, list) else None
 
     @client.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)
     async def on_question(params: types.ShowMessageRequestParams) -> types.MessageActionItem | None:
         session.questions.append(params)
         if answer is None:
             await session.unanswered.wait()
-        return None if answer is None else types.MessageActionItem(title=answer)
+        title = answers[min(len(session.questions), len(answers)) - 1] if answers else answer
+        return None if title is None else types.MessageActionItem(title=str(title))
 
     @client.feature(types.WORKSPACE_APPLY_EDIT)
     def on_apply(params: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:

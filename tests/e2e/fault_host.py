@@ -2,8 +2,9 @@
 
 The main flow is tested with the real host (test_main_flow.py). What it does is said by the variable
 FAULT: offer (answer with a ready verdict), early (report that verdict and never end the job), slow
-(never answer, with a child process that would be an orphan), crash (die when asked). Events are appended
-to events.jsonl in the data folder.
+(never answer, with a child process that would be an orphan), crash (die when asked), search (quick jobs are
+answered at once; a deeper search reports something faster and never ends), noted (a search ends with a note).
+Events, and jobs as they arrive, are appended to events.jsonl in the data folder.
 """
 
 import json
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 from kernel_lsp import analysis, wire
 from kernel_lsp.records import (
@@ -23,9 +25,12 @@ from kernel_lsp.records import (
     Outcome,
     Progress,
     Proposal,
+    SearchMode,
+    SearchSummary,
     Snapshot,
     SourceEdit,
     Step,
+    StopReason,
     Timing,
     Verdict,
     Workload,
@@ -74,6 +79,21 @@ def verdict(job: Job) -> Outcome:
     return Outcome(qualname=job.qualname, proposals=(proposal,))
 
 
+def found_deeper(job: Job) -> Proposal:
+    """The same rewrite, said to be faster and to come from a search."""
+    (quick,) = verdict(job).proposals
+    evaluation = replace(quick.evaluation, speedups={"eager": Interval(low=2.9, mid=3.0, high=3.1)})
+    candidate = replace(quick.candidate, id="d", search="s#1", move="refine", turn=2, proposer="openai:m")
+    return replace(quick, id=f"deep-{quick.fingerprint[:10]}", evaluation=evaluation, candidate=candidate)
+
+
+def noted(job: Job) -> Outcome:
+    summary = SearchSummary(
+        mode=SearchMode.TURNS, stop=StopReason.EXHAUSTED, attempts=0, notes=("openai:m was left out: 401",)
+    )
+    return replace(verdict(job), search=summary)
+
+
 def answer(message: dict, fault: str, log: str) -> object:
     op = message["op"]
     if op == "record":
@@ -84,6 +104,8 @@ def answer(message: dict, fault: str, log: str) -> object:
         return [None for _ in message["jobs"]]
     if op == "memory":
         return {"dismissals": [], "tracker": {"version": 1, "proposals": []}}
+    if op == "prompts":
+        return "# What a model is sent"
     if op == "optimize" and fault == "crash":
         os._exit(9)
     if op == "optimize" and fault == "slow":
@@ -91,6 +113,8 @@ def answer(message: dict, fault: str, log: str) -> object:
         with open(log + ".pids", "a") as file:
             file.write(f"{os.getpid()} {child.pid}\n")
         return None
+    if op == "optimize" and fault == "noted":
+        return wire.to_json(noted(wire.from_json(Job, message["job"])))
     if op == "optimize":
         return wire.to_json(verdict(wire.from_json(Job, message["job"])))
     return []
@@ -108,9 +132,14 @@ def main() -> None:
             with open(log, "a") as file:
                 file.write(json.dumps({"kind": "host_cancelled", "time": time.time()}) + "\n")
             continue
-        if message["op"] == "optimize" and fault == "early":
-            (found,) = verdict(wire.from_json(Job, message["job"])).proposals
-            progress = wire.to_json(Progress(phase="evaluate", message="verified", proposal=found))
+        job = wire.from_json(Job, message["job"]) if message["op"] == "optimize" else None
+        if job is not None:
+            about = {"search": wire.to_json(job.search), "allowed_origin": job.allowed_origin}
+            with open(log, "a") as file:
+                file.write(json.dumps({"kind": "job", "background": job.background, **about}) + "\n")
+        if job is not None and (fault == "early" or (fault == "search" and job.search)):
+            found = found_deeper(job) if job.search else verdict(job).proposals[0]
+            progress = wire.to_json(Progress(phase="search", message="round 1", proposal=found))
             wire.write_frame(replies, {"op": "progress", "id": message["id"], "progress": progress})
             continue
         result = answer(message, fault, log)
