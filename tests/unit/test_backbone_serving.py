@@ -31,8 +31,13 @@ ROOT = HERE.parents[1]
 PROMPT = Prompt(messages=(Message(role=Role.USER, text="Hello?"),))
 
 
+MARK = f"model-server-of-test-{os.getpid()}-"
+
+
 @pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
+def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of what these tests start, under a mark of their own: others may keep servers meanwhile."""
+    monkeypatch.setattr(serving, "MARK", MARK)
     yield
     serving.stop_all()
     assert not list(serving._marked())
@@ -105,6 +110,7 @@ async def test_after_a_kill_of_this_process_the_server_is_gone_in_two_seconds(tm
         sys.path[:0] = [{str(HERE)!r}, {str(ROOT)!r}]
         from pathlib import Path
         from test_backbone_serving import files, serving
+        serving.MARK = {MARK!r}
         print(serving.Server(files(Path({str(tmp_path)!r}))).mark, flush=True)
         time.sleep(60)
     """
