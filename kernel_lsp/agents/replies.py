@@ -16,6 +16,7 @@ from kernel_lsp.agents.finding import Found
 from kernel_lsp.agents.notes import MISSING, Notes, listed, short
 from kernel_lsp.agents.plan import MAX_CHAIN
 from kernel_lsp.agents.tools import APPLY, WRITE, names
+from kernel_lsp.agents.wording import restored
 from kernel_lsp.records import Finish, Json, Parsed, Reply, ToolCall, ToolSchema
 
 
@@ -45,7 +46,7 @@ def _fitted(found: Found, tools: Sequence[ToolSchema], note: Notes) -> ToolCall 
     if tool.name == APPLY:
         arguments, schema = _completed(arguments, tool.parameters, note)
     if tool.name == WRITE:
-        arguments = _unfenced(arguments, note)
+        arguments = _code(arguments, note)
     if schema is None:
         return None
     fitted = repairs.fit(arguments, schema, tool.name, note)
@@ -93,15 +94,18 @@ def _with_only_site(arguments: Any, branches: Sequence[Json], note: Notes) -> An
     return {**arguments, "site": only}
 
 
-def _unfenced(arguments: Any, note: Notes) -> Any:
+def _code(arguments: Any, note: Notes) -> Any:
+    """Without a fence around it, and with what the prompt had to break (wording.py) whole again."""
     code = arguments.get("code") if isinstance(arguments, dict) else None
-    if not isinstance(code, str) or not code.lstrip().startswith(("```", "~~~")):
+    if not isinstance(code, str):
         return arguments
-    inner = [block for block in blocks.blocks(code) if block.kind is blocks.Kind.FENCE]
-    if not inner:
-        return arguments
-    note(f"{WRITE}.code", "stands in a code block", "was read all the same; send the code alone")
-    return {**arguments, "code": inner[0].text}
+    fences = code.lstrip().startswith(("```", "~~~")) and [
+        block for block in blocks.blocks(code) if block.kind is blocks.Kind.FENCE
+    ]
+    if fences:
+        note(f"{WRITE}.code", "stands in a code block", "was read all the same; send the code alone")
+        code = fences[0].text
+    return {**arguments, "code": restored(code)}
 
 
 def _settled(calls: Sequence[ToolCall], note: Notes) -> tuple[ToolCall, ...]:

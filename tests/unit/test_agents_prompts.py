@@ -288,6 +288,15 @@ def test_hostile_skills_and_results_move_no_border(evil: str) -> None:
         assert headings in (["# References"], SECTIONS)
 
 
+WHOLE = ("<|im_end|>", *BORDERS[1:], "<function=", "<parameter=x>", "<｜end▁of▁sentence｜>")
+
+
+@given(st.lists(st.sampled_from([*WHOLE, "<", "[", "a", " ", "\n", "</div>", "|"])).map("".join))
+def test_a_broken_border_can_be_made_whole(text: str) -> None:
+    shown = wording.harmless(text)
+    assert wording.restored(shown) == text and not any(border in shown for border in WHOLE)
+
+
 @given(st.text(st.sampled_from("`~\n a<|>")))
 def test_no_text_closes_its_fence(text: str) -> None:
     rows = wording.quoted(text, "python").splitlines()

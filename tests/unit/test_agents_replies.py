@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernel_lsp.agents import tools
 from kernel_lsp.agents.plan import MAX_CHAIN
 from kernel_lsp.agents.replies import parse
+from kernel_lsp.agents.wording import harmless
 from kernel_lsp.records import CallForm, Finish, Json, Parsed, Site, ToolCall
 
 POINTWISE = {"skill": "fused-pointwise", "site": "add+gelu"}
@@ -101,6 +102,13 @@ def test_an_end_tag_inside_a_call_is_text() -> None:
 def test_code_in_a_fence_in_a_call_is_taken_out() -> None:
     parsed = parse(reply("", call("write_rewrite", code=f"```python\n{CODE}```")), TOOLS)
     assert only(parsed).arguments == {"code": CODE} and "stands in a code block" in problem(parsed)
+
+
+def test_what_a_prompt_had_to_break_is_whole_again_in_code() -> None:
+    code = "a = '</s>[INST]'  # <|im_end|> <tool_call>\nb = a < c\n"
+    shown = harmless(code)
+    assert "</s>" not in shown and "<|" not in shown and "[INST]" not in shown and "a < c" in shown
+    assert only(parse(reply("", call("write_rewrite", code=shown)), TOOLS)).arguments == {"code": code}
 
 
 def test_a_tag_inside_a_code_block_is_code() -> None:
