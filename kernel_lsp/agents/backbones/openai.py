@@ -53,7 +53,8 @@ CONTEXT_KEYS = ("max_model_len", "context_length", "context_window", "max_contex
 
 
 class OpenAI:
-    """A `Backbone`. For our own server: its ``key``, and whether it is ``gone`` (see Transport)."""
+    """A `Backbone`. For our own server: its ``key``, whether it is ``gone`` (see Transport), and fields that
+    requests go ``without``."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class OpenAI:
         key: str | None = None,
         on_measured_gpu: bool = False,
         gone: Callable[[], bool] = lambda: False,
+        without: frozenset[str] = frozenset(),
     ) -> None:
         self._endpoint, self._settings, self._kind = endpoint, settings, kind
         self._given_key, self._on_measured_gpu = key, on_measured_gpu
@@ -76,7 +78,7 @@ class OpenAI:
         self._proven = False
         """The form in ``_info`` has worked."""
         self._doubts = 0
-        self._without: frozenset[str] = frozenset()
+        self._without = without
         self._per_byte = 0.0
 
     async def open(self, report: Report) -> ModelInfo:

@@ -29,6 +29,9 @@ from kernel_lsp.records import ModelInfo, OnText, Progress, Prompt, Reply, Repor
 KV_CACHE_GB = 2
 """Of main memory, on the CPU only: 14,000 tokens of an 8B model, half a million of our test model."""
 CPU_SEQUENCES = 16
+CPU_WITHOUT = frozenset({"seed"})
+"""vLLM 0.32 on a CPU ends as a whole ("CPU Generator does not use offset") when it computes a prompt in two
+parts and the request has a seed, which happens as soon as several long prompts are in flight."""
 KEPT = (
     "HOME",
     "USER",
@@ -108,6 +111,7 @@ class VLLM:
                 key=server.order.environment["VLLM_API_KEY"],
                 on_measured_gpu=device(self._settings) == "cuda" and self._settings.device != "cpu",
                 gone=lambda: not server.alive,
+                without=CPU_WITHOUT if device(self._settings) == "cpu" else frozenset(),
             )
             await chat.open(report)
             self._chat = chat
