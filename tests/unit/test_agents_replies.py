@@ -93,6 +93,16 @@ def test_a_thought_inside_a_call_is_text() -> None:
     assert only(parse(written("write_rewrite", arguments, CallForm.ENVELOPE), TOOLS)).arguments == arguments
 
 
+def test_a_tagged_call_in_a_fence_is_a_call() -> None:
+    text = f"```\n<tool_call>{_apply()}</tool_call>\n~~~\nnot this\n~~~\n```"
+    assert only(parse(reply(text), TOOLS)).arguments == APPLY
+
+
+@pytest.mark.parametrize("text", ["{}", '{"answer": 42}', "[1, 2]"])
+def test_json_that_is_no_call_says_so(text: str) -> None:
+    assert [one.cause for one in parse(reply(text), TOOLS).problems] == ["is JSON, but no call"]
+
+
 def test_an_end_tag_inside_a_call_is_text() -> None:
     arguments = {"code": "s = '</tool_call><tool_call>'\n"}
     parsed = parse(written("write_rewrite", arguments, CallForm.TAGGED), TOOLS)
