@@ -278,8 +278,10 @@ def _work(attempt: Attempt, above: bool = False) -> list[str]:
 
 
 def _results(context: Context) -> list[Part]:
-    last = context.history[-1] if context.history else context.parent
-    if last is None or not last.feedback:
+    """Of the newest attempt that was judged: a reply that was of no use has none."""
+    tried = [*reversed(context.history), *([context.parent] if context.parent else [])]
+    last = next((one for one in tried if one.feedback), None)
+    if last is None:
         return []
     told = f"Of attempt {last.number}:"
     return [Part(text=f"{told}\n{quoted(json.dumps(last.feedback, ensure_ascii=False), 'json')}", rank=0)]

@@ -224,11 +224,14 @@ def task_of(one: Opened, seeds: Sequence[Proposal], arms: Arms) -> Task:
     capture, bench = one.capture, one.bench
     timed = [p.evaluation for p in seeds if p.evaluation.timings]
     names = [p.evaluation.device_name for p in seeds if p.evaluation.device_name]
+    workload = one.prepared.workload
+    if workload.inputs is None:  # shapes are told, how get_inputs makes them is not
+        workload = replace(workload, inputs=capture.inputs)
     task = Task(
         qualname=one.prepared.target.qualname,
         fingerprint=one.prepared.target.fingerprint,
         program=one.prepared.program,
-        workload=one.prepared.workload,
+        workload=workload,
         device=bench.device,
         device_name=names[0] if names else bench.probe.device,
         triton=bench.device == "cuda" and bench.probe.triton is not None,

@@ -43,7 +43,6 @@ class _Module:
     def __post_init__(self) -> None:
         self.name = self.program.entry.rpartition(".")[2]
         self.outside = _outside(self.program)
-        self.imported = set(_imported(_parsed(self.program.source)))
         self.original = definition_of(self.program.source, self.program.entry)
         self.lines = self.text.split("\n")
 
@@ -128,11 +127,7 @@ class _Module:
             raise RewriteError(
                 f"line {node.lineno} imports what cannot be followed", "import names from a module"
             )
-        for one in _single_imports(node):
-            line = ast.unparse(one)
-            loads = line.startswith("import ") and " as " not in line  # `import a.b` binds a and loads b
-            if loads or not set(_imported([one])) <= self.imported:
-                self.imports.append(line)
+        self.imports += fresh_imports([ast.unparse(one) for one in _single_imports(node)], self.program)
 
     def _source(self, above: int, node: ast.stmt) -> str:
         """With the comments above it."""
@@ -156,6 +151,18 @@ def clash(edit: SourceEdit, text: str) -> str | None:
             return name
     fresh = [name for node in _parsed(edit.definitions) for name in bound_names(node)]
     return next((n for n in fresh if n in bound - defined or hasattr(builtins, n)), None)
+
+
+def fresh_imports(imports: Sequence[str], program: Program) -> list[str]:
+    """Those that the program does not have."""
+    known = set(_imported(_parsed(program.source)))
+    return [line for line in imports if _is_fresh(line, known)]
+
+
+def _is_fresh(line: str, known: set[tuple[str, str]]) -> bool:
+    if line.startswith("import ") and "." in line and " as " not in line:
+        return True  # `import a.b` binds a, which may be known, and loads b
+    return not set(_imported(_parsed(line))) <= known
 
 
 def same(one: str, other: str) -> bool:

@@ -44,7 +44,8 @@ def region(program: Program, edit: SourceEdit | None) -> str:
     """What stands between the markers: imports, definitions and the target, all from column 0."""
     if edit is None:
         return _original(program)
-    parts = ["\n".join(edit.imports), edit.definitions.strip("\n"), edit.target.strip("\n")]
+    imports = module_text.fresh_imports(edit.imports, program)
+    parts = ["\n".join(imports), edit.definitions.strip("\n"), edit.target.strip("\n")]
     return "\n\n\n".join(part for part in parts if part)
 
 

@@ -419,3 +419,12 @@ async def test_lessons_are_asked_for_rollouts_that_clearly_improved() -> None:
     async with ScriptedModel([Say(status=401)]) as server, agent(server) as proposer:
         assert await proposer.lessons(TASK, known) == []
         assert "no skills were written down" in proposer.notes[0]
+
+
+async def test_after_a_useless_reply_the_newest_verdict_is_still_told() -> None:
+    judged = attempt(0, made=candidate(text=CODE, name="c0"), feedback={"status": "wrong_result"})
+    useless = attempt(1, Draft(complaint="the reply calls no tool"))
+    async with ScriptedModel(picked([APPLY])) as server, agent(server) as proposer:
+        await proposed(proposer, following(judged, useless))
+    assert "Of attempt 0:\n" in said(server) and '{"status": "wrong_result"}' in said(server)
+    assert "attempt 1: the reply calls no tool" in said(server)

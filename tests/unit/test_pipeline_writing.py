@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +95,10 @@ def test_the_region_of_a_parent_is_a_module_text_that_gives_the_same_edit() -> N
     assert edit_of(text) == PARENT
     assert "is what it started from" in refusal(text + "# more\n", PARENT)
     assert f"{writing.BEGINS}\nimport math\n" in writing.marked(PROGRAM, PARENT)
+    known = replace(
+        PARENT, imports=("import torch", "import torch.fft", "from torch import nn", "import math")
+    )
+    assert writing.region(PROGRAM, known).startswith("import torch.fft\nimport math\n\n\n# doubles")
 
 
 def test_a_nested_target_is_shown_apart_from_column_0() -> None:
@@ -138,7 +144,6 @@ if __name__ == "__main__":
     made = edit_of(code)
     assert made.qualname == "Model" and made.target == NEW.rstrip()
     assert made.imports == (
-        "import torch",
         "import triton",
         "import math",
         "from triton import language as tl",
