@@ -1,8 +1,9 @@
 """The combinations of parameters of one chain of steps: what is near, what was seen, what promises most.
 
-A combination is expected to gain what similar ones have gained in this search (mean log speed, weighted by
-how many parameters differ and how far apart their choices stand: kernel regression). Where little is known, a
-bonus: else the first good value would be kept for ever (UCB). Pure.
+What a combination promises is its expected improvement under a Gaussian process over the log speeds seen in
+this search (Jones, Schonlau and Welch 1998). Its covariance says what is known of such spaces: most of a
+combination's time is a sum over its parameters, each value with an effect of its own; a smaller part is
+their interplay; choices that stand beside each other are somewhat alike. Pure.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from kernel_lsp.records import Attempt, Step
 from kernel_lsp.search.fitness import speed
 
 MOST_LISTED = 20_000
 """Combinations of a whole chain. Of a larger space only what is near a parent is looked at."""
-CHANGED, STEP_APART = 0.35, 0.85
-"""Similarity left by a parameter that differs, and by every further place between its two choices."""
-BONUS = 0.5
-"""Standard deviations of what was seen, for a combination of which nothing is known."""
+ALONE, TOGETHER, NOISE = 1.0, 0.3, 0.01
+"""Variances: of what the parameters do each by itself, of their interplay, of a measurement; in units of what
+was seen, so that a space with small differences is searched like one with large ones."""
+BESIDE = 0.3
+"""Correlation of two neighboring choices of a parameter; its powers for those farther apart."""
 FAILED = math.log(2)
 """What does not run or is wrong counts as half as fast as the slowest."""
 
+Matrix: TypeAlias = npt.NDArray[Any]
 Point = tuple[int, ...]
 """Place of the choice, for every axis."""
 
@@ -102,25 +108,32 @@ def seen(space: Space, attempts: Sequence[Attempt]) -> dict[Point, float]:
 
 
 def promises(points: Sequence[Point], known: Mapping[Point, float]) -> list[float]:
-    """Expected log speed plus the bonus for not knowing."""
-    if not known:
+    """Expected improvement over the best of ``known``; the same for all where nothing can be learned yet."""
+    if len(known) < 2 or not points:
         return [0.0] * len(points)
-    mean = sum(known.values()) / len(known)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in known.values()) / len(known))
-    return [_promise(point, known, mean, spread) for point in points]
+    values = np.array(list(known.values()))
+    scale = float(values.std()) or 1.0
+    seen_, asked = np.array(list(known)), np.array(points)
+    weights = np.linalg.solve(_alike(seen_, seen_) + NOISE * np.eye(len(seen_)), _alike(seen_, asked))
+    mean = weights.T @ ((values - values.mean()) / scale)
+    variance = ALONE + TOGETHER - np.einsum("ij,ij->j", weights, _alike(seen_, asked))
+    best = (values.max() - values.mean()) / scale
+    return [
+        _improvement(float(m) - best, math.sqrt(max(float(v), 1e-12)))
+        for m, v in zip(mean, variance, strict=True)
+    ]
 
 
-def _promise(point: Point, known: Mapping[Point, float], mean: float, spread: float) -> float:
-    weights = [(alike(point, other), value) for other, value in known.items()]
-    total = sum(weight for weight, _ in weights)
-    expected = sum(weight * value for weight, value in weights) / total if total else mean
-    return expected + BONUS * spread / math.sqrt(1.0 + total)
+def _improvement(above: float, deviation: float) -> float:
+    """Of a normal variable, the mean of what exceeds 0."""
+    z = above / deviation
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return above * (1 + math.erf(z / math.sqrt(2))) / 2 + deviation * density
 
 
-def alike(one: Point, other: Point) -> float:
-    """1 for the same combination."""
-    weight = 1.0
-    for mine, theirs in zip(one, other, strict=True):
-        if mine != theirs:
-            weight *= CHANGED * STEP_APART ** (abs(mine - theirs) - 1)
-    return weight
+def _alike(one: Matrix, other: Matrix) -> Matrix:
+    """Covariance of every pair of combinations."""
+    apart = np.abs(one[:, None, :] - other[None, :, :])
+    near = BESIDE**apart
+    both: Matrix = ALONE * near.mean(axis=2) + TOGETHER * near.prod(axis=2)
+    return both
