@@ -39,7 +39,7 @@ from kernel_lsp.skillbook import Skillbook
 
 MODEL_ALONE = (SearchMode.BEST, SearchMode.TURNS)
 """Without seeds, so that results compare with published systems."""
-FEW_TURNS = SearchPlan(mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0))
+FEW_TURNS = SearchPlan(mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0, stagnation=3))
 """What a language model gets in a quick job: one short rollout."""
 MAX_INTERPRETED = 2**20
 """Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
