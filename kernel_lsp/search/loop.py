@@ -123,8 +123,11 @@ class Loop:
         return self._reason
 
     async def _left(self) -> list[Job]:
-        """What an earlier run had begun, and quick verdicts that it did not come to judge in full."""
-        for attempt, candidate in self._quick_ones():  # one may have been judged in full, and killed then
+        """What an earlier run had begun, and quick verdicts that it did not come to judge in full.
+
+        A full verdict may lie there that did not come into the archive: it was killed, or the disk was full.
+        """
+        for attempt, candidate in [*self._quick_ones(), *self.archive.unfinished]:
             if found := await self.recall(attempt, candidate, full=True):
                 self.archive.add(self._done(attempt, found, full=True))
         leader = best(self.archive.attempts)
