@@ -13,7 +13,7 @@ import builtins
 import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernel_lsp import parsing
 from kernel_lsp.analysis.names import bound_names
@@ -49,9 +49,13 @@ class _Module:
     def edit(self) -> SourceEdit:
         body = _parsed(self.text)
         target = self._chosen(body)
-        for place, node in enumerate(body):
+        above = 0
+        for node in body:
+            if lines_of(node)[0] <= above:
+                raise RewriteError(f"line {above} holds two statements", "one a line at the top level")
             if node is not target:
-                self._beside(body[place - 1].end_lineno or 0 if place else 0, node)
+                self._beside(above, node)
+            above = node.end_lineno or node.lineno
         first, last = lines_of(target)
         parts = [*self.definitions, "\n".join(self.lines[first - 1 : last])]
         if target.name != self.name:
@@ -107,7 +111,7 @@ class _Module:
                 return
             known = [name for name in names if name in self.outside]
             if not known:
-                self.definitions.append(self._source(above, node))
+                self.definitions.append(_with_comments(self.lines, above, node))
             elif _same(node) not in self.outside[known[0]]:
                 raise RewriteError(
                     f"{known[0]} stands outside the markers and cannot change", "give yours another name"
@@ -129,12 +133,6 @@ class _Module:
             )
         self.imports += fresh_imports([ast.unparse(one) for one in _single_imports(node)], self.program)
 
-    def _source(self, above: int, node: ast.stmt) -> str:
-        """With the comments above it."""
-        first, last = lines_of(node)
-        comments = [line for line in self.lines[above : first - 1] if line.startswith("#")]
-        return "\n".join([*comments, *self.lines[first - 1 : last]])
-
 
 def clash(edit: SourceEdit, text: str) -> str | None:
     """A name to which the edit would give another meaning in the rest of a file; None: there is none.
@@ -150,7 +148,35 @@ def clash(edit: SourceEdit, text: str) -> str | None:
         if taken.get(name) != meaning and (name in bound or hasattr(builtins, name)):
             return name
     fresh = [name for node in _parsed(edit.definitions) for name in bound_names(node)]
-    return next((n for n in fresh if n in bound - defined or hasattr(builtins, n)), None)
+    return next((n for n in fresh if n in bound - defined or hasattr(builtins, n) or _is_magic(n)), None)
+
+
+def _is_magic(name: str) -> bool:
+    """``__getattr__``, ``__all__`` …: what it means to others is for its owner to say."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def used(edit: SourceEdit, judged: str) -> SourceEdit:
+    """Without the definitions and imports that do not occur in ``judged``, the program that the gate runs.
+
+    They would run in the user's file, unseen, when it is imported.
+    """
+    bound = {name for node in _parsed(judged) for name in bound_names(node)}
+    lines, body = edit.definitions.split("\n"), _parsed(edit.definitions)
+    kept = [
+        _with_comments(lines, body[place - 1].end_lineno or 0 if place else 0, node)
+        for place, node in enumerate(body)
+        if bound_names(node) & bound
+    ]
+    imports = (line for line in edit.imports if {name for name, _ in _imported(_parsed(line))} & bound)
+    return replace(edit, imports=tuple(imports), definitions="\n\n\n".join(kept))
+
+
+def unjudged(before: str, after: str, judged: str) -> str | None:
+    """The first statement that a file has got and that ``judged`` does not hold; None: all is judged."""
+    known = {_same(node) for text in (before.removeprefix("\ufeff"), judged) for node in _parsed(text)}
+    new = (node for node in _parsed(after.removeprefix("\ufeff")) if _same(node) not in known)
+    return next((ast.unparse(node).partition("\n")[0] for node in new), None)
 
 
 def fresh_imports(imports: Sequence[str], program: Program) -> list[str]:
@@ -281,6 +307,13 @@ def definition_of(text: str, qualname: str) -> DefinitionNode:
     if not found:
         raise RewriteError(f"{qualname} is no longer in the program", "analyze the file again")
     return found[-1]
+
+
+def _with_comments(lines: Sequence[str], above: int, node: ast.stmt) -> str:
+    """Its lines, and the comments between it and line ``above``."""
+    first, last = lines_of(node)
+    comments = [line for line in lines[above : first - 1] if line.startswith("#")]
+    return "\n".join([*comments, *lines[first - 1 : last]])
 
 
 def lines_of(node: ast.stmt) -> tuple[int, int]:

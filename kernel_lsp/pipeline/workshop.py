@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kernel_lsp import parsing
+from kernel_lsp import analysis, parsing
 from kernel_lsp.errors import CaptureError, RewriteError, WorkerLost
 from kernel_lsp.pipeline import module_text, writing
 from kernel_lsp.pipeline.module_text import definition_of, lines_of
@@ -48,10 +48,17 @@ class EngineWorkshop:
 
     async def write(self, code: str, parent: Candidate | None) -> Candidate:
         """From a module text, or from edit blocks against the parent's region. Raises RewriteError."""
+        try:
+            return self._written(code, parent.edit if parent else None)
+        except RecursionError as error:
+            raise RewriteError("the code is nested too deeply", "split its longest expression") from error
+
+    def _written(self, code: str, parent: SourceEdit | None) -> Candidate:
         program = self._prepared.program
-        edit = writing.edit_of(code, program, parent.edit if parent else None)
+        edit = writing.edit_of(code, program, parent)
         if name := module_text.clash(edit, self._prepared.snapshot.text):
             raise RewriteError(f"{name} means something else in the file", "use another name")
+        edit = module_text.used(edit, self._sliced(_applied(program.source, edit)))
         source = _applied(program.source, edit)
         made = Candidate(
             id=hashlib.sha256(f"{program.entry}\0{source}".encode()).hexdigest()[:16],
@@ -65,7 +72,16 @@ class EngineWorkshop:
         missing = [name for name in after.program.missing if name not in program.missing]
         if missing:
             raise RewriteError(f"nothing defines {', '.join(missing)}", "define or import it in your code")
+        file, span = self._prepared.snapshot.text, self._prepared.target.span
+        if line := module_text.unjudged(file, apply_edit(file, span, edit), after.program.source):
+            raise RewriteError(f"{line!r} would stand in the file and never be judged", "leave it out")
         return replace(made, uses_triton=_imports_triton(after.program.source))
+
+    def _sliced(self, source: str) -> str:
+        """The target and what it uses, out of a program."""
+        snapshot = replace(self._prepared.snapshot, text=source)
+        target = analysis.find_target(analysis.analyze(snapshot), self._prepared.target.qualname)
+        return analysis.slice_program(snapshot, target).source if target else source
 
     def marked(self, parent: Candidate | None) -> str:
         """The program as a model sees it, its region between two marker comments."""

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.pipeline import module_text, writing
-from kernel_lsp.records import Program, SourceEdit, TargetKind
+from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
+from kernel_lsp.pipeline.workshop import EngineWorkshop
+from kernel_lsp.process import Limits
+from kernel_lsp.records import Job, Program, SourceEdit, TargetKind
+from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.rewrite.edit import apply_edit
 
 SOURCE = """\
 import torch
@@ -312,3 +317,63 @@ def test_whatever_is_written_becomes_an_edit_of_the_target_or_a_refusal(code: st
         return
     assert made.qualname == "Model" and made.target.lstrip("@").startswith("class Model")
     assert "def get_inputs" not in made.definitions + made.target
+
+
+# --- nothing reaches the file that the gate has not judged ---------------------------------
+
+
+def workshop() -> EngineWorkshop:
+    """Without an engine: writing needs none."""
+    found = prepare(Job(text=SOURCE + "\n\nother = 1\n", path="model.py", qualname="Model"))
+    assert isinstance(found, Prepared)
+    return EngineWorkshop(Engine(python="", limits=Limits(), confinement=None), found)
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "kept"),
+    [
+        ("import antigravity\n", "", ()),
+        ("X = print('evil')\n", "", ()),
+        ("class K:\n    print('evil')\n", "", ()),
+        ("def k(x=print('evil')):\n    return x\n", "", ()),
+        ("A = 1\nB = print('evil')\n", " * A", ("A = 1",)),
+        ("import math, json\n", " * math.pi", ("import math",)),
+        ("def g(y):\n    return h(y)\ndef h(y):\n    return y\n", "+ g(1)", ("def g", "def h")),
+        ("other = 2\n", "+ other", ("other_2 = 2",)),  # the file's own stays what it is
+    ],
+)
+async def test_what_the_target_does_not_use_is_left_out(head: str, tail: str, kept: tuple[str, ...]) -> None:
+    shop = workshop()
+    made = await shop.write(head + NEW.replace("* SCALE", f"* SCALE {tail}"), None)
+    assert made.edit is not None
+    file = shop._prepared.snapshot.text
+    after = apply_edit(file, shop._prepared.target.span, made.edit)
+    judged = edited(shop._prepared, made)
+    assert judged is not None and module_text.unjudged(file, after, judged.program.source) is None
+    for text in kept:
+        assert text in after and text in judged.program.source
+    assert ("evil" in after, "antigravity" in after, "json" in after) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("A = 1; B = print('evil')\n", "line 1 holds two statements"),
+        ("def __getattr__(name):\n    return 1\n", "__getattr__ means something else"),
+        ("__all__ = ['A']\n", "__all__ means something else"),
+    ],
+)
+async def test_what_would_run_unseen_is_refused(head: str, said: str) -> None:
+    with pytest.raises(RewriteError, match=said):
+        await workshop().write(head + NEW, None)
+
+
+def test_a_statement_that_is_not_judged_is_noticed() -> None:
+    assert module_text.unjudged("x = 1\n", "import os\nx = 1\n", "x = 1\n") == "import os"
+    assert module_text.unjudged("x = 1\n", "import os\nx = 1\n", "import os\n") is None
+
+
+@pytest.mark.parametrize("expression", ["+".join(["x"] * 2000), "-" * 2000 + "x", "x" + ".a" * 2000])
+async def test_deep_nesting_is_refused(expression: str) -> None:
+    with pytest.raises(RewriteError):
+        await workshop().write(NEW.replace("* SCALE", f"* ({expression})"), None)
