@@ -41,6 +41,8 @@ MODEL_ALONE = (SearchMode.BEST, SearchMode.TURNS)
 """Without seeds, so that results compare with published systems."""
 FEW_TURNS = SearchPlan(mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, seconds=60.0, stagnation=3))
 """What a language model gets in a quick job: one short rollout."""
+SEARCHES = "searches"
+"""In the user's data folder: archives of searches."""
 MAX_INTERPRETED = 2**20
 """Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
 torch: eight trials of 8 million elements took more than two minutes on two cores."""
@@ -79,28 +81,34 @@ class Pipeline:
         if isinstance(prepared, Outcome):
             return prepared
         bench = await self._bench(job)
-        known, plan = self._known(prepared, bench), self._plan(job)
+        plan = self._plan(prepared, bench)
+        known = self._recalled(prepared, bench)
         if known and job.search is None:
-            return known
+            return replace(known, cached=True)
+        outcome = known or self._recalled(prepared, bench, model=False)
+        if outcome and plan is None:
+            return replace(outcome, cached=True)
         gate = self.gate(background=job.background)
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
                 one = await stack.enter_async_context(opened(prepared, bench, gate, self.settings, report))
-                outcome = known
                 if outcome is None and not (job.search and job.search.mode in MODEL_ALONE):
                     outcome = await self._quick(one, report)
-                    self._keep(prepared, bench, outcome)
+                    self._keep(prepared, bench, outcome, model=False)
             if plan is not None:
                 outcome = await self._deeper(one, plan, outcome, report, turn)
-                self._keep(prepared, bench, outcome)
+                if job.search or (outcome.search and not outcome.search.notes):
+                    self._keep(prepared, bench, outcome)  # a model that failed is asked again next time
         assert outcome is not None
-        return replace(outcome, cached=False)
+        return outcome
 
-    def _plan(self, job: Job) -> SearchPlan | None:
+    def _plan(self, prepared: Prepared, bench: Bench) -> SearchPlan | None:
         """What is searched beyond the quick search. In the background no model is ever asked."""
+        job = prepared.job
         if job.search is not None or job.background or self.settings.policy == "plan":
             return job.search
-        return FEW_TURNS
+        folder = Path(self.settings.data_dir) / SEARCHES
+        return replace(FEW_TURNS, archive=str(folder / f"turns-{self._key(prepared, bench)}.db"))
 
     async def _deeper(
         self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn
@@ -123,9 +131,15 @@ class Pipeline:
         ranked = tuple(sorted(every.values(), key=rank))
         return replace(_outcome(one, ranked), search=summary)
 
-    def _keep(self, prepared: Prepared, bench: Bench, outcome: Outcome) -> None:
+    def _keep(self, prepared: Prepared, bench: Bench, outcome: Outcome, *, model: bool = True) -> None:
+        """``model``: as what is known with the model of the settings, where one is set."""
         if not any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals):
-            self.cache.put(self._key(prepared, bench), outcome)
+            self.cache.put(self._key(prepared, bench, model=model), outcome)
+
+    def _recalled(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> Outcome | None:
+        """Proposals alone: what a search has cost was told when it ended."""
+        outcome = self.cache.get(self._key(prepared, bench, model=model))
+        return replace(outcome, search=None) if outcome else None
 
     async def prompts(self, job: Job, report: Report = lambda progress: None) -> str:
         """What a language model would be sent about the job's target, as Markdown; nothing is sent.
@@ -144,13 +158,14 @@ class Pipeline:
     async def cached(self, job: Job) -> Outcome | None:
         """What is already known about a job; runs nothing but (once) the interpreter's version probe."""
         prepared = prepare(job)
-        return None if isinstance(prepared, Outcome) else self._known(prepared, await self._bench(job))
+        if isinstance(prepared, Outcome):
+            return None
+        bench = await self._bench(job)
+        known = self._recalled(prepared, bench) or self._recalled(prepared, bench, model=False)
+        return replace(known, cached=True) if known else None
 
-    def _known(self, prepared: Prepared, bench: Bench) -> Outcome | None:
-        outcome = self.cache.get(self._key(prepared, bench))
-        return replace(outcome, cached=True) if outcome else None
-
-    def _key(self, prepared: Prepared, bench: Bench) -> str:
+    def _key(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> str:
+        asked = model and self.settings.policy != "plan"
         return Cache.key(
             version=__version__,
             fingerprint=prepared.target.fingerprint,
@@ -161,8 +176,8 @@ class Pipeline:
             skills=bench.skills.digest,
             budget=prepared.job.budget,
             threshold=self.settings.threshold,
-            policy=self.settings.policy,
-            model=self.settings.model,
+            policy=self.settings.policy if asked else "plan",
+            model=self.settings.model if asked else None,
         )
 
     async def _bench(self, job: Job) -> Bench:
