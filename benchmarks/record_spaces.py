@@ -131,7 +131,7 @@ async def record(name: str, bench: Bench, gate: Gate, settings: Settings) -> dic
 async def _course(one: Opened) -> Course:
     planner = Planner(one.engine.make, one.engine.look)
     count = 0
-    async for course in planner.courses(one.sites, triton=True):
+    async for course in planner.courses(one.sites, triton=one.bench.device == "cuda"):
         if SMALLEST <= math.prod(len(c) for axes in _axes(course) for c in axes.values()) <= LARGEST:
             return course
         count += 1
