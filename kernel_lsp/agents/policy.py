@@ -45,6 +45,8 @@ MOST_READS = 2
 """Skills that are read in one turn."""
 MOST_REPAIRS = 1
 """Replies without a call that are asked for again in one turn."""
+ROOMY = 2**20
+"""Tokens of context for a backbone that reads no prose."""
 SHOWN_REPLY = 1500
 """Characters of such a reply that it is shown again, from its beginning."""
 LOST_AFTER = 5
@@ -84,6 +86,8 @@ class PolicyAgent:
         """``info``: what opening the backbone gave. ``select``: None asks the same backbone.
         ``order``: of skills by what has paid (`SkillArms.order`), for when there are too many sites."""
         self._backbone, self._workshop, self._info, self._order = backbone, workshop, info, order
+        self._reads = info.backbone != "plan"  # which needs no room, and knows when it has said everything
+        self._room = sizing.room(info if self._reads else replace(info, context_tokens=ROOMY))
         self._select: Select = select or (lambda task, seed: selection.select(backbone, task, seed))
         self._chosen: dict[int, tuple[str, ...]] = {}
         """Rollout -> skills that it is given."""
@@ -116,7 +120,7 @@ class PolicyAgent:
         parsed, read = await self._asked(task, prompt, turn)
         advice = (*given, *read)
         if not parsed.calls:
-            if self._info.backbone == "plan":
+            if not self._reads:
                 return None
             complaint = "; ".join(map(str, parsed.problems)) or "the reply calls no tool"
             return _draft(turn, complaint=complaint)
@@ -156,7 +160,7 @@ class PolicyAgent:
     async def _skills(self, task: Task, context: Context, turn: _Turn) -> tuple[str, ...]:
         """The same in every turn of a rollout, also after the process was killed between two of them."""
         rollout = context.number if context.rollout is None else context.rollout
-        if not task.skills or selection.without_skills(rollout):
+        if not (self._reads and task.skills) or selection.without_skills(rollout):
             return ()
         async with self._choosing[rollout]:
             if rollout not in self._chosen:
@@ -215,7 +219,7 @@ class PolicyAgent:
 
     def _prompt(self, task: Task, context: Context, sites: Sequence[Site], given: Sequence[str]) -> Prompt:
         """Without the parent's text where that does not fit: its steps and results may be enough."""
-        room, program = sizing.room(self._info), self._workshop.marked(None)
+        room, program = self._room, self._workshop.marked(None)
         parent = context.parent.candidate if context.parent else None
         told: dict[str, Any] = {"program": program, "outcome": feedback.line}
         if parent is not None:
@@ -228,7 +232,7 @@ class PolicyAgent:
 
     async def _asked(self, task: Task, prompt: Prompt, turn: _Turn) -> tuple[Parsed, tuple[str, ...]]:
         """What the model has decided, and the skills that it has read before."""
-        room, read, repairs = sizing.room(self._info), list[str](), 0
+        room, read, repairs = self._room, list[str](), 0
         while True:
             reply = await self._backbone.reply(prompt)
             parsed = replies.parse(reply, prompt.tools)
@@ -236,7 +240,7 @@ class PolicyAgent:
             if parsed.calls and parsed.calls[0].name == tools.READ:
                 read.append(parsed.calls[0].arguments["name"])
                 prompt = _answered(prompt, task, parsed.calls[0], read, room)
-            elif parsed.calls or repairs == MOST_REPAIRS or self._info.backbone == "plan":
+            elif parsed.calls or repairs == MOST_REPAIRS or not self._reads:
                 return parsed, tuple(read)
             else:
                 repairs += 1

@@ -355,11 +355,16 @@ async def test_a_context_too_small_for_the_program_is_an_error_with_a_remedy() -
 
 
 async def test_the_deterministic_backbone_proposes_until_nothing_is_left() -> None:
+    class Large(Bench):
+        def marked(self, parent: Candidate | None) -> str:
+            return CODE * 5000  # it reads no prose, so that is no matter of room
+
     backbone = Plan()
-    proposer = PolicyAgent(backbone, Bench(), info=await backbone.open(lambda progress: None))
+    proposer = PolicyAgent(backbone, Large(), info=await backbone.open(lambda progress: None))
     named = []
     while draft := await proposer.propose(TASK, FIRST):
         assert draft.candidate is not None and draft.cost.tokens == 0
+        assert draft.candidate.advice == ()
         named.append(draft.candidate.id)
     assert len(named) == len(set(named)) > len(SITES)
 
