@@ -21,7 +21,7 @@ import random
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp.errors import RewriteError
@@ -89,6 +89,12 @@ class Space:
             axis["choices"].index(steps[axis["step"]].parameters.get(axis["name"], axis["choices"][0]))
             for axis in self.axes
         )
+
+    def at(self, point: Point) -> tuple[Step, ...]:
+        chosen: list[Json] = [dict(step.parameters) for step in self.steps]
+        for axis, place in zip(self.axes, point, strict=True):
+            chosen[axis["step"]][axis["name"]] = axis["choices"][place]
+        return tuple(replace(step, parameters=new) for step, new in zip(self.steps, chosen, strict=True))
 
     async def sites(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         return self.offered[len(steps) : len(steps) + 1]
@@ -166,9 +172,9 @@ def evolved(space: Space, seed: int) -> float:
 
 async def _evolved(space: Space, seed: int) -> float:
     archive = Ledger()
-    start = await space.apply(space.steps)
-    attempts.enter(archive, [space.proposal(start)], lambda judged: {})
-    limits = SearchBudget(candidates=space.budget - 1, seconds=None, stagnation=len(space.times))
+    started = await _first_that_runs(space)
+    attempts.enter(archive, started, lambda judged: {})
+    limits = SearchBudget(candidates=space.budget - len(started), seconds=None, stagnation=len(space.times))
     loop = Loop(
         task=_task(),
         strategy=Evolution(seed),
@@ -182,6 +188,17 @@ async def _evolved(space: Space, seed: int) -> float:
     await loop.run()
     assert sum(1 for attempt in archive.attempts if attempt.proposal) <= space.budget
     return max(attempt.fitness or 0.0 for attempt in archive.attempts) / space.best
+
+
+async def _first_that_runs(space: Space) -> list[Proposal]:
+    """The defaults; where they do not run, also what comes after them, up to the first that does."""
+    made = [await space.apply(space.steps)]
+    others = (program for program in space.times if program != made[0].id)
+    while not space.speedup(made[-1].id):
+        program = next(others)
+        point = next(point for point, name in space.programs.items() if name == program)
+        made.append(await space.apply(space.at(point)))
+    return [space.proposal(candidate) for candidate in made]
 
 
 def drawn(space: Space, seed: int) -> float:

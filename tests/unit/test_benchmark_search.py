@@ -88,6 +88,17 @@ def test_what_does_not_run_is_never_the_best(tmp_path: Path) -> None:
     assert space.best == 2.0 and search.evolved(space, 0) == 1.0 and 0 <= search.drawn(space, 1) <= 1.0
 
 
+def test_defaults_that_do_not_run_cost_evaluations(tmp_path: Path) -> None:
+    """The first two of sixty fail: thirteen of fifteen evaluations are left."""
+    path = recording(tmp_path)
+    data = json.loads(path.read_text())
+    for combination in data["tasks"]["one"]["combinations"][:2]:
+        combination[2:] = [None, "out of shared memory"]
+    path.write_text(json.dumps(data))
+    (space,) = search.spaces(path)
+    assert search.evolved(space, 0) > 0.9
+
+
 def test_the_search_comes_near_the_best_with_a_quarter_of_the_evaluations(tmp_path: Path) -> None:
     (space,) = search.spaces(recording(tmp_path))
     ours = [search.evolved(space, seed) for seed in range(6)]
