@@ -58,6 +58,8 @@ def action(target: Target, best: Proposal) -> Action:
 def progress_title(progress: Progress | None) -> str:
     if progress is None:
         return "queued"
+    if progress.phase == "search":
+        return f"searching: {progress.message}"
     if progress.total and progress.done is not None:
         return f"measuring {100 * progress.done // progress.total} %"
     return "measuring"

@@ -60,7 +60,7 @@ async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_off
         await until_jobs(session, ["Model (search)"])
         assert "3.00x" in (await session.rewrite(uri)).title  # what the quick job found is slower
         lenses = await session.command("listKernels", uri=uri)
-        assert any(row["qualname"] == "Model" and "measuring" in row["state"] for row in lenses)
+        assert any(row["qualname"] == "Model" and row["state"] == "searching: round 1" for row in lenses)
         assert (await session.command("cancel", uri=uri, qualname="Model", kind="search"))["cancelled"] == 1
         await session.event("host_cancelled")
         await until_jobs(session, [])

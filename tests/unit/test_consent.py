@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.consent import MAX_ATTEMPTS, Answer, Consents, trust
+from kernel_lsp.config import Settings
+from kernel_lsp.consent import MAX_ATTEMPTS, Answer, Consents, remote_origin, trust, trust_remote
 from kernel_lsp.errors import ConfigError
 
 
@@ -130,3 +131,25 @@ def test_leave_to_send_in_a_folder_that_cannot_be_written_holds_for_the_session(
     with pytest.raises(ConfigError):
         consents.allow_remote("/one", HERE)
     assert consents.allows_remote("/one", HERE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "endpoint", "expected"),
+    [
+        ("openai", "https://API.example.com:443/v1", "https://api.example.com"),
+        ("openai", "http://127.0.0.1:8000/v1", None),
+        ("openai", None, None),
+        ("plan", "https://api.example.com", None),
+    ],
+)
+def test_only_a_model_elsewhere_needs_an_answer(
+    policy: str, endpoint: str | None, expected: str | None
+) -> None:
+    assert remote_origin(Settings(policy=policy, endpoint=endpoint)) == expected
+
+
+def test_the_command_line_allows_and_forbids_a_remote_model(tmp_path: Path) -> None:
+    for allowed in (True, False):
+        trust_remote("/one", tmp_path, "https://api.example.com", allowed=allowed)
+        assert Consents(tmp_path).remote_answer("/one", "https://api.example.com") is allowed
+    assert Consents(tmp_path).answer("/one") is None  # another question

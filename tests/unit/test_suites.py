@@ -22,7 +22,11 @@ from kernel_lsp.records import (
     Outcome,
     Progress,
     Proposal,
+    SearchMode,
+    SearchPlan,
+    SearchSummary,
     Step,
+    StopReason,
     Timing,
     Verdict,
     Workload,
@@ -99,6 +103,23 @@ async def test_rows_are_on_the_disk_and_are_not_made_again(root: Path, tmp_path:
     await runs(root, again, suites.load(path)).all()
     assert again.asked == []
     assert len(json.loads(path.read_text())["runs"]) == 1  # a run that adds nothing is no part of the file
+
+
+async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> None:
+    plan, seen = SearchPlan(mode=SearchMode.TURNS), list[Job]()
+    summary = SearchSummary(mode=SearchMode.TURNS, stop=StopReason.CANDIDATES, attempts=9)
+
+    class Searching(Stand):
+        async def optimize(self, job: Job, report: Any) -> Outcome:
+            seen.append(job)
+            return Outcome(qualname="Model", search=summary)
+
+    results = suites.Results(path=None)
+    asked = suites.Asked(search=plan, allowed_origin="https://x")
+    await runs(root, Searching(), results, filter="a.py", asked=asked).all()
+    assert [(job.search, job.allowed_origin) for job in seen] == [(plan, "https://x")]
+    assert results.runs[0]["search"]["mode"] == "turns"
+    assert results.rows["operators/a.py"]["search"]["attempts"] == 9
 
 
 async def test_jobs_run_at_the_same_time(root: Path) -> None:
