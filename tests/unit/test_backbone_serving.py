@@ -142,6 +142,28 @@ async def test_what_a_killed_keeper_leaves_is_ended_at_the_next_start(tmp_path: 
     await server.stop("the test ends")
 
 
+async def test_what_a_killed_keeper_leaves_is_ended_with_children_that_lost_their_mark(
+    tmp_path: Path,
+) -> None:
+    """vLLM's engine and worker write their titles over the environment."""
+    code = """
+        import subprocess, sys, time
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={})
+        print("child", child.pid, flush=True)
+        time.sleep(60)
+    """
+    server = serving.Server(order(tmp_path, *script(code)))
+    await until(lambda: "child" in server.tail())
+    child = int(server.tail().split()[-1])
+    assert child not in of(server.mark)
+    left = of(server.mark) | {child}
+    server._keeper.kill()
+    server._keeper.wait()
+    serving.end_leftovers()
+    await until(lambda: not living(left), within_s=2.0)
+    await server.stop("the test ends")
+
+
 async def test_a_server_that_does_not_go_and_its_children_are_killed(tmp_path: Path) -> None:
     code = """
         import os, signal, time

@@ -242,12 +242,13 @@ def end_leftovers() -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Like process.end_marked, where no event loop runs."""
+    """Like process.end_marked, where no event loop runs, and with their process groups: vLLM's engine and
+    worker, which compute, write their titles over the environment that holds the mark."""
     end = time.monotonic() + process.STRAYS_S
     while (strays := [pid for pid, other in _marked() if other == mark]) and time.monotonic() < end:
         for stray in strays:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(stray, signal.SIGKILL)
+                os.killpg(os.getpgid(stray), signal.SIGKILL)
         time.sleep(0.005)
 
 
