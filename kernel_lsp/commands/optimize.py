@@ -98,13 +98,7 @@ def optimize(
     begun = outcomes.now()
     work = _run_all(Pipeline(settings), jobs, requests)
     results = console.run(work, cancelled=CANCELLED if plan else "cancelled")
-    with journaling.journal(settings) as journal:
-        for request, outcome in results:
-            journaling.save(
-                journal, outcome, begun, folder=folder, path=request.path, keep_source=settings.keep_source
-            )
-        applied = _apply(requests[0].path, results) if apply else []
-        journaling.accepted(journal, applied, folder=folder, path=requests[0].path)
+    applied = _recorded(results, begun, settings, folder, apply=apply)
     if as_json:
         console.print_json(
             path=str(requests[0].path), outcomes=[o for _, o in results], applied=[p.id for p in applied]
@@ -132,6 +126,21 @@ def _requests(argument: str) -> list[Request]:
     if not names:
         console.fail(KernelLspError(f"{name} holds no module and no tensor function", "name a file with one"))
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]
+
+
+def _recorded(
+    results: list[tuple[Request, Outcome]], begun: str, settings: Settings, folder: Path, *, apply: bool
+) -> list[Proposal]:
+    """What is in the file now; the journal knows of that and of all that was judged."""
+    with journaling.journal(settings) as journal:
+        for request, outcome in results:
+            journaling.save(
+                journal, outcome, begun, folder=folder, path=request.path, keep_source=settings.keep_source
+            )
+        path = results[0][0].path
+        applied = _apply(path, results) if apply else []
+        journaling.accepted(journal, applied, folder=folder, path=path)
+    return applied
 
 
 def _of_one_target(requests: list[Request], archive: Path | None) -> list[Request]:

@@ -14,7 +14,7 @@ from kernel_lsp.agents import plan as planning
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import ArchiveError, BackboneError, EvaluationError
+from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.pipeline import turns
@@ -119,7 +119,7 @@ class Pipeline:
         seeds = quick.proposals if quick and plan.mode not in MODEL_ALONE else ()
         try:
             found, summary = await deep.run(one, plan, seeds, self.settings, report, turn)
-        except (ArchiveError, BackboneError) as error:
+        except KernelLspError as error:
             if one.prepared.job.search is not None or quick is None:
                 raise
             report(Progress(phase="search", message=str(error)))  # nobody asked for more than the quick one
