@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kernel_lsp.records import ArmStats, Attempt, Bottleneck, Verdict
+from kernel_lsp.records import ArmStats, Attempt, Bottleneck, EvalStatus, Verdict
 from kernel_lsp.search.fitness import gain
 
 FILE = "skill-arms.db"
@@ -74,7 +74,7 @@ class Arms:
     def learn(self, attempt: Attempt, bottleneck: Bottleneck, device: str) -> None:
         """Once per judgement, however often it is told."""
         proposal = attempt.proposal
-        if proposal is None:
+        if proposal is None or _unknown(attempt, proposal.evaluation.status):
             return
         steps = [step.skill for step in proposal.candidate.steps]
         skills = tuple(dict.fromkeys(steps or proposal.candidate.advice))
@@ -108,6 +108,11 @@ class Arms:
                 yield database
         finally:
             database.close()
+
+
+def _unknown(attempt: Attempt, status: EvalStatus) -> bool:
+    """Nobody knows whether it is faster: it could not be judged, or was right and not timed."""
+    return status is EvalStatus.NOT_RUN or (status is EvalStatus.PASSED and attempt.fitness is None)
 
 
 def upper(arm: ArmStats, total: int) -> float:

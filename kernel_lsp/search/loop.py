@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from kernel_lsp.errors import BackboneError, RewriteError
+from kernel_lsp.errors import BackboneError, EvaluationError, RewriteError
 from kernel_lsp.records import (
     Attempt,
     Candidate,
@@ -44,6 +44,8 @@ RETRY_S = (2.0, 10.0, 30.0)
 """After these waits a proposer that failed is asked again; then it is out for this search."""
 MOST_DRAWS = 16
 """Starting points that quick proposers are asked about before they count as having nothing more."""
+MOST_LOST = 3
+"""Judgements in a row that may fail (lost processes, a device that stays busy) once others have not."""
 AT_ONCE = (StopReason.SECONDS, StopReason.GPU_SECONDS)
 """Reasons that do not wait for the judgements in progress."""
 Job = tuple[Attempt, Candidate]
@@ -97,6 +99,8 @@ class Loop:
         """The engine behind the quick proposers is one."""
         self._health = {proposer.name: _Health() for proposer in self.proposers}
         self._generating, self._judging, self._resting, self._workers = 0, 0, 0, 0
+        self._lost = 0
+        """Judgements that failed in a row."""
         self._reason: StopReason | None = None
         self._failure: Exception | None = None
         self._before = self.archive.reserve()
@@ -294,7 +298,7 @@ class Loop:
                 job = self._queue.popleft() if self._queue else await self._quick()
                 if job is not None and self._going():
                     self._notify()
-                    await self._verdict(*job)
+                    await self._judgement(*job)
             finally:
                 self._judging -= 1
             if job is None:
@@ -302,6 +306,20 @@ class Loop:
             else:
                 self._check()
                 self._notify()
+
+    async def _judgement(self, attempt: Attempt, candidate: Candidate) -> None:
+        """Again later when it failed and others did not: a busy device must not end a long search."""
+        try:
+            await self._verdict(attempt, candidate)
+        except EvaluationError as error:
+            self._lost += 1
+            known = {one.number: one for one in self.archive.attempts}
+            if self._lost > MOST_LOST or not any(one.proposal for one in known.values()):
+                raise
+            self._queue.append((known.get(attempt.number, attempt), candidate))
+            self._say(f"a judgement failed and is repeated: {error}")
+        else:
+            self._lost = 0
 
     async def _verdict(self, attempt: Attempt, candidate: Candidate) -> None:
         """Judged quickly, and in full when it looks better than the best."""

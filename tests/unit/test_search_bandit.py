@@ -12,7 +12,7 @@ import pytest
 import search_helpers as helpers
 from search_helpers import attempt, candidate, proposal, step, verdict
 
-from kernel_lsp.records import ArmStats, Attempt, Bottleneck, Evaluation, Timing, Verdict
+from kernel_lsp.records import ArmStats, Attempt, Bottleneck, EvalStatus, Evaluation, Timing, Verdict
 from kernel_lsp.search import bottleneck
 from kernel_lsp.search.bandit import FILE, Arms, upper
 
@@ -115,6 +115,17 @@ def test_a_damaged_file_costs_the_statistics_and_nothing_else(tmp_path: Path) ->
 def test_reading_makes_no_file(tmp_path: Path) -> None:
     assert Arms(tmp_path / "new").stats() == ()
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("status", [EvalStatus.NOT_RUN, EvalStatus.PASSED])
+def test_what_was_not_timed_is_no_failure(tmp_path: Path, status: EvalStatus) -> None:
+    found = tried("one", 2.0, "f")
+    assert found.proposal is not None
+    untimed = Evaluation(status=status, device="interpreter")
+    Arms(tmp_path).learn(
+        replace(found, fitness=None, proposal=replace(found.proposal, evaluation=untimed)), MEMORY, "cpu"
+    )
+    assert Arms(tmp_path).stats() == ()
 
 
 # --- bottlenecks --------------------------------------------------------------------------------

@@ -244,6 +244,38 @@ async def test_a_reference_that_cannot_be_judged_ends_the_search_with_its_error(
     assert model.at_work == 0
 
 
+@dataclass
+class Unsteady(ScriptedJudge):
+    """Fails in the judgements with these numbers."""
+
+    fails: Sequence[int] = ()
+    calls: int = 0
+
+    async def __call__(self, made: Any, *, full: bool) -> Judged:
+        self.calls += 1
+        if self.calls in self.fails:
+            raise EvaluationError("somebody else is busy on the GPU")
+        return await super().__call__(made, full=full)
+
+
+async def test_a_judgement_that_fails_among_others_is_repeated() -> None:
+    """A quick one fails and the full one of the best: neither is lost, nothing is judged twice."""
+    said: list[str] = []
+    judge = Unsteady(named({"a": 1.0, "b": 1.0, "c": 2.0}), fails=(2, 5))
+    model = Model(list("abc"))
+    loop = made(judge, proposers=[model], report=lambda progress: said.append(progress.message))
+    assert await loop.run() is StopReason.EXHAUSTED
+    assert sorted(judge.asked) == [("a", False), ("b", False), ("c", False), ("c", True)]
+    assert sum("is repeated: somebody else is busy" in message for message in said) == 2
+
+
+async def test_a_device_that_stays_busy_ends_the_search() -> None:
+    judge = Unsteady(lambda candidate: 1.0, fails=range(2, 99))
+    with pytest.raises(EvaluationError, match="busy"):
+        await made(judge, proposers=[Model(list("abc"))]).run()
+    assert judge.calls == 5  # one verdict, and four failures in a row
+
+
 @pytest.mark.parametrize("after_s", [0.0, 0.005, 0.02, 0.05])
 async def test_cancelling_ends_everything_at_once(after_s: float) -> None:
     judge = ScriptedJudge(lambda candidate: 1.0, seconds=0.01)
