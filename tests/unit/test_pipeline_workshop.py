@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -96,6 +97,24 @@ async def test_steps_are_applied_appended_and_refused_by_the_engine(engine: Engi
         assert failure.value.remedy
     await engine.close()  # lost: the next request starts it again with the same program
     assert await workshop.apply(both.steps) == both
+
+
+async def test_a_skill_that_is_edited_into_nonsense_while_in_use_is_refused_in_words(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """The loaded one goes on; a fresh engine finds that it cannot be loaded, and others go on."""
+    copied = tmp_path / DIAGONAL
+    shutil.copytree(skill(DIAGONAL).path, copied)
+    job, mine = prepared(), replace(skill(DIAGONAL), path=str(copied))
+    (site,) = (await engine.open(job.program, job.workload, "cpu", [mine])).sites
+    workshop, steps = EngineWorkshop(engine, job), [Step(skill=DIAGONAL, site=site.site)]
+    made = await workshop.apply(steps)
+    (copied / "rewrite.py").write_text("this is ( no Python")
+    assert await workshop.apply(steps) == made
+    await engine.close()
+    with pytest.raises(RewriteError, match="has no rewrite"):
+        await workshop.apply(steps)
+    assert await workshop.sites([]) == ()
 
 
 async def test_written_code_is_the_same_candidate_as_the_engines_when_its_text_is(engine: Engine) -> None:
