@@ -24,7 +24,10 @@ from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.rewrite.edit import apply_edit
 
 T = TypeVar("T")
-UNPROVED = "written by a language model: tests stand behind it, no precondition was proved"
+UNPROVED = (
+    "written by a language model: tests on this workload stand behind it, nothing was proved, and other shapes "
+    "and types are not guarded"
+)
 
 
 class EngineWorkshop:
