@@ -25,8 +25,8 @@ from kernel_lsp.rewrite.edit import apply_edit
 
 T = TypeVar("T")
 UNPROVED = (
-    "written by a language model: tests on this workload stand behind it, nothing was proved, and other shapes "
-    "and types are not guarded"
+    "written by a language model: tests on this workload stand behind it, nothing was proved, and other "
+    "shapes and types are not guarded"
 )
 
 
