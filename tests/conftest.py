@@ -1,0 +1,6 @@
+"""What every test shares: hypothesis looks at behavior, never at how long a busy machine took."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("behavior", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("behavior")
