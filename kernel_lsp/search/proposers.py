@@ -129,7 +129,7 @@ class Chain:
             mine = (step.skill, step.site)
             rivals = [s for s in await self._open(task, steps[:place]) if (s.skill, s.site) != mine]
             instead += [(*steps[:place], _first(rival), *steps[place + 1 :]) for rival in rivals]
-        return [chain for chain in (*more, *instead, *without) if chain]
+        return [chain for chain in (*more, *instead, *without) if chain and _once(chain)]
 
     async def _open(self, task: Task, steps: Sequence[Step]) -> list[Site]:
         """What may follow these steps, by the bandit's order of skills and then by estimated saving."""
@@ -141,6 +141,11 @@ class Chain:
         names = list(dict.fromkeys(site.skill for site in found))
         order = self._order(names)
         return sorted(found, key=lambda site: order.index(site.skill))[:MOST_SITES]
+
+
+def _once(chain: Sequence[Step]) -> bool:
+    """Nothing is applied where it was applied before."""
+    return len({(step.skill, step.site) for step in chain}) == len(chain)
 
 
 def _first(site: Site) -> Step:

@@ -128,7 +128,8 @@ def _improvement(above: float, deviation: float) -> float:
     """Of a normal variable, the mean of what exceeds 0."""
     z = above / deviation
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-    return above * (1 + math.erf(z / math.sqrt(2))) / 2 + deviation * density
+    found = above * (1 + math.erf(z / math.sqrt(2))) / 2 + deviation * density
+    return max(0.0, found)  # the two cancel where nothing is left to expect, and rounding may be below
 
 
 def _alike(one: Matrix, other: Matrix) -> Matrix:

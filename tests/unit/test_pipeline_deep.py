@@ -152,7 +152,7 @@ async def test_without_a_model_parameters_and_chains_are_searched(tmp_path: Path
     scene = Scene(tmp_path)
     found, summary = await scene.search(plan(stagnation=99))
     assert summary.stop is StopReason.EXHAUSTED and summary.notes == ()
-    assert found[0].candidate.summary == "f3+g" or found[0].candidate.summary == "g+f3"
+    assert found[0].candidate.summary in ("f3+g", "g+f3")
     assert found[0].verdict is Verdict.FASTER
     quick = [name for name, full in scene.judged[1:] if not full]
     assert len(quick) == len(set(quick)) and "f0" not in quick
@@ -262,6 +262,22 @@ async def test_a_model_alone_has_no_seeds_and_no_company(tmp_path: Path) -> None
     assert found and all(p.candidate.proposer.startswith("openai:scripted") for p in found)
     assert summary.cost.tokens > 0 and set(summary.moves) <= {"restart", "refine"}
     assert all(p.candidate.turn >= 1 for p in found)
+
+
+async def test_the_deterministic_backbone_proposes_turns_too(tmp_path: Path) -> None:
+    found, summary = await Scene(tmp_path).search(plan(SearchMode.TURNS, candidates=4))
+    assert found[0].verdict is Verdict.FASTER and found[0].candidate.proposer.startswith("plan")
+    assert summary.cost.tokens == 0 and summary.notes == ()
+
+
+async def test_everybody_together(tmp_path: Path) -> None:
+    """Model and quick proposers in one search: all are archived under their own names."""
+    scene = Scene(tmp_path)
+    async with ScriptedModel([Say(tool="apply_skill"), Say("no call here"), Say(status=500)]) as server:
+        settings = {"policy": "openai", "endpoint": server.endpoint, "model_timeout_s": 2.0}
+        found, summary = await scene.search(plan(candidates=6), **settings)
+    assert {p.candidate.proposer.split("/")[0] for p in found} & {"mutate", "chain"}
+    assert summary.attempts >= 7 and summary.stop in (StopReason.CANDIDATES, StopReason.EXHAUSTED)
 
 
 async def test_in_the_background_no_model_is_asked(tmp_path: Path) -> None:
