@@ -253,8 +253,8 @@ async def _worker(recording: Recording, bench: Bench, gate: Gate, settings: Sett
         start = time.monotonic()
         try:
             recording.tasks[name] = await record(name, bench, gate, settings)
-        except KernelLspError as error:
-            recording.skipped[name] = str(error)[:300]
+        except Exception as error:  # one broken task must not cost the others: device time is lent
+            recording.skipped[name] = f"{type(error).__name__}: {error}"[:300]
         finally:
             recording.running -= 1
         took = time.monotonic() - start
