@@ -4,7 +4,7 @@ The main flow is tested with the real host (test_main_flow.py). What it does is 
 FAULT: offer (answer with a ready verdict), early (report that verdict and never end the job), slow
 (never answer, with a child process that would be an orphan), crash (die when asked), search (quick jobs are
 answered at once; a deeper search reports something faster and never ends), noted (a search ends with a note).
-Events, and jobs as they arrive, are appended to events.jsonl in the data folder.
+Events are appended to events.jsonl in the data folder, jobs to jobs.jsonl.
 """
 
 import json
@@ -135,8 +135,8 @@ def main() -> None:
         job = wire.from_json(Job, message["job"]) if message["op"] == "optimize" else None
         if job is not None:
             about = {"search": wire.to_json(job.search), "allowed_origin": job.allowed_origin}
-            with open(log, "a") as file:
-                file.write(json.dumps({"kind": "job", "background": job.background, **about}) + "\n")
+            with open(os.path.join(sys.argv[1], "jobs.jsonl"), "a") as file:
+                file.write(json.dumps({"background": job.background, **about}) + "\n")
         if job is not None and (fault == "early" or (fault == "search" and job.search)):
             found = found_deeper(job) if job.search else verdict(job).proposals[0]
             progress = wire.to_json(Progress(phase="search", message="round 1", proposal=found))
