@@ -1,6 +1,6 @@
 """Write a Qwen3 of five million random parameters, with its tokenizer and chat template, in a second.
 
-    python tests/models/tiny_qwen3.py FOLDER [--seed 0]
+    python tests/models/tiny_qwen3.py FOLDER [--seed 0] [--context 32768]
 
 For tests of the path to a language model and back, where what it says need not make sense: servers and
 `transformers` load the folder like a published checkpoint. The same seed and sources give the same bytes.
@@ -41,11 +41,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--context", type=int, default=CONTEXT)
     arguments = parser.parse_args()
-    write_model(arguments.folder, arguments.seed)
+    write_model(arguments.folder, arguments.seed, arguments.context)
 
 
-def write_model(folder: Path, seed: int = 0) -> None:
+def write_model(folder: Path, seed: int = 0, context: int = CONTEXT) -> None:
     """Fill `folder` (made if missing) with everything that `from_pretrained` and `vllm serve` read."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer()
@@ -53,8 +54,8 @@ def write_model(folder: Path, seed: int = 0) -> None:
     shutil.copyfile(HERE / "qwen_chat.jinja", folder / "chat_template.jinja")
     vocabulary = tokenizer.get_vocab()
     ids = {name: vocabulary[name] for name in CONTROL}
-    _write_json(folder / "config.json", model_config(ids, len(vocabulary)))
-    _write_json(folder / "tokenizer_config.json", tokenizer_config())
+    _write_json(folder / "config.json", model_config(ids, len(vocabulary), context))
+    _write_json(folder / "tokenizer_config.json", tokenizer_config(context))
     _write_json(folder / "generation_config.json", generation_config(ids))
     weights = random_weights(seed, len(vocabulary))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -121,7 +122,7 @@ def _norms() -> dict[str, int]:
     return sizes
 
 
-def model_config(ids: dict[str, int], vocabulary: int) -> dict[str, object]:
+def model_config(ids: dict[str, int], vocabulary: int, context: int) -> dict[str, object]:
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -135,7 +136,7 @@ def model_config(ids: dict[str, int], vocabulary: int) -> dict[str, object]:
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,
         "rope_theta": 1_000_000.0,
-        "max_position_embeddings": CONTEXT,
+        "max_position_embeddings": context,
         # Tied, a random model mostly repeats its last token: its own embedding is the likeliest next one.
         "tie_word_embeddings": False,
         "attention_bias": False,
@@ -147,7 +148,7 @@ def model_config(ids: dict[str, int], vocabulary: int) -> dict[str, object]:
     }
 
 
-def tokenizer_config() -> dict[str, object]:
+def tokenizer_config(context: int) -> dict[str, object]:
     return {
         "tokenizer_class": "Qwen2Tokenizer",
         "add_prefix_space": False,
@@ -156,7 +157,7 @@ def tokenizer_config() -> dict[str, object]:
         "pad_token": END_OF_TEXT,
         "unk_token": None,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": CONTEXT,
+        "model_max_length": context,
     }
 
 

@@ -1,44 +1,31 @@
-"""A real vLLM on the CPU for the tests in this folder: made once, started once, stopped whatever happens.
+"""A real vLLM on the CPU for the tests in this folder, started by the product's own backbone.
 
-The model is random (tests/models/tiny_qwen3.py), so these tests are about the path to a model and back,
-not about what it says.
+The model is random (tests/models/tiny_qwen3.py), so these tests are about the path to a model and back, not
+about what it says. One server serves all tests of a session; it is stopped whatever happens.
 """
 
-import os
-import signal
-import socket
+from __future__ import annotations
+
+import asyncio
 import subprocess
-import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from urllib.error import URLError
 
 import pytest
+import pytest_asyncio
+from vllm_helpers import AT_ONCE, ENVIRONMENT, ROOT, Served, made_for
 
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = ROOT / ".venv-vllm" / "bin"
-LOAD_SECONDS = 240  # 30 to 41 on an idle machine, nearly all of it imports in three processes
-STOP_SECONDS = 30  # 2.2 on an idle machine
+from kernel_lsp.agents import backbones
+from kernel_lsp.agents.backbones import serving
+from kernel_lsp.config import Settings
+from kernel_lsp.records import Backbone, ModelInfo
 
-SETTINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB: half a million tokens of this model
-    # Otherwise tool calls are held to the model's own markup by structural tags, which know nothing of
-    # disable_any_whitespace: the random model pads until its limit (most of 100 calls were cut).
-    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
-    "TORCH_COMPILE_DISABLE": "1",  # the first request with log-probabilities took 12.8 s without, 0.3 with
-}
-OPTIONS = [
-    *("--served-model-name", "tiny", "--max-model-len", "16384", "--max-num-seqs", "16", "--enforce-eager"),
-    *("--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}'),
-    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--disable-uvicorn-access-log"),
-]
-# A killed test run takes the server along, which would otherwise keep its 3 GB.
-END_WITH_PARENT = ["setpriv", "--pdeathsig", "TERM"]
+sys.path.insert(0, str(ROOT / "tests" / "models"))
+import tiny_qwen3
+
+SMALL_CONTEXT = 4096
+"""Tokens with which only calls of a known length are offered: a random model ends no text by itself."""
 
 
 @pytest.fixture(scope="session")
@@ -49,76 +36,59 @@ def vllm_environment() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(vllm_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "tiny-qwen3"
-    _run([vllm_environment / "python", ROOT / "tests" / "models" / "tiny_qwen3.py", folder])
+    tiny_qwen3.write_model(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def vllm_url(
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a context of SMALL_CONTEXT."""
+    folder = tmp_path_factory.mktemp("model") / "small-qwen3"
+    tiny_qwen3.write_model(folder, context=SMALL_CONTEXT)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served(
     vllm_environment: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """`http://127.0.0.1:PORT` of a server that answers."""
-    port = _free_port()
-    log = tmp_path_factory.mktemp("vllm") / "server.log"
-    address = ["--host", "127.0.0.1", "--port", str(port)]
-    program: list[str | Path] = [vllm_environment / "vllm", "serve", tiny_model]
-    with log.open("wb") as out:
-        server = subprocess.Popen(
-            [*END_WITH_PARENT, *program, *address, *OPTIONS],
-            env=os.environ | SETTINGS,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+) -> Iterator[Served]:
+    settings = Settings(
+        policy="vllm",
+        model=str(tiny_model),
+        model_device="cpu",
+        model_python=str(vllm_environment / "python"),
+        model_samples=AT_ONCE,
+        data_dir=str(tmp_path_factory.mktemp("data")),
+        device="cpu",
+    )
+    said: list[str] = []
     try:
-        _wait_until_healthy(server, f"http://127.0.0.1:{port}", log)
-        yield f"http://127.0.0.1:{port}"
+        info = asyncio.run(_opened(settings, said))
+        yield Served(settings=settings, info=info, said=tuple(said))
     finally:
-        _stop(server)
+        marks = {server.mark for server in serving._running.values()}
+        backbones.stop_all()
+        assert not [pid for pid, mark in serving._marked() if mark in marks], "a server outlived its stop"
+
+
+@pytest_asyncio.fixture
+async def backbone(served: Served) -> AsyncIterator[Backbone]:
+    """A face of the server, in this test's event loop."""
+    made = made_for(served.settings)
+    yield made
+    await made.close()
+
+
+async def _opened(settings: Settings, said: list[str]) -> ModelInfo:
+    made = made_for(settings)
+    try:
+        return await made.open(lambda progress: said.append(f"{progress.phase}: {progress.message}"))
+    finally:
+        await made.close()
 
 
 def _run(command: Sequence[str | Path]) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-4000:]}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_until_healthy(server: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-    deadline = time.monotonic() + LOAD_SECONDS
-    while time.monotonic() < deadline:
-        ended = server.poll()
-        assert ended is None, f"vllm ended with {ended}:\n{_tail(log)}"
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except (URLError, TimeoutError):  # refused until the engine has loaded
-            time.sleep(0.2)
-    pytest.fail(f"vllm did not answer within {LOAD_SECONDS} s:\n{_tail(log)}")
-
-
-def _stop(server: "subprocess.Popen[bytes]") -> None:
-    """Ask, wait for the whole group, kill what is left of it.
-
-    Engine and worker outlive the front end. Killed while they clean up, they leave 400 MB in /dev/shm.
-    """
-    server.terminate()
-    deadline = time.monotonic() + STOP_SECONDS
-    with suppress(ProcessLookupError):  # nobody is left in the group
-        while time.monotonic() < deadline:
-            server.poll()
-            os.killpg(server.pid, 0)
-            time.sleep(0.1)
-        os.killpg(server.pid, signal.SIGKILL)
-    server.wait()
-
-
-def _tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-4000:]
