@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -39,13 +39,13 @@ class EngineWorkshop:
 
     async def sites(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         """What could follow these steps. Raises RewriteError."""
-        return await self._asked(self._engine.look(steps))
+        return await self._asked(lambda: self._engine.look(steps))
 
     async def apply(self, steps: Sequence[Step]) -> Candidate:
         """By the engine, with proofs. Raises RewriteError."""
         if not steps:
             raise RewriteError("no step is named", "name at least one skill and site")
-        made = await self._asked(self._engine.make(steps))
+        made = await self._asked(lambda: self._engine.make(steps))
         self._fitting(made)
         return made
 
@@ -103,10 +103,11 @@ class EngineWorkshop:
             )
         return after
 
-    async def _asked(self, answer: Awaitable[T]) -> T:
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """``ask`` is called when it is its turn: who is cancelled before that has asked nothing."""
         async with self._turn:
             try:
-                return await answer
+                return await ask()
             except (WorkerLost, CaptureError) as lost:  # also while it was started again
                 cause = f"the engine was lost while it rewrote: {lost.cause}"
                 raise RewriteError(cause, "choose other steps") from lost
