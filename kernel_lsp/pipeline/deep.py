@@ -119,6 +119,7 @@ class _Deep:
     ) -> StopReason:
         workshop = EngineWorkshop(self.one.engine, self.one.prepared)
         order = functools.partial(arms.order, bottleneck=task.bottleneck, device=kind_of(self.one.bench))
+        begun = max((attempt.number for attempt in self.archive.attempts), default=-1) + 1
         agent = PolicyAgent(model[0], workshop, info=model[1], order=order) if model else None
         loop = Loop(
             task=task,
@@ -127,7 +128,7 @@ class _Deep:
             moves=self._moves(workshop, order),
             judge=self._judge,
             archive=self.archive,
-            budget=Budget(limits=self.plan.budget),
+            budget=Budget(limits=self.plan.budget, begun=begun),
             lanes=self._lanes(model[1] if model else None),
             report=self.report,
             digest=self._digest,

@@ -39,7 +39,7 @@ class SearchBudget:
     """Of prompts and replies together."""
     gpu_seconds: float | None = None
     stagnation: int = 24
-    """Judged candidates in a row without a better best."""
+    """Judged candidates in a row without a better best, since this run of the search began."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

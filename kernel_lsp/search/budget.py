@@ -1,7 +1,8 @@
 """Why a search stops: at the roofline, when nothing better comes any more, or at a limit. Pure.
 
-Every limit counts from the search's beginning, resumed parts included, because everything is read from the
-archive. Seeds were judged by the quick search and count for nothing.
+Every limit but stagnation counts from the search's beginning, resumed parts included, because everything is
+read from the archive. Stagnation counts from where this run began: who asks again after "nothing better
+came", perhaps in another mode, wants more. Seeds were judged by the quick search and count for nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ REPEATED = 0.25
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
     limits: SearchBudget
+    begun: int = 0
+    """Number of this run's first attempt."""
 
     def stop(self, archive: Archive) -> StopReason | None:
         """None: go on."""
@@ -29,7 +32,7 @@ class Budget:
         checks = (
             (StopReason.ROOFLINE, at_the_roof(attempts)),
             (StopReason.CANDIDATES, judged(attempts) >= limits.candidates),
-            (StopReason.STAGNATION, stagnant(attempts) >= limits.stagnation),
+            (StopReason.STAGNATION, stagnant(attempts, self.begun) >= limits.stagnation),
             (StopReason.SECONDS, limits.seconds is not None and archive.seconds >= limits.seconds),
             (StopReason.TOKENS, limits.tokens is not None and cost.tokens >= limits.tokens),
             (
@@ -53,11 +56,12 @@ def was_judged(attempt: Attempt) -> bool:
     return attempt.proposal is not None and attempt.move is not Move.SEED
 
 
-def stagnant(attempts: Sequence[Attempt]) -> float:
-    """Judged candidates since the best one; repeated ones and useless replies count for `REPEATED`."""
+def stagnant(attempts: Sequence[Attempt], begun: int = 0) -> float:
+    """Candidates judged since the best one, attempts from number ``begun`` on; repeated ones and useless
+    replies count for `REPEATED`."""
     leader = best(attempts)
-    since = leader.number if leader else -1
-    later = [a for a in attempts if a.number > since and a.move is not Move.SEED]
+    first = max(begun, leader.number + 1 if leader else 0)
+    later = [a for a in attempts if a.number >= first and a.move is not Move.SEED]
     return sum(1.0 if was_judged(attempt) else REPEATED for attempt in later)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import search_helpers as helpers
-from search_helpers import ScriptedJudge, ScriptedWorkshop, candidate, proposal, site, step, verdict
+from search_helpers import ScriptedJudge, ScriptedWorkshop, attempt, candidate, proposal, site, step, verdict
 
 from kernel_lsp.errors import BackboneError, EvaluationError
 from kernel_lsp.records import (
@@ -28,7 +28,7 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.search import attempts
 from kernel_lsp.search.best import BestOf
-from kernel_lsp.search.budget import Budget, judged
+from kernel_lsp.search.budget import Budget, judged, stagnant
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.lanes import Lanes
 from kernel_lsp.search.ledger import Ledger
@@ -148,6 +148,13 @@ async def test_the_limit_of_candidates_is_exact(lanes: int) -> None:
     assert await loop.run() is StopReason.CANDIDATES
     assert len(judge.asked) == judged(loop.archive.attempts) == 7
     assert model.at_work == judge.at_work == 0
+
+
+def test_a_search_that_is_asked_for_again_stagnates_anew() -> None:
+    """Attempt 0 is the best; five came after it, the last two of them in this run."""
+    known = [attempt(0, 2.0), *(attempt(n, 1.0) for n in range(1, 6))]
+    assert stagnant(known) == 5
+    assert stagnant(known, begun=4) == 2
 
 
 async def test_stagnation_ends_a_search_and_repetition_counts_a_quarter() -> None:
