@@ -40,8 +40,8 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.rand(512), torch.randn(512, 512)]
 '''
-TOKENS = 40_000
-"""Enough for a dozen turns."""
+TOKENS = 20_000
+"""Some six turns: a model that has only one candidate repeats it until nothing better comes any more."""
 PATIENCE_S = 400
 
 
@@ -80,14 +80,14 @@ def naming(model: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.usefixtures("vllm_environment")
-@pytest.mark.parametrize(("policy", "tokens"), [("vllm", TOKENS), ("transformers", TOKENS // 2)])
+@pytest.mark.parametrize("policy", ["vllm", "transformers"])
 def test_the_command_line_finds_what_a_model_asked_for(
-    tmp_path: Path, small_model: Path, policy: str, tokens: int
+    tmp_path: Path, small_model: Path, policy: str
 ) -> None:
     path, home = tmp_path / "gain.py", tmp_path / "data"
     path.write_text(EXAMPLE)
     command = [sys.executable, "-m", "kernel_lsp", "optimize", str(path), "--json"]
-    limits = ["--candidates", "12", "--seconds", "200", "--tokens", str(tokens)]
+    limits = ["--candidates", "12", "--seconds", "300", "--tokens", str(TOKENS)]
     done = subprocess.run(
         [*command, "--search", "turns", "--policy", policy, "--model", str(small_model), *limits],
         env={**os.environ, **settings("plan", small_model), "KERNEL_LSP_DATA_DIR": str(home)},
