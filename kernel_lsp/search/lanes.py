@@ -1,6 +1,6 @@
 """Who works at the same time: prompts in flight, candidates under judgement, and whether both may be.
 
-A model on the GPU that judges would disturb every timing, so there the two kinds take turns in batches.
+A model on the device that judges would disturb every timing, so there the two kinds take turns in batches.
 Elsewhere they overlap freely.
 """
 

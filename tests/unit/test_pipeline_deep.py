@@ -31,6 +31,7 @@ from kernel_lsp.records import (
     Attempt,
     Candidate,
     Evaluation,
+    ModelInfo,
     Move,
     MoveTally,
     Progress,
@@ -301,6 +302,16 @@ async def test_a_target_that_cannot_be_judged_by_ends_the_search_and_frees_the_a
     with pytest.raises(EvaluationError, match="crashes"):
         await deep.run(broken, plan(), (), scene.settings(), scene.said.append, scene.turn)
     await scene.search(plan(candidates=1))
+
+
+def test_a_model_takes_turns_with_the_judge_where_it_computes_on_the_same_device() -> None:
+    plan = ModelInfo(backbone="plan", model="2")
+    child = ModelInfo(backbone="transformers", model="m")
+    here = ModelInfo(backbone="openai", model="m", origin="http://127.0.0.1:8000", on_measured_gpu=True)
+    away = ModelInfo(backbone="openai", model="m", origin="https://models.example.com", remote=True)
+    models = (None, plan, child, here, away)
+    assert [deep.disturbs(model, "cpu") for model in models] == [False, False, True, True, False]
+    assert [deep.disturbs(model, "cuda") for model in models] == [False, False, False, True, False]
 
 
 def test_moves_are_counted_with_what_they_brought() -> None:
