@@ -7,6 +7,7 @@ came", perhaps in another mode, wants more. Seeds were judged by the quick searc
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ AT_THE_ROOF = 1.1
 (benchmarks/results/kernels-h200-2026-11-21.txt), so little is left to win."""
 REPEATED = 0.25
 """What an attempt that is the same as an earlier one counts for stagnation."""
+WASTED = 12
+"""Attempts in a row with nothing to judge that count as stagnation, too: three rollouts of four turns. A
+model that answered faster than the gate and repeated itself made 97 attempts in a search of 12 candidates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +37,7 @@ class Budget:
             (StopReason.ROOFLINE, at_the_roof(attempts)),
             (StopReason.CANDIDATES, judged(attempts) >= limits.candidates),
             (StopReason.STAGNATION, stagnant(attempts, self.begun) >= limits.stagnation),
+            (StopReason.STAGNATION, wasted(attempts, self.begun) >= WASTED),
             (StopReason.SECONDS, limits.seconds is not None and archive.seconds >= limits.seconds),
             (StopReason.TOKENS, limits.tokens is not None and cost.tokens >= limits.tokens),
             (
@@ -63,6 +68,14 @@ def stagnant(attempts: Sequence[Attempt], begun: int = 0) -> float:
     first = max(begun, leader.number + 1 if leader else 0)
     later = [a for a in attempts if a.number >= first and a.move is not Move.SEED]
     return sum(1.0 if was_judged(attempt) else REPEATED for attempt in later)
+
+
+def wasted(attempts: Sequence[Attempt], begun: int = 0) -> int:
+    """The newest attempts, from number ``begun`` on, that had nothing to judge."""
+    useless = itertools.takewhile(
+        lambda a: a.number >= begun and a.move is not Move.SEED and not was_judged(a), reversed(attempts)
+    )
+    return sum(1 for _ in useless)
 
 
 def at_the_roof(attempts: Sequence[Attempt]) -> bool:

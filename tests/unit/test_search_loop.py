@@ -28,7 +28,7 @@ from kernel_lsp.records import (
 )
 from kernel_lsp.search import attempts
 from kernel_lsp.search.best import BestOf
-from kernel_lsp.search.budget import Budget, judged, stagnant
+from kernel_lsp.search.budget import WASTED, Budget, judged, stagnant
 from kernel_lsp.search.evolution import Evolution
 from kernel_lsp.search.lanes import Lanes
 from kernel_lsp.search.ledger import Ledger
@@ -155,6 +155,14 @@ def test_a_search_that_is_asked_for_again_stagnates_anew() -> None:
     known = [attempt(0, 2.0), *(attempt(n, 1.0) for n in range(1, 6))]
     assert stagnant(known) == 5
     assert stagnant(known, begun=4) == 2
+
+
+async def test_a_model_that_only_repeats_itself_ends_a_search() -> None:
+    judge = ScriptedJudge(named({"best": 2.0}))
+    model = Model(["best"] * 99)
+    loop = made(judge, proposers=[model], limits=SearchBudget(seconds=None, stagnation=24))
+    assert await loop.run() is StopReason.STAGNATION
+    assert WASTED <= len(model.asked) <= WASTED + 8  # a few were on their way
 
 
 async def test_stagnation_ends_a_search_and_repetition_counts_a_quarter() -> None:
