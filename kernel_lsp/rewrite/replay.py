@@ -73,6 +73,8 @@ def _recorded(steps, arguments):
         with torch.cuda.device(arguments[{first}].device), torch.inference_mode(False), torch.no_grad():
             made = _Recording(steps, arguments)
     except RuntimeError:  # they wait for the device, or there is no memory left: the usual path can say
+        random = torch.cuda.default_generators[arguments[{first}].device.index]
+        random.graphsafe_set_state(random.clone_state())  # else it waits for the broken recording's end
         return None
     pairs = [(a, b) for a, b in zip(made.arguments, arguments, strict=True) if isinstance(a, torch.Tensor)]
     return made if all(a.stride() == b.stride() for a, b in pairs) else None

@@ -262,6 +262,7 @@ def test_expanded_inputs_keep_their_meaning(pair) -> None:
             torch.testing.assert_close(ours(x), eager(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # the compiler's own use of it
 def test_under_torch_compile_the_operations_are_traced(pair) -> None:
     eager, ours = pair
     compiled = torch.compile(ours)

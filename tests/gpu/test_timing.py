@@ -173,3 +173,4 @@ def test_a_program_that_cannot_be_recorded_is_a_note_and_the_others_have_device_
     times = made.replay(0.5)
     assert set(times) == {"eager"}
     assert any("candidate cannot be recorded" in note for note in made.notes)
+    assert torch.rand(8, device="cuda").unique().numel() > 1, "random numbers go on as before"

@@ -108,7 +108,8 @@ class Cuda:
     def graph(self, call: Callable[[], Any]) -> tuple[Callable[[], Any], Any] | None:
         """Recorded on a stream of its own, as graphs must be, after a run there (libraries set up
         workspaces per stream). Not through torch.cuda.graph(), which empties the allocator's cache and
-        so would make everything that is timed afterwards allocate anew."""
+        so would make everything that is timed afterwards allocate anew. When a recording fails, torch's
+        random generator goes on as if it were being recorded: it gets a state that is not."""
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -116,9 +117,14 @@ class Cuda:
             self._synchronize()
             graph.capture_begin(capture_error_mode="thread_local")
             try:
-                result = call()
-            finally:
-                graph.capture_end()
+                try:
+                    result = call()
+                finally:
+                    graph.capture_end()
+            except BaseException:
+                random = torch.cuda.default_generators[stream.device_index]
+                random.graphsafe_set_state(random.clone_state())
+                raise
         torch.cuda.current_stream().wait_stream(stream)
         return graph.replay, result
 
