@@ -23,7 +23,6 @@ from kernel_lsp.errors import EvaluationError, KernelLspError, WorkerLost
 from kernel_lsp.records import Event, Job, Outcome, Progress
 
 log = logging.getLogger(__name__)
-START_TIMEOUT_S = 30.0
 GOODBYE_S = 0.6
 BACKOFF_S = (0.0, 0.5, 2.0, 10.0, 30.0)
 """Pause after the n-th crash in a row; a finished request resets the count."""

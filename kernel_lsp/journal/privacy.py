@@ -18,9 +18,6 @@ from typing import Any
 
 from kernel_lsp.records import Json
 
-SOURCE_FIELDS = ("program", "edit.definitions", "edit.target")
-"""Where a candidate's JSON holds text of the user's code."""
-
 # An absolute path with at least two parts; `a/b`, `x / y` and `//` are none.
 _PATH = re.compile(
     r"(?<![\w./\\~])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/:'\"<>|,;()]+[\\/])+(?P<last>[^\s\\/:'\"<>|,;()]*)"

@@ -25,9 +25,10 @@ from kernel_lsp.agents.plan import NAME, Course
 from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
 from kernel_lsp.pipeline.known import Known
-from kernel_lsp.pipeline.tournament import LOOKS_BETTER, Tournament, rank
+from kernel_lsp.pipeline.tournament import Tournament, rank
 from kernel_lsp.records import Candidate, EvalStatus, Proposal, Site, Step, Verdict
 from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.search.fitness import LOOKS_BETTER
 
 OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[Tuner]]
 MOST_VARIANTS = {"cuda": 16, "cpu": 6}

@@ -32,6 +32,7 @@ from kernel_lsp.records import (
     Proposal,
     Verdict,
 )
+from kernel_lsp.search.fitness import LOOKS_BETTER
 
 Report = Callable[[Progress], None]
 Wanted = Callable[[], bool]
@@ -45,8 +46,6 @@ cache it holds source text and may be deleted at any time."""
 MAX_CHALLENGES = 2
 LANES = {"cuda": 4}
 """Candidates that are judged quickly at the same time, by device; one where nothing is said."""
-LOOKS_BETTER = 1.03
-"""A quick result must beat the best full one by this factor to be judged again."""
 ORDER = (Verdict.FASTER, Verdict.CORRECT, Verdict.UNKNOWN, Verdict.REJECTED)
 
 

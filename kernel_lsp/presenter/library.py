@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from kernel_lsp import wire
 from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import ArmStats, Json, Skill, SkillProblem
 
 COLUMNS = ("skill", "scope", "kind", "version", "from", "tries", "wins", "mean gain", "description")
@@ -32,7 +33,7 @@ def skills_text(
     rows = [COLUMNS, *(skill_row(skill, arms) for skill in skills)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS) - 1)]
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
-    lines += ["", f"left out because of {_count(len(problems), 'problem')}:"] if problems else []
+    lines += ["", f"left out because of {count(len(problems), 'problem')}:"] if problems else []
     return "\n".join([*lines, *map(str, problems)])
 
 
@@ -63,10 +64,8 @@ def skill_json(skill: Skill) -> str:
 def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
     """One problem per line as ``file: field: cause (remedy)``, and a summary."""
     num_files = len({problem.path for problem in problems})
-    found = (
-        f"{_count(len(problems), 'problem')} in {_count(num_files, 'file')}" if problems else "no problems"
-    )
-    return "\n".join([*map(str, problems), f"{_count(num_skills, 'skill')} checked, {found}"])
+    found = f"{count(len(problems), 'problem')} in {count(num_files, 'file')}" if problems else "no problems"
+    return "\n".join([*map(str, problems), f"{count(num_skills, 'skill')} checked, {found}"])
 
 
 def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
@@ -80,7 +79,3 @@ def _without_body(skill: Skill) -> Json:
 def _learned(skill: Skill, arms: Sequence[ArmStats]) -> list[Json]:
     """By what limits a target, and device; ``mean_gain`` is ln(speedup), of failures 0."""
     return [{**wire.to_json(arm), "mean_gain": arm.mean_gain} for arm in arms if arm.skill == skill.name]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -17,7 +17,6 @@ from kernel_lsp.records import Json, Progress, Span
 SOURCE = "kernel-lsp"
 REWRITE = "refactor.rewrite.kernel"
 QUICKFIX = "quickfix.kernel"
-MEASURE = "source.kernel.benchmark"
 
 
 def range_of(span: Span, positions: Positions) -> types.Range:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import Cost, MoveTally, SearchSummary, StopReason
 
 REASONS = {
@@ -21,16 +22,16 @@ REASONS = {
 
 def ended(search: SearchSummary) -> str:
     """One line, for a progress bar."""
-    return f"search ended: {REASONS[search.stop]} ({_count(search.attempts, 'attempt')})"
+    return f"search ended: {REASONS[search.stop]} ({count(search.attempts, 'attempt')})"
 
 
 def search_lines(search: SearchSummary) -> Iterator[str]:
     """For a terminal."""
     before = f", {search.resumed} of them by an earlier run" if search.resumed else ""
-    yield f"search {search.mode}: {REASONS[search.stop]}, after {_count(search.attempts, 'attempt')}{before}"
+    yield f"search {search.mode}: {REASONS[search.stop]}, after {count(search.attempts, 'attempt')}{before}"
     yield f"  cost: {_cost(search.cost)}"
     if search.gains:
-        yield f"  {_count(search.gains, 'gain')}, each for {_cost(_share(search.cost, search.gains))}"
+        yield f"  {count(search.gains, 'gain')}, each for {_cost(_share(search.cost, search.gains))}"
     if search.moves:
         yield f"  moves: {'; '.join(_move(name, tally) for name, tally in search.moves.items())}"
     for note in search.notes:
@@ -43,7 +44,7 @@ def _cost(cost: Cost) -> str:
     asked = f"{_thousands(cost.tokens)} tokens ({_thousands(cost.completion_tokens)} of replies), "
     waited = f", {cost.model_s:.0f} s of replies" if cost.model_s else ""
     gpu = f", {cost.gpu_s:.0f} s on the GPU" if cost.gpu_s else ""
-    judged = f"{_count(cost.evaluations, 'evaluation')} in {cost.evaluation_s:.0f} s"
+    judged = f"{count(cost.evaluations, 'evaluation')} in {cost.evaluation_s:.0f} s"
     return f"{asked if cost.tokens else ''}{judged}{gpu}{waited}"
 
 
@@ -65,7 +66,3 @@ def _move(name: str, tally: MoveTally) -> str:
 
 def _thousands(number: int) -> str:
     return f"{number / 1000:.0f}k" if number >= 10_000 else str(number)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from kernel_lsp.records import Attempt, EvalStatus, Evaluation
 
 LOOKS_BETTER = 1.03
-"""A quick verdict must beat the best full one by this factor to be judged in full. The same factor as the
-tournament's, for the same reason: the best of several noisy results is over-estimated by a few percent."""
+"""A quick verdict must beat the best full one by this factor to be judged in full: the best of several noisy
+results is over-estimated by a few percent."""
 EAGER = "eager"
 
 

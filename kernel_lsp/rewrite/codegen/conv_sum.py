@@ -148,35 +148,17 @@ class SumWriter:
         self._dot(indent, round_filters=True)
 
     def _taps(self, indent: str) -> None:
+        """Tap by tap over blocks of input channels."""
         taps, deeper = self.conv.taps, indent + "    "
         count = f" * {taps}" if taps > 1 else ""
         self._add("acc = tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.float32)", indent=indent)
-        if self.conv.transposed:
-            every, find = conv_transposed.steps(self.conv, self.axes)
-            self._add(
-                f"n_taps = {every}",
-                "for step in range(tl.cdiv(in_channels, BLOCK_K) * n_taps):  # taps vary fastest",
-                *(
-                    f"    {line}"
-                    for line in [*find, "terms = step // n_taps * BLOCK_K + tl.arange(0, BLOCK_K)"]
-                ),
-                indent=indent,
-            )
-        else:
-            self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K){count}):", indent=indent)
-        if self.conv.transposed:
-            pass
-        elif taps > 1:
-            self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
-            self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
-        else:
-            self._add("terms = step * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
+        (self._transposed_steps if self.conv.transposed else self._steps)(indent)
         even = self.conv.group_in % self.choice["BLOCK_K"] == 0
         if not even:
             self._add(
                 "term_mask = terms < in_channels  # the last block is filled up with zeros", indent=deeper
             )
-        if not self.conv.transposed:
+        if not self.conv.transposed:  # there the steps have found them
             self._positions("tap", deeper, per_term=False)
         offset = [f"terms[:, None] * ({' * '.join(self.sizes)})", *self._inner_offset()]
         masks = [*([] if even else ["term_mask[:, None]"]), *self._valid(deeper)]
@@ -190,6 +172,27 @@ class SumWriter:
             indent=deeper,
         )
         self._dot(deeper, round_filters=not self.packed)
+
+    def _steps(self, indent: str) -> None:
+        """The loop's head: which tap and which input channels."""
+        taps, deeper = self.conv.taps, indent + "    "
+        if taps == 1:
+            self._add("for step in range(tl.cdiv(in_channels, BLOCK_K)):", indent=indent)
+            self._add("terms = step * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
+            return
+        self._add(f"for step in range(tl.cdiv(in_channels, BLOCK_K) * {taps}):", indent=indent)
+        self._add(f"tap = step % {taps}  # varies fastest: neighbors read the same pixels", indent=deeper)
+        self._add(f"terms = step // {taps} * BLOCK_K + tl.arange(0, BLOCK_K)", indent=deeper)
+
+    def _transposed_steps(self, indent: str) -> None:
+        """The same where only some taps meet a pixel: how many, and which, depends on the tile."""
+        every, find = conv_transposed.steps(self.conv, self.axes)
+        self._add(
+            f"n_taps = {every}",
+            "for step in range(tl.cdiv(in_channels, BLOCK_K) * n_taps):  # taps vary fastest",
+            indent=indent,
+        )
+        self._add(*find, "terms = step // n_taps * BLOCK_K + tl.arange(0, BLOCK_K)", indent=indent + "    ")
 
     def _depthwise(self, indent: str) -> None:
         """No matrix product: each channel has its own filter, and memory is what it waits for."""

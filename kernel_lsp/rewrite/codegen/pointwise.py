@@ -239,10 +239,6 @@ def _binary_float(name: str) -> Builder:
     return lambda node, get: apply(name, as_float(get("self")), as_float(get("other")))
 
 
-def _prelu(node: fx.Node, get: Get) -> Argument:
-    raise Unsupported("prelu: its weight follows the channel dimension")
-
-
 def _cast(node: fx.Node, get: Get) -> Argument:
     value, dtype = get("self"), _dtype(node)
     if not isinstance(value, Value):
