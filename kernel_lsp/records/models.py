@@ -14,6 +14,7 @@ from typing import Protocol
 from kernel_lsp.records.common import Json
 from kernel_lsp.records.jobs import Progress
 from kernel_lsp.records.rewrites import Site
+from kernel_lsp.records.skills import RecipeStep, Requirements
 
 
 class Role(StrEnum):
@@ -205,6 +206,9 @@ class SkillDraft:
     tags: tuple[str, ...]
     content: str
     """Markdown with Motivation, Key Idea, Example and Pitfalls."""
+    requires: Requirements | None = None
+    """What held where it was learned; never a model's words."""
+    recipe: tuple[RecipeStep, ...] = ()
 
 
 Report = Callable[[Progress], None]

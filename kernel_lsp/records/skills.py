@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from kernel_lsp.records.common import Json
 
 SKILL_SECTIONS = ("Motivation", "Key Idea", "Example", "Pitfalls")
 """Headings of a skill's body, in order."""
 SKILL_SCOPES = ("graph", "triton", "advice")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """Both ends belong to it."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Requirements:
+    """Where a learned skill may be used; every part can be checked by a machine, and an empty one asks nothing."""
+
+    device: str | None = None
+    """cuda or cpu."""
+    architectures: tuple[str, ...] = ()
+    """sm_90 …; asked of CUDA devices."""
+    dtypes: tuple[str, ...] = ()
+    """Each tensor that enters has one of them."""
+    layouts: tuple[str, ...] = ()
+    """contiguous, channels_last or strided; each tensor that enters has one of them."""
+    ranks: Bounds | None = None
+    """Dimensions of the largest tensor that enters."""
+    elements: Bounds | None = None
+    """Of the largest tensor that enters."""
+    torch: str | None = None
+    """At least this version; so too ``triton``."""
+    triton: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeStep:
+    """An executable skill at a kind of site."""
+
+    skill: str
+    on: tuple[str, ...] = ()
+    """Operations that the site covers, others beside them; empty: any site of the skill."""
+    parameters: Json = field(default_factory=dict)
+    """Taken where the site offers them; the site's default otherwise."""
+    every: bool = False
+    """At every such site, not only at the one that saves most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,7 +68,10 @@ class Skill:
     """The skill's folder."""
     executable: bool
     source: str = "built-in"
-    """built-in, learned or lineage."""
+    """built-in, user, workspace, configured or learned."""
+    requires: Requirements | None = None
+    recipe: tuple[RecipeStep, ...] = ()
+    """Executable skills to apply in this order; empty: it rewrites by itself or advises in words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
