@@ -136,6 +136,24 @@ def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
         assert not third_party, f"{source} is standard library only"
 
 
+TRAINER_NEVER = {"server", "presenter", "pipeline", "session", "cli", "commands", "host", "documents"}
+"""`analysis` is not among these: a suite's task and a logged proposal are one task when their fingerprints are
+equal, so both must come from the same code."""
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "trainer").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_trainer_uses_the_product_but_not_its_editor_half(path: Path) -> None:
+    used = {node for node in ast.walk(parsing.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+    names = imports_absolute(path) | {f"{n.module}.{alias.name}" for n in used for alias in n.names}
+    parts = {name.split(".")[1] for name in names if name.startswith("kernel_lsp.")}
+    assert not parts & TRAINER_NEVER
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_the_product_never_imports_the_trainer(path: Path) -> None:
+    assert not any(name.split(".")[0] == "trainer" for name in imports(path))
+
+
 def test_skills_import_only_the_rewrite_engine() -> None:
     for path in sorted((ROOT / "skills").glob("*/rewrite.py")):
         names = {n for n in imports_absolute(path) if n.startswith("kernel_lsp")}
