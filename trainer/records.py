@@ -79,6 +79,8 @@ class Outcome:
     coverage: float | None = None
     """Share of the GPU time that is spent in kernels of the candidate's own, 0..1."""
     candidate_ms: float | None = None
+    baseline_ms: dict[str, float] = field(default_factory=dict)
+    """Medians of the same baselines; also where ``speedups`` is empty because no interval was recorded."""
     evaluation_s: float | None = None
     complaint: str = ""
     """Why nothing was judged, or what was wrong; redacted like any other text."""
@@ -123,10 +125,13 @@ class Turn:
     """Of ``reply_ids``, natural logarithm, under the model that sampled them; same length."""
     outcome: Outcome
     step: int = 0
-    """The refinement step that it belongs to, from 0: turns of several agents (or a skill that was read
-    first) share one."""
+    """The refinement step that it belongs to, 0 for what starts from the target: turns of several agents
+    (or a skill that was read first) share one."""
     parent: int | None = None
-    """Number of the policy turn that it started from; None: the target itself."""
+    """Number of the policy turn that it started from; None: the target itself, or a turn of another
+    trajectory, whose outcome ``parent_outcome`` is."""
+    parent_outcome: Outcome | None = None
+    """Of what it started from; None: the target itself, or unknown."""
     human: Human | None = None
     """Of this turn's candidate; None: it was never offered, or nothing is known."""
     candidate: str | None = None

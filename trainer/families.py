@@ -1,0 +1,428 @@
+"""What a task is made of, told from its syntax tree and never from its name: structure, family, likeness.
+
+`structure` walks forward() as Python would run it, layers of __init__ and helpers of the file put in their
+places, and lists operators. Spelling does not count: nn.ReLU()(x), F.relu(x) and x.relu() are one operator.
+The *family* is the sequence of their kinds, layouts left out and repeats folded, so tasks that differ in
+shapes, dtypes, constants, names, activations or depth share one, and a split by families separates them.
+Nothing is run or imported.
+Not covered: what depends on values (branches of an `if` all count), operators reached through getattr.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp import parsing
+
+DEEPEST = 24
+"""Levels of helpers in helpers that are followed."""
+LONGEST = 9
+"""Kinds in a family's name; a longer network is told by the set of its kinds."""
+
+_TABLE = """
+matmul: addbmm addmm baddbmm bilinear bmm cdist chain_matmul dot einsum inner lazylinear linear
+    matmul mm mv outer tensordot
+conv: conv1d conv2d conv3d
+conv_transpose: conv_transpose1d conv_transpose2d conv_transpose3d convtranspose1d convtranspose2d
+    convtranspose3d
+attention: multiheadattention scaled_dot_product_attention
+recurrent: gru grucell lstm lstmcell rnn rnncell
+norm: batch_norm batchnorm1d batchnorm2d batchnorm3d group_norm groupnorm instance_norm
+    instancenorm1d instancenorm2d instancenorm3d layer_norm layernorm local_response_norm
+    localresponsenorm normalize rms_norm rmsnorm
+softmax: gumbel_softmax log_softmax logsoftmax softmax softmax2d softmin
+reduce: all amax amin aminmax any count_nonzero logsumexp max mean median min nanmean nansum norm
+    prod std std_mean sum trace var var_mean vector_norm
+order: argmax argmin argsort bucketize kthvalue searchsorted sort topk unique
+scan: cummax cummin cumprod cumsum logcumsumexp
+pool: adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
+    adaptive_max_pool2d adaptive_max_pool3d adaptiveavgpool1d adaptiveavgpool2d adaptiveavgpool3d
+    adaptivemaxpool1d adaptivemaxpool2d adaptivemaxpool3d avg_pool1d avg_pool2d avg_pool3d avgpool1d
+    avgpool2d avgpool3d lppool1d lppool2d max_pool1d max_pool2d max_pool3d maxpool1d maxpool2d
+    maxpool3d
+index: embedding embedding_bag embeddingbag gather index_add index_add_ index_select masked_select
+    nonzero one_hot scatter scatter_ scatter_add scatter_add_ take take_along_dim
+concat: cat concat concatenate constantpad1d constantpad2d flip fliplr flipud hstack pad
+    reflectionpad2d repeat repeat_interleave roll stack tile vstack zeropad2d
+resample: fold grid_sample interpolate pixel_shuffle pixel_unshuffle pixelshuffle pixelunshuffle
+    unfold upsample
+random: alpha_dropout alphadropout bernoulli dropout dropout1d dropout2d dropout3d rand_like
+    randn_like
+loss: bceloss bcewithlogitsloss binary_cross_entropy binary_cross_entropy_with_logits
+    cosine_embedding_loss cosine_similarity cosineembeddingloss cosinesimilarity cross_entropy
+    crossentropyloss gaussian_nll_loss hinge_embedding_loss hingeembeddingloss huber_loss huberloss
+    kl_div kldivloss l1_loss l1loss margin_ranking_loss mse_loss mseloss nll_loss nllloss
+    poisson_nll_loss smooth_l1_loss smoothl1loss soft_margin_loss triplet_margin_loss
+    tripletmarginloss
+triangle: diag diag_embed diagonal tril tril_ triu triu_
+pointwise: abs acos add add_ addcdiv addcmul asin atan atan2 ceil celu clamp clamp_ clamp_max
+    clamp_min clip compare complex copysign cos cosh div div_ elu eq erf erfc erfinv exp exp2 exp_
+    expm1 floor floor_divide fmod frac ge gelu glu gt hardshrink hardsigmoid hardswish hardtanh
+    hypot isfinite isnan le leaky_relu leakyrelu lerp log log10 log1p log2 logical_and logical_not
+    logical_or logsigmoid lt masked_fill masked_fill_ maximum minimum mish mul mul_ nan_to_num ne
+    neg polar pow prelu reciprocal relu relu6 relu_ remainder round rsqrt selu sigmoid sigmoid_ sign
+    silu sin sinh softplus softshrink softsign sqrt square sub sub_ swish tan tanh tanh_ tanhshrink
+    threshold true_divide trunc where xlogy
+"""
+
+
+def _kinds() -> Iterator[tuple[str, str]]:
+    """(operator, kind) of every name in the table."""
+    kind = ""
+    for word in _TABLE.split():
+        if word.endswith(":"):
+            kind = word[:-1]
+        else:
+            yield word, kind
+
+
+KINDS = dict(_kinds())
+_LAYOUT = """
+append arange as_tensor bfloat16 bool broadcast_tensors broadcast_to children chunk clone contiguous
+copy_ cpu cuda detach dict dim double empty empty_like enumerate eval expand expand_as extend eye
+fill_ finfo flatten float format full full_like half identity iinfo imag int is_contiguous
+isinstance item items join keys len linspace list long manual_seed meshgrid min_value modules
+movedim mt narrow new_full new_ones new_tensor new_zeros no_grad numel ones ones_like parameters
+permute print range ravel real repr requires_grad_ reshape reshape_as reversed select
+set_default_dtype size split sqrt_int squeeze str super swapaxes swapdims t tensor to train
+transpose tuple type type_as unbind unflatten unsqueeze values view view_as view_as_complex
+view_as_real zero_ zeros zeros_like zip
+"""
+LAYOUT = frozenset(_LAYOUT.split())
+"""Moves or makes values and computes nothing; left out."""
+_BINARY = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+    ast.MatMult: "matmul",
+}
+_MODULES = {"math", "np", "numpy", "os", "random"}
+"""Calls into these are numbers for Python, no operators."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Structure:
+    ops: tuple[str, ...]
+    """Operators in the order in which they run, in lower case; a loop is ``loop`` and its body once."""
+    kinds: tuple[str, ...]
+    """Their kinds, neighbors merged and repeats folded."""
+
+    @property
+    def family(self) -> str:
+        """``conv>norm>pointwise>pool``; of long networks ``net:conv+norm+pool``; or ``none``."""
+        if not self.kinds:
+            return "none"
+        if len(self.kinds) > LONGEST:
+            return "net:" + "+".join(sorted(set(self.kinds)))
+        return ">".join(self.kinds)
+
+
+def structure(source: str, entry: str = "Model") -> Structure | None:
+    """Of a program's class (its forward) or function. None: it does not parse, or has no such entry."""
+    try:
+        tree = parsing.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    walk = _Walk(tree)
+    if not walk.enter(entry):
+        return None
+    ops = tuple(walk.ops)
+    return Structure(ops=ops, kinds=_folded([kind_of(op) for op in ops]))
+
+
+def kind_of(op: str) -> str:
+    return "loop" if op == "loop" else KINDS.get(op, f"other:{op}")
+
+
+def _folded(kinds: Sequence[str]) -> tuple[str, ...]:
+    """Neighbors merged, then every block that repeats at once kept once: a b a b c -> a b c."""
+    out = [kind for place, kind in enumerate(kinds) if place == 0 or kinds[place - 1] != kind]
+    for size in range(1, len(out) // 2 + 1):
+        place = 0
+        while place + 2 * size <= len(out):
+            if out[place : place + size] == out[place + size : place + 2 * size]:
+                del out[place + size : place + 2 * size]
+            else:
+                place += 1
+    return tuple(out)
+
+
+# --- walking ------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Class:
+    layers: dict[str, ast.expr]
+    """Attribute -> what __init__ makes it of."""
+    methods: dict[str, ast.FunctionDef]
+
+
+@dataclass
+class _Scope:
+    owner: _Class | None
+    names: dict[str, list[ast.expr]] = field(default_factory=dict)
+    """Local name -> the layers that it may stand for."""
+
+
+class _Walk:
+    """Lists operators in the order of execution; helpers are followed where they are called."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.ops: list[str] = []
+        self._functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self._classes = {n.name: _class_of(n) for n in tree.body if isinstance(n, ast.ClassDef)}
+        self._depth = 0
+
+    def enter(self, entry: str) -> bool:
+        name = entry.split(".")[-1]
+        if name in self._classes:
+            return self._method(self._classes[name], "forward")
+        if name in self._functions:
+            self._function(self._functions[name], _Scope(None))
+            return True
+        return False
+
+    def _method(self, owner: _Class, name: str) -> bool:
+        if name in owner.methods:
+            self._function(owner.methods[name], _Scope(owner))
+        return name in owner.methods
+
+    def _function(self, node: ast.FunctionDef, scope: _Scope) -> None:
+        if self._depth < DEEPEST:
+            self._depth += 1
+            self._statements(node.body, scope)
+            self._depth -= 1
+
+    def _statements(self, body: Sequence[ast.stmt], scope: _Scope) -> None:
+        for statement in body:
+            self._statement(statement, scope)
+
+    def _statement(self, node: ast.stmt, scope: _Scope) -> None:
+        match node:
+            case ast.For() | ast.While():
+                self._loop(node, scope)
+            case ast.If():
+                self._statements([*node.body, *node.orelse], scope)
+            case ast.With():
+                self._statements(node.body, scope)
+            case ast.AugAssign():
+                self._expression(node.value, scope)
+                self._operator(node.op)
+            case ast.Assign(value=value, targets=[ast.Name(id=name)]) if found := _layers(value, scope):
+                scope.names[name] = found
+            case ast.Assign() | ast.AnnAssign() | ast.Return() | ast.Expr() if node.value is not None:
+                self._expression(node.value, scope)
+
+    def _loop(self, node: ast.For | ast.While, scope: _Scope) -> None:
+        """Over layers: one after the other, as if written out. Over anything else: the body once, marked."""
+        layers: list[ast.expr] = []
+        if isinstance(node, ast.For):
+            layers = _layers(node.iter, scope)
+            self._expression(node.iter, scope)
+            _bind_together(node, scope)
+        if layers and isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            for layer in layers:
+                scope.names[node.target.id] = [layer]
+                self._statements(node.body, scope)
+            return
+        self.ops.append("loop")
+        self._statements(node.body, scope)
+
+    def _expression(self, node: ast.expr, scope: _Scope) -> None:
+        match node:
+            case ast.Call():
+                self._call(node, scope)
+            case ast.BinOp():
+                if _is_number(node):
+                    return
+                self._expression(node.left, scope)
+                self._expression(node.right, scope)
+                self._operator(node.op)
+            case ast.UnaryOp():
+                self._expression(node.operand, scope)
+                if isinstance(node.op, ast.USub) and not _is_number(node.operand):
+                    self.ops.append("neg")
+            case ast.Compare():
+                for part in (node.left, *node.comparators):
+                    self._expression(part, scope)
+                self.ops.append("compare")
+            case ast.ListComp() | ast.GeneratorExp():
+                self.ops.append("loop")
+                self._expression(node.elt, scope)
+            case ast.Subscript():
+                self._expression(node.value, scope)
+            case _:
+                for child in ast.iter_child_nodes(node):
+                    if isinstance(child, ast.expr):
+                        self._expression(child, scope)
+
+    def _call(self, node: ast.Call, scope: _Scope) -> None:
+        name, receiver = _callee(node.func)
+        if receiver in _MODULES or name == "size":
+            return
+        if name in LAYOUT:
+            self._receiver(node, scope)
+            return
+        self._arguments(node, scope)
+        layers = _layers(node.func, scope)
+        if layers:
+            for layer in layers:
+                self._layer(layer, scope)
+        elif receiver == "self" and scope.owner and name in scope.owner.methods:
+            self._method(scope.owner, name)
+        elif isinstance(node.func, ast.Name) and name in self._functions:
+            self._function(self._functions[name], _Scope(None))
+        elif isinstance(node.func, ast.Call):  # nn.ReLU()(x)
+            self._layer(node.func, scope)
+        else:
+            self._operation(name)
+
+    def _receiver(self, node: ast.Call, scope: _Scope) -> None:
+        """x of x.view(...), torch.reshape(x, ...): sizes beside it are numbers."""
+        if isinstance(node.func, ast.Attribute) and _callee(node.func)[1] not in ("torch", "F", "nn"):
+            self._expression(node.func.value, scope)
+        elif node.args:
+            self._expression(node.args[0], scope)
+
+    def _arguments(self, node: ast.Call, scope: _Scope) -> None:
+        if isinstance(node.func, ast.Attribute) and not _layers(node.func, scope):
+            self._expression(node.func.value, scope)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            self._expression(argument, scope)
+
+    def _layer(self, made: ast.expr, scope: _Scope) -> None:
+        """What calling an object does that this expression has made."""
+        while isinstance(made, ast.Call) and _callee(made.func)[0] in (
+            "eval",
+            "train",
+            "to",
+            "double",
+            "half",
+        ):
+            made = made.func.value if isinstance(made.func, ast.Attribute) else made
+            if not isinstance(made, ast.Call):
+                return
+        if not isinstance(made, ast.Call):
+            return
+        name = _callee(made.func)[0]
+        if name in ("sequential", "modulelist"):
+            for part in _contents(made):
+                self._layer(part, scope)
+        elif isinstance(made.func, ast.Name) and made.func.id in self._classes and self._depth < DEEPEST:
+            self._method(self._classes[made.func.id], "forward")
+        elif name not in LAYOUT:
+            self._operation(name)
+
+    def _operator(self, operator: ast.operator) -> None:
+        self.ops.append(_BINARY.get(type(operator), "mul"))
+
+    def _operation(self, name: str) -> None:
+        self.ops.append(name.removesuffix("_") if name.removesuffix("_") in KINDS else name)
+
+
+def _class_of(node: ast.ClassDef) -> _Class:
+    methods = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+    layers: dict[str, ast.expr] = {}
+    for statement in ast.walk(methods["__init__"]) if "__init__" in methods else ():
+        if isinstance(statement, ast.Assign):
+            pairs = _assigned(statement)
+            layers |= {a: made for a, made in pairs if isinstance(made, ast.Call) and not _is_value(made)}
+    return _Class(layers=layers, methods=methods)
+
+
+def _assigned(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Attributes and what they are set to: self.a = x, and self.a, self.b = x, y."""
+    for target in node.targets:
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        for left, value in pairs:
+            if isinstance(left, ast.Attribute):
+                yield left.attr, value
+
+
+def _is_value(made: ast.Call) -> bool:
+    """A parameter, buffer or number: to be read, not called."""
+    name, receiver = _callee(made.func)
+    return name in ("parameter", "buffer", "parameterlist") or receiver in ("torch", *_MODULES)
+
+
+def _layers(node: ast.expr, scope: _Scope) -> list[ast.expr]:
+    """The layers that an expression stands for: self.x, a local name, or one of a list of layers."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=attr) if (
+            scope.owner and attr in scope.owner.layers
+        ):
+            made = scope.owner.layers[attr]
+            inside = isinstance(made, ast.Call) and _callee(made.func)[0] == "modulelist"
+            return list(_contents(made)) if inside and isinstance(made, ast.Call) else [made]
+        case ast.Name(id=name):
+            return scope.names.get(name, [])
+        case ast.Subscript(value=value):
+            return _layers(value, scope)[:1]
+    return []
+
+
+def _bind_together(node: ast.For, scope: _Scope) -> None:
+    """for a, b in zip(self.first, self.second), and the second of enumerate()."""
+    if not (isinstance(node.target, ast.Tuple) and isinstance(node.iter, ast.Call)):
+        return
+    name, lists = _callee(node.iter.func)[0], list(node.iter.args)
+    lists = [node.iter, *lists] if name == "enumerate" else lists
+    for target, part in zip(node.target.elts, lists, strict=False):
+        if isinstance(target, ast.Name) and (found := _layers(part, scope)):
+            scope.names[target.id] = found[:1]
+
+
+def _contents(made: ast.Call) -> Iterator[ast.expr]:
+    """Of nn.Sequential(a, b), nn.Sequential(*[…]) and nn.ModuleList([…]); of a comprehension its element."""
+    for argument in made.args:
+        part = argument.value if isinstance(argument, ast.Starred) else argument
+        match part:
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                yield from elements
+            case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
+                yield element
+            case _:
+                yield part
+
+
+def _callee(node: ast.expr) -> tuple[str, str]:
+    """(last part in lower case or a helper's own name, first part): ("relu", "torch")."""
+    match node:
+        case ast.Name(id=name):
+            return (name if not name[:1].isupper() else name.lower()), ""
+        case ast.Attribute(value=value, attr=attr):
+            while isinstance(value, ast.Attribute):
+                value = value.value
+            first = value.id if isinstance(value, ast.Name) else ""
+            return (attr if first == "self" else attr.lower()), first
+    return "", ""
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Arithmetic on literals and shapes is Python's."""
+    match node:
+        case ast.Constant():
+            return True
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+        case ast.UnaryOp(operand=operand):
+            return _is_number(operand)
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Call(func=func):
+            name, receiver = _callee(func)
+            return receiver in _MODULES or name in ("size", "len", "int", "float", "numel")
+    return False
+
+
+def histogram(structures: Sequence[Structure]) -> dict[str, int]:
+    """Families and how many tasks they have, the largest first."""
+    counts = Counter(one.family for one in structures)
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

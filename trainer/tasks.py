@@ -1,0 +1,237 @@
+"""Task suites: folders of Model/get_inputs files, read without running them, and split by structural family.
+
+A task's id is a hash of its program and workload, so the same task is recognized in a suite, a journal and
+a search archive, and a changed one is another task. Files that are no task are counted with their reason.
+Decontamination against a benchmark's folder is in likeness.py. Not covered: whether a task runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp import analysis, parsing, wire
+from kernel_lsp.errors import ConfigError
+from kernel_lsp.files import read_source
+from kernel_lsp.records import Program, Snapshot, Workload, WorkloadOrigin
+from trainer.families import Structure, structure
+from trainer.likeness import Likeness
+from trainer.records import Skipped, Tally
+
+MANIFEST = "manifest.json"
+ENTRY = "Model"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SuiteTask:
+    id: str
+    name: str
+    """Path below the suite's folder without its suffix."""
+    path: Path
+    source: str
+    program: Program
+    """What the file's Model needs, sliced out of it: what is searched and judged."""
+    fingerprint: str
+    """Of Model: `kernel_lsp.records.Target.fingerprint`, which journals keep."""
+    workload: Workload
+    structure: Structure
+
+    @property
+    def family(self) -> str:
+        return self.structure.family
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suite:
+    folder: Path
+    tasks: tuple[SuiteTask, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def by_name(self) -> dict[str, SuiteTask]:
+        return {task.name: task for task in self.tasks}
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def task_id(program: str, workload: Workload) -> str:
+    """``t`` and 24 hex digits of program and workload; comments, formatting and docstrings do not count."""
+    told = wire.dumps([workload.inputs, workload.init, workload.training])
+    return "t" + digest(f"{canonical(program)}\0{told}")[:24]
+
+
+def fingerprint_id(fingerprint: str, workload: Workload) -> str:
+    """``f`` and 24 hex digits, where the program was not kept: the same target called alike."""
+    told = wire.dumps([workload.name, workload.inputs, workload.init, workload.training])
+    return "f" + digest(f"{fingerprint}\0{told}")[:24]
+
+
+def canonical(program: str) -> str:
+    """The text as its syntax tree has it, without documentation; what does not parse stays as it is."""
+    try:
+        tree = parsing.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return program
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_documentation(body[0]):
+            node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(tree)
+
+
+def _is_documentation(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def source_files(folders: Iterable[Path]) -> list[Path]:
+    """Python files below these, in order. Raises ConfigError where there is no such folder."""
+    found: list[Path] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder} is no folder of tasks", "name a folder with Model/get_inputs files")
+        found += sorted(p for p in folder.rglob("*.py") if not p.name.startswith(("_", ".")))
+    return found
+
+
+def load(folder: Path) -> Suite:
+    """Every task below a folder. Raises ConfigError when there is no such folder; never for a bad file."""
+    tally, tasks, known = Tally(), list[SuiteTask](), dict[str, str]()
+    listed = _manifest(folder)
+    for path in source_files([folder]):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        found = read_task(path, name)
+        if isinstance(found, str):
+            tally.skip(found, name)
+        elif listed.get(f"{name}.py", digest(found.source)) != digest(found.source):
+            tally.skip("its reference changed since the suite was written", name)
+        elif found.id in known:
+            tally.skip("the same task as another file", name)
+        else:
+            known[found.id] = name
+            tasks.append(found)
+    return Suite(folder=folder, tasks=tuple(tasks), skipped=tally.skipped)
+
+
+def read_task(path: Path, name: str) -> SuiteTask | str:
+    """One file as a task, or why it is none."""
+    try:
+        text = read_source(path).text
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return "cannot be read"
+    return make_task(text, name, path)
+
+
+def make_task(text: str, name: str, path: Path) -> SuiteTask | str:
+    """A text as a task, or why it is none."""
+    snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
+    found = analysis.analyze(snapshot)
+    if found.problem:
+        return "does not parse"
+    target = analysis.find_target(found, ENTRY)
+    built = structure(text, ENTRY)
+    if target is None or built is None:
+        return "has no class Model with forward()"
+    if not _defines(text, "get_inputs"):
+        return "has no get_inputs()"
+    program = analysis.slice_program(snapshot, target)
+    workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
+    return SuiteTask(
+        id=task_id(program.source, workload),
+        name=name,
+        path=path,
+        source=text,
+        program=program,
+        fingerprint=target.fingerprint,
+        workload=workload,
+        structure=built,
+    )
+
+
+def _defines(text: str, name: str) -> bool:
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in parsing.parse(text).body)
+
+
+def _manifest(folder: Path) -> dict[str, str]:
+    """File -> hash, where the suite was written with one. Raises ConfigError when it cannot be read."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return {}
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))["tasks"]
+        return {name: row["sha256"] for name, row in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        remedy = "write the suite again, or remove the file to take its tasks as they are"
+        raise ConfigError(f"{path} cannot be read: {error!r}", remedy) from error
+
+
+# --- splitting -----------------------------------------------------------------------------------
+
+
+class Part(StrEnum):
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """How families are dealt out; the same for ever, whichever tasks come later."""
+
+    seed: int = 0
+    validation: float = 0.1
+    """Share of families, like ``test``."""
+    test: float = 0.2
+    held_out: frozenset[str] = frozenset()
+    """Families that are TEST whatever the seed says, such as those of a suite that is reported on."""
+
+    def __post_init__(self) -> None:
+        shares = self.validation, self.test
+        if not all(0 <= share < 1 for share in shares) or sum(shares) >= 1:
+            raise ConfigError(
+                f"shares {shares} leave nothing to train on", "validation + test must be below 1"
+            )
+
+    def part(self, family: str) -> Part:
+        """By a hash of seed and family alone: tasks of one family are never apart."""
+        if family in self.held_out:
+            return Part.TEST
+        raw = hashlib.sha256(f"{self.seed}\0{family}".encode()).digest()[:8]
+        place = int.from_bytes(raw) / 2**64
+        if place < self.test:
+            return Part.TEST
+        return Part.VALIDATION if place < self.test + self.validation else Part.TRAIN
+
+    def deal(self, tasks: Sequence[SuiteTask]) -> dict[Part, tuple[SuiteTask, ...]]:
+        return {part: tuple(t for t in tasks if self.part(t.family) is part) for part in Part}
+
+
+def families(tasks: Iterable[SuiteTask]) -> frozenset[str]:
+    return frozenset(task.family for task in tasks)
+
+
+def decontaminated(
+    tasks: Iterable[SuiteTask], benchmark: Likeness
+) -> tuple[tuple[SuiteTask, ...], tuple[Skipped, ...]]:
+    """What repeats no file of a benchmark, and how many do, by the kind of likeness."""
+    tally, kept = Tally(), list[SuiteTask]()
+    for task in tasks:
+        if likeness := benchmark.why(task.source):
+            tally.skip(f"repeats a benchmark file: {likeness}", task.name)
+        else:
+            kept.append(task)
+    return tuple(kept), tally.skipped
