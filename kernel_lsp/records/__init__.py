@@ -24,8 +24,7 @@ from kernel_lsp.records.code import (
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
 from kernel_lsp.records.events import Event, EventKind, SessionSummary
 from kernel_lsp.records.evidence import EVIDENCE_VERSION, Evidence, Fact, Repetition, Samples, Trial
-from kernel_lsp.records.graphs import Form, GraphView, Layout, Operation
-from kernel_lsp.records.graphs import Role as OperationRole
+from kernel_lsp.records.graphs import Form, GraphView, Layout, Operation, OperationRole, Viewed
 from kernel_lsp.records.jobs import Job, Outcome, Progress
 from kernel_lsp.records.learning import (
     LearnedSkill,
@@ -216,6 +215,7 @@ __all__ = [
     "UsageStats",
     "Verdict",
     "Verification",
+    "Viewed",
     "Workload",
     "WorkloadOrigin",
     "Workshop",

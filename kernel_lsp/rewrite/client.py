@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import errors, phases, process, wire
-from kernel_lsp.records import ArgSpec, Candidate, Program, Site, Skill, Step, Workload
+from kernel_lsp.records import ArgSpec, Candidate, GraphView, Program, Site, Skill, Step, Viewed, Workload
 
 OPEN_SECONDS = 120.0  # importing torch took 4 s and exporting a 200-layer model 20 s on two busy cores
 PROPOSE_SECONDS = 60.0
@@ -36,6 +36,8 @@ class Capture:
     """Inputs, parameters and buffers that the graph reads, each once."""
     written_bytes: int | None = None
     """Results."""
+    graph: GraphView | None = None
+    """For a model that reads no source text; None: this engine does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +104,11 @@ class Engine:
         """The sites that remain after these steps; nothing is made of them. Raises RewriteError."""
         answer = await self._ask({"op": "look", "steps": list(steps)}, PROPOSE_SECONDS)
         return wire.from_json(tuple[Site, ...], answer)
+
+    async def view(self, steps: Sequence[Step]) -> Viewed:
+        """Like :meth:`look`, with the graph as these steps leave it. Raises RewriteError."""
+        answer = await self._ask({"op": "view", "steps": list(steps)}, PROPOSE_SECONDS)
+        return wire.from_json(Viewed, answer)
 
     async def make(self, steps: Sequence[Step]) -> Candidate:
         """Like :meth:`propose` for one who wants no further step. Raises RewriteError."""

@@ -3,9 +3,9 @@
     python bootstrap.py LIMITS kernel_lsp.rewrite.engine        (see client.py)
 
 Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
-``make`` (the program), ``propose`` (both), ``variants`` (other parameters). A failure that a
-user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so that one bad
-skill never ends the engine. Never runs the target on real data.
+``view`` (that, and the graph), ``make`` (the program), ``propose`` (both), ``variants`` (other parameters).
+A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
+that one bad skill never ends the engine. Never runs the target on real data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +23,18 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
-from kernel_lsp.records import ArgSpec, Candidate, Program, Proof, Site, Skill, SourceEdit, Step, Workload
+from kernel_lsp.records import (
+    ArgSpec,
+    Candidate,
+    Program,
+    Proof,
+    Site,
+    Skill,
+    SourceEdit,
+    Step,
+    Viewed,
+    Workload,
+)
 from kernel_lsp.rewrite import cost, kinds
 from kernel_lsp.rewrite.aliasing import separate_results
 from kernel_lsp.rewrite.capture import capture
@@ -35,6 +46,7 @@ from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.loops import is_unrolled
 from kernel_lsp.rewrite.questions import decides_by_batch
+from kernel_lsp.rewrite.view import view_of
 
 Rewrites: TypeAlias = dict[str, ModuleType]
 Applied: TypeAlias = tuple[Graph, list[Proof], list[str]]
@@ -64,6 +76,7 @@ class Session:
             notes=tuple(self.notes),
             read_bytes=read,
             written_bytes=written,
+            graph=view_of(self.graph),
         )
 
     def sites(self, graph: Graph) -> tuple[Site, ...]:
@@ -106,6 +119,11 @@ class Session:
     def look(self, steps: list[Step]) -> tuple[Site, ...]:
         """Where another step could follow."""
         return self.sites(self._replay(self.graph, steps)[0])
+
+    def view(self, steps: list[Step]) -> Viewed:
+        """The graph after these steps, and where another could follow."""
+        graph = self._replay(self.graph, steps)[0]
+        return Viewed(graph=view_of(graph), sites=self.sites(graph))
 
     def make(self, steps: list[Step]) -> Candidate:
         """The rewritten program after these steps."""
@@ -308,7 +326,12 @@ def main() -> None:
                     steps = wire.from_json(list[Step], request["steps"])
                     result = session.variants(steps, request["at"], request["limit"])
                 else:
-                    asked = {"propose": session.propose, "look": session.look, "make": session.make}
+                    asked: dict[str, Callable[[list[Step]], Any]] = {
+                        "propose": session.propose,
+                        "look": session.look,
+                        "view": session.view,
+                        "make": session.make,
+                    }
                     result = asked[request["op"]](wire.from_json(list[Step], request["steps"]))
             answer = {"result": wire.to_json(result)}
         except KernelLspError as error:

@@ -1,0 +1,15 @@
+"""The compact form: a target told in some hundred words to a small model, whose replies are tool calls.
+
+vocabulary.py  every word; a word's place is its token
+words.py       numbers, sizes and names as words
+telling.py     a situation (graph, device, skills, sites) as words
+grammar.py     which replies are valid, as a graph that decoding walks
+talk.py        a talk about one target: told, said, heard; samples for training
+tokenizer.py   the vocabulary as the files that transformers and vLLM read
+"""
+
+from kernel_lsp.agents.compact.talk import Phase, Sample, Talk
+from kernel_lsp.agents.compact.telling import Situation
+from kernel_lsp.agents.compact.vocabulary import END, PAD, TOKENS, VERSION, WORDS
+
+__all__ = ["END", "PAD", "TOKENS", "VERSION", "WORDS", "Phase", "Sample", "Situation", "Talk"]

@@ -1,0 +1,97 @@
+"""Which replies are valid: a graph of words that decoding walks, so that every reply is well-formed.
+
+`Node` has the words that may come next and what follows each; one without any is the end of a reply. The
+same graph goes to the child that decodes (`table`) and to a vLLM as its structured output (`ebnf`). It is
+shared where what follows is the same, so it grows with the sum of the choices, not with their product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    branches: Mapping[str, Node] = field(default_factory=dict)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self.branches)
+
+    def after(self, words: Sequence[str]) -> Node:
+        """Raises KeyError for words that are not valid."""
+        node = self
+        for word in words:
+            node = node.branches[word]
+        return node
+
+    def accepts(self, words: Sequence[str]) -> bool:
+        """Whether this is a whole reply."""
+        try:
+            return not self.after(words).branches
+        except KeyError:
+            return False
+
+    def offered(self, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """What was valid in the place of each of these words."""
+        node = self
+        for word in words:
+            yield node.words
+            node = node.branches[word]
+
+
+END = Node()
+
+
+def chain(words: Sequence[str], then: Node = END) -> Node:
+    """These words, one after the other."""
+    for word in reversed(words):
+        then = Node({word: then})
+    return then
+
+
+def either(*nodes: Node) -> Node:
+    """Any of these, none of which is an END."""
+    if len(nodes) == 1:
+        return nodes[0]
+    merged: dict[str, list[Node]] = {}
+    for node in nodes:
+        for word, after in node.branches.items():
+            merged.setdefault(word, []).append(after)
+    return Node({word: either(*_once(afters)) for word, afters in merged.items()})
+
+
+def _once(nodes: Sequence[Node]) -> list[Node]:
+    return list({id(node): node for node in nodes}.values())
+
+
+def table(start: Node, tokens: Mapping[str, int]) -> list[list[list[int]]]:
+    """Nodes as lists of [token, number of the node after it]; the first is the start."""
+    numbers, order = _numbered(start)
+    return [[[tokens[word], numbers[id(after)]] for word, after in node.branches.items()] for node in order]
+
+
+def ebnf(start: Node) -> str:
+    """For a server's structured output (xgrammar's dialect): every word with the blank behind it."""
+    numbers, order = _numbered(start)
+    rules = []
+    for number, node in enumerate(order):
+        branches = [
+            f'"{word} "' + (f" n{numbers[id(after)]}" if after.branches else "")
+            for word, after in node.branches.items()
+        ]
+        if branches:
+            rules.append(f"{'root' if number == 0 else f'n{number}'} ::= {' | '.join(branches)}")
+    return "\n".join(rules) + "\n"
+
+
+def _numbered(start: Node) -> tuple[dict[int, int], list[Node]]:
+    """Every node once, those that are nearer to the start first."""
+    numbers, order = {id(start): 0}, [start]
+    for node in order:
+        for after in node.branches.values():
+            if id(after) not in numbers:
+                numbers[id(after)] = len(order)
+                order.append(after)
+    return numbers, order
