@@ -14,7 +14,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from kernel_lsp import interpreter, origins, wire
+from kernel_lsp import config, interpreter, origins, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
@@ -120,7 +120,9 @@ def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Which interpreter, settings and consent each folder has, what runs, and how fast we answered."""
+    """Which interpreter, settings and consent each folder has, what runs, and how fast we answered.
+
+    ``problems`` are settings that could not be used; ``device`` is what measured last, None before that."""
     folders = []
     for folder in ls.roots() or [ls.root]:
         settings = ls.settings(folder)
@@ -136,6 +138,7 @@ def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
                 "remote": remote,
                 "remote_allowed": remote and ls.consents.remote_answer(folder, remote),
                 "settings": wire.to_json(settings),
+                "problems": [str(p) for p in config.load(folder, editor=ls.editor_settings)[1]],
             }
         )
     return {
@@ -143,6 +146,7 @@ def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
         "client": ls.abilities.name,
         "folders": folders,
         "jobs": jobs.queue,
+        "device": ls.session.device,
         "host": ls.host.pid,
         "latencies": dict(sorted(ls.latencies.items())),
     }

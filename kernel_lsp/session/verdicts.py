@@ -79,6 +79,15 @@ class Verdicts:
     def outcome(self, fingerprint: str) -> Outcome | None:
         return self._outcomes.get(fingerprint)
 
+    @property
+    def device(self) -> str | None:
+        """What measured last: its name, or its kind where it has none. None: nothing was measured yet."""
+        for outcome in reversed(self._outcomes.values()):
+            for proposal in outcome.proposals:
+                if proposal.evaluation.device != "interpreter":
+                    return proposal.evaluation.device_name or proposal.evaluation.device
+        return None
+
     def running(self, uri: str, qualname: str, progress: Progress | None) -> None:
         self._running[uri, qualname] = progress
 

@@ -402,7 +402,8 @@ async def test_a_checkout_on_disk_after_closing_is_seen(launch: Launch) -> None:
 
 async def test_a_bad_setting_is_reported_and_the_server_goes_on(launch: Launch) -> None:
     async with launch(options={"settings": {"threshold": "fast", "no-such": 1}}) as session:
-        await session.command("status")
+        status = await session.command("status")
+        assert any("threshold = 'fast'" in problem for problem in status["folders"][0]["problems"])
         logged = " ".join(message.message for message in session.client.log_messages)
         assert "threshold = 'fast' cannot be used" in logged
         assert "1.05 is used" in logged
@@ -421,6 +422,14 @@ async def test_two_folders_have_their_own_settings_and_interpreters(launch: Laun
         found = {f["folder"]: (f["interpreter"], f["settings"]["threshold"]) for f in status["folders"]}
         assert found[str(one)] == (str(one / ".venv/bin/python"), 1.5)
         assert found[str(two)] == (str(two / ".venv/bin/python"), 2.5)
+
+
+async def test_the_status_names_the_device_that_measured_last(launch: Launch) -> None:
+    async with launch() as session:
+        uri = session.open("model.py", EXAMPLE)
+        assert (await session.command("status"))["device"] is None
+        await session.hint(uri)
+        assert (await session.command("status"))["device"] is not None
 
 
 async def test_the_server_process_stays_small(launch: Launch) -> None:
