@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": BASE,
     "workloads": BASE,
     "skillbook": BASE,
+    "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process"},
@@ -48,7 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "hostclient": BASE | {"process"},
     # The heavy half: the order of stages, in a process of its own.
     "pipeline": BASE
-    | {"analysis", "workloads", "skillbook", "agents", "search", "rewrite", "evaluator", "presenter"}
+    | {"analysis", "workloads", "skillbook", "library", "agents", "search", "rewrite", "evaluator"}
+    | {"presenter"}
     | {"journal"}
     | {"process", "interpreter", "cache"},
     "host": BASE | {"pipeline", "journal"},

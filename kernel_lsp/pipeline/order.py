@@ -17,7 +17,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
-from kernel_lsp.pipeline import turns
+from kernel_lsp.pipeline import learning, recipes, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
@@ -204,6 +204,7 @@ class Pipeline:
         job, device, gate = one.prepared.job, one.bench.device, one.gate
         planner = planning.Planner(one.engine.make, one.engine.look, one.known.best)
         planned = planner.courses(one.sites, triton=one.bench.probe.triton is not None)
+        planned = recipes.courses(one, planned)
         search = Search(
             tournament=one.tournament,
             engine=one.engine,
@@ -215,6 +216,7 @@ class Pipeline:
         ranked = await search.run(_shortlist(planned, device, one.capture, budget=job.budget))
         for problem in one.known.notes:
             report(Progress(phase="tune", message=problem))
+        learning.count_usage(ranked, one, self.settings, report)
         return _outcome(one, ranked)
 
 

@@ -1,6 +1,6 @@
-"""The life of a learned skill: where it comes from, what its verification has shown, where it stands: learn.
+"""The life of a learned skill: its origin, what its verification has shown, where it stands.
 
-Gains and uplifts are natural logarithms of speedups: 0 is no gain, ln 2 twice as fast; they add up and average.
+Gains and uplifts are natural logarithms of speedups: 0 is no gain, ln 2 twice as fast; they add up.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirements:
-    """Where a learned skill may be used; every part can be checked by a machine, and an empty one asks nothing."""
+    """Where a learned skill may be used, for a machine to check; an empty part asks nothing."""
 
     device: str | None = None
     """cuda or cpu."""
@@ -45,7 +45,7 @@ class RecipeStep:
     """An executable skill at a kind of site."""
 
     skill: str
-    on: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
     """Operations that the site covers, others beside them; empty: any site of the skill."""
     parameters: Json = field(default_factory=dict)
     """Taken where the site offers them; the site's default otherwise."""

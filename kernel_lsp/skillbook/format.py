@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
 from kernel_lsp.errors import SkillError
 from kernel_lsp.records import SKILL_SCOPES, SKILL_SECTIONS, Skill, SkillProblem
-from kernel_lsp.skillbook import executable
+from kernel_lsp.skillbook import conditions, executable
+from kernel_lsp.skillbook.conditions import Wrong
 
 SECTIONS, SCOPES = SKILL_SECTIONS, SKILL_SCOPES
 KEYS = ("name", "description", "license", "metadata")
-METADATA_KEYS = ("scope", "tags", "version", "preconditions")
+METADATA_KEYS = ("scope", "tags", "version", "preconditions", "requires", "recipe")
 MAX_DESCRIPTION = 120
 MAX_NAME = 64
 MAX_TAGS = 12
@@ -69,6 +70,8 @@ def examine(folder: Path, source: str = "built-in") -> tuple[Skill | None, tuple
     script = folder / "rewrite.py"
     if script.exists():
         found = executable.check(script)
+        if front is not None and "recipe" in _mapping(front.get("metadata")):
+            wrong("metadata.recipe", "beside a rewrite.py", "keep one of the two: which would be applied?")
         problems += [SkillProblem(path=str(script), field=f, cause=c, remedy=r) for f, c, r in found]
     if problems or front is None or parts is None:
         return None, tuple(problems)
@@ -87,13 +90,12 @@ def _skill(front: dict[str, Any], body: str, folder: Path, source: str, *, execu
         path=str(folder),
         executable=executable,
         source=source,
+        requires=conditions.requirements(metadata.get("requires")),
+        recipe=conditions.recipe(metadata.get("recipe")),
     )
 
 
 # --- reading -----------------------------------------------------------------------------
-
-Wrong: TypeAlias = Callable[[str, str, str], None]
-"""Takes a problem's field, cause and remedy."""
 
 
 def _text(path: Path, wrong: Wrong) -> str | None:
@@ -213,9 +215,14 @@ def _check_metadata(metadata: Any, wrong: Wrong) -> None:
         )
     if "tags" in metadata:
         _check_tags(metadata["tags"], wrong)
-    conditions = metadata.get("preconditions", [])
-    if not isinstance(conditions, list) or not all(isinstance(c, str) for c in conditions):
+    sentences = metadata.get("preconditions", [])
+    if not isinstance(sentences, list) or not all(isinstance(c, str) for c in sentences):
         wrong("metadata.preconditions", "no list of sentences", "write one `- condition` per line")
+    conditions.check(metadata, wrong)
+
+
+def _mapping(data: Any) -> dict[str, Any]:
+    return data if isinstance(data, dict) else {}
 
 
 def _check_tags(tags: Any, wrong: Wrong) -> None:

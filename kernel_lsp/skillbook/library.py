@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp.config import default_data_dir
 from kernel_lsp.records import Skill, SkillMatch, SkillProblem
-from kernel_lsp.skillbook import format
+from kernel_lsp.skillbook import format, learned
 
 if TYPE_CHECKING:
     from kernel_lsp.skillbook.recall import Index
@@ -31,7 +31,7 @@ class SkillFolder:
 
     path: Path
     source: str
-    """built-in, user, workspace or configured; becomes `Skill.source`."""
+    """built-in, user, learned, workspace or configured; becomes `Skill.source`."""
     required: bool = False
     """Whether its absence is a problem."""
 
@@ -69,11 +69,15 @@ def built_in_folder() -> Path:
 def folders(
     configured: Sequence[str] = (), *, workspace: Path | None = None, data_dir: Path | None = None
 ) -> tuple[SkillFolder, ...]:
-    """Where skills live: built in, the user's own, the workspace's (see above), and configured ones."""
+    """Where skills live: built in, the user's own, learned ones that were verified, the workspace's (see
+    above), and configured ones."""
+    data = data_dir or Path(default_data_dir())
     found = [
         SkillFolder(path=built_in_folder(), source="built-in", required=True),
-        SkillFolder(path=(data_dir or Path(default_data_dir())) / "skills", source="user"),
+        SkillFolder(path=data / "skills", source="user"),
     ]
+    if snapshot := learned.newest(data):
+        found.append(SkillFolder(path=snapshot, source="learned"))
     if workspace is not None:
         found.append(SkillFolder(path=workspace / "skills", source="workspace"))
     for entry in configured:

@@ -1,0 +1,234 @@
+"""The summary agent without a language model: the steps of a rewrite, generalized into a recipe.
+
+What is specific goes: which node a site was, how often a pattern came in the program, exact sizes, the user's
+names. What is kept: which executable skills in which order, what kind of operations their sites covered, the
+parameters, and where that was measured. Precision and what changes results are never part of a recipe: those
+are a person's choice. Not covered: whether it helps elsewhere; that is what verification is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.records import (
+    SEMANTIC_PARAMETERS,
+    ArgSpec,
+    Bounds,
+    Evaluation,
+    Interval,
+    Json,
+    RecipeStep,
+    Requirements,
+    SkillDraft,
+    Step,
+)
+
+WRITER = "rule/1"
+LEFT_OUT = (*SEMANTIC_PARAMETERS, "precision")
+REACH = 16
+"""Sizes may differ by this factor from what was seen: the parameters of a kernel depend on sizes by their
+power of two, and beyond that verification has to show it anew."""
+MOST_NAMED = 2
+"""Steps and operations in a name; a digest tells the rest."""
+LAZY_STEPS = {
+    "compile-target": "a compiler",
+    "remove-dead-work": "skipped work",
+    "value-range-collapse": "skipped work",
+}
+"""Built-in skills that are sound where they are proved and teach nothing: of these alone no recipe is made."""
+_NUMBER = re.compile(r"(_default|_tensor|_\d+)+$")
+_ANCHOR = re.compile(
+    r"linear|(?:add|b|badd)?b?mm|matmul|einsum|conv(?:_transpose)?[123]d|\w*norm|(?:log_)?softmax|logsumexp"
+    r"|sum|mean|max|min|amax|amin|argmax|argmin|cum\w+|\w*pool[123]d|\w*loss|cross_entropy|\w*attention|lstm|gru"
+    r"|embedding|var|std|prod"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """Where a rewrite was measured."""
+
+    device: str
+    """cuda or cpu."""
+    device_name: str | None
+    architecture: str | None
+    """sm_90 …"""
+    inputs: tuple[ArgSpec, ...]
+    """What entered; empty: unknown."""
+    layouts: tuple[str, ...]
+    """Of the tensors in ``inputs``."""
+    torch: str | None = None
+    triton: str | None = None
+    speedup: Interval | None = None
+    """Over the best baseline."""
+
+
+def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
+    """A skill of these steps; None: there is nothing to generalize."""
+    recipe = tuple(generalized(steps))
+    if not recipe:
+        return None
+    named = [step.skill for step in recipe]
+    operations = list(dict.fromkeys(op for step in recipe for op in step.covers))
+    return SkillDraft(
+        name=_name(recipe, operations),
+        description=_description(recipe, operations),
+        scope="graph",
+        tags=tuple(dict.fromkeys([*operations, *named, seen.device]))[:12],
+        content=_content(recipe, seen),
+        requires=requirements(seen),
+        recipe=recipe,
+    )
+
+
+def generalized(steps: Sequence[Step]) -> Iterator[RecipeStep]:
+    """Steps in order; neighbors that do the same at another place of the same kind become one."""
+    last: RecipeStep | None = None
+    for step in steps:
+        made = RecipeStep(skill=step.skill, covers=anchors(step.site), parameters=parameters(step))
+        if last is not None and (last.skill, last.covers, last.parameters) == (
+            made.skill,
+            made.covers,
+            made.parameters,
+        ):
+            last = RecipeStep(skill=made.skill, covers=made.covers, parameters=made.parameters, every=True)
+            continue
+        if last is not None:
+            yield last
+        last = made
+    if last is not None:
+        yield last
+
+
+def anchors(site: str) -> tuple[str, ...]:
+    """Operations of a site's label that do more than one element at a time: ``linear_1+gelu`` -> linear.
+
+    What is pointwise changes from program to program, and a skill that takes one takes the others.
+    """
+    names = (_NUMBER.sub("", part) for part in site.split("+"))
+    return tuple(dict.fromkeys(name for name in names if _ANCHOR.fullmatch(name)))
+
+
+def parameters(step: Step) -> Json:
+    return {name: value for name, value in step.parameters.items() if name not in LEFT_OUT}
+
+
+def requirements(seen: Seen) -> Requirements:
+    """What held there, sizes with `REACH`."""
+    tensors = [spec for spec in seen.inputs if spec.shape is not None]
+    sizes = [math.prod(spec.shape or ()) for spec in tensors]
+    ranks = [len(spec.shape or ()) for spec in tensors if math.prod(spec.shape or ()) == max(sizes)]
+    return Requirements(
+        device=seen.device,
+        architectures=(seen.architecture,) if seen.architecture else (),
+        dtypes=tuple(sorted({spec.dtype for spec in tensors if spec.dtype})),
+        layouts=tuple(sorted(set(seen.layouts))),
+        ranks=Bounds(least=min(ranks), most=max(ranks)) if ranks else None,
+        elements=_reach(max(sizes)) if sizes else None,
+        torch=_release(seen.torch),
+        triton=_release(seen.triton) if seen.device == "cuda" else None,
+    )
+
+
+def faults(made: SkillDraft) -> Iterator[str]:
+    """Why a recipe is no skill, whoever wrote it down."""
+    lazy = [LAZY_STEPS.get(step.skill) for step in made.recipe]
+    if made.recipe and None not in lazy:
+        yield f"advises {lazy[0]}: its steps are {', '.join(step.skill for step in made.recipe)}"
+    if len(made.recipe) == 1 and not made.recipe[0].parameters:
+        yield f"is what the skill {made.recipe[0].skill} does by itself"
+
+
+def architecture(evaluation: Evaluation) -> str | None:
+    """sm_90 … of the device that judged; None on a CPU, and where it was not told."""
+    told = str(evaluation.environment.get("capability") or "")
+    return f"sm_{told.replace('.', '')}" if re.fullmatch(r"\d+\.\d+", told) else None
+
+
+def _reach(size: int) -> Bounds:
+    exponent, margin = max(0, size - 1).bit_length(), REACH.bit_length() - 1
+    return Bounds(least=2 ** max(0, exponent - 1 - margin), most=2 ** (exponent + margin))
+
+
+def _release(version: str | None) -> str | None:
+    found = re.match(r"\d+\.\d+", version or "")
+    return found[0] if found else None
+
+
+# --- words --------------------------------------------------------------------------------
+
+
+def _name(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str:
+    """The same recipe has the same name, so that it is not learned twice."""
+    told = [[s.skill, list(s.covers), sorted(s.parameters.items()), s.every] for s in recipe]
+    mark = hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:6]
+    words = [*dict.fromkeys(step.skill for step in recipe)][:MOST_NAMED]
+    words += [operation.replace("_", "-") for operation in operations][:MOST_NAMED]
+    stem = re.sub(r"-{2,}", "-", "-".join(words))[:56].strip("-")
+    return f"{stem}-{mark}"
+
+
+def _description(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str:
+    skills = ", then ".join(dict.fromkeys(step.skill for step in recipe))
+    where = f" on {', '.join(operations)}" if operations else ""
+    told = f"Apply {skills}{where}, with parameters that won before"
+    return told if len(told) <= 120 else told[:117].rstrip(", ") + "..."
+
+
+def _content(recipe: Sequence[RecipeStep], seen: Seen) -> str:
+    numbered = "\n".join(f"{number}. {_sentence(step)}" for number, step in enumerate(recipe, 1))
+    example = "\n".join(_line(step) for step in recipe)
+    return (
+        f"## Motivation\n\n{_motivation(seen)}\n\n"
+        "## Key Idea\n\nThe order matters, because each step works on what the one before has left.\n\n"
+        f"{numbered}\n\n"
+        f"## Example\n\n```\n{example}\n```\n\n"
+        "## Pitfalls\n\n"
+        "- The engine proves every step at every site anew; where a proof fails, this does not apply.\n"
+        f"- {_limits(seen)}\n"
+        "- Parameters are a starting point: a comparison on the device may find better ones.\n"
+    )
+
+
+def _motivation(seen: Seen) -> str:
+    where = seen.device_name or seen.device
+    speed = "was faster"
+    if seen.speedup is not None:
+        low, high = seen.speedup.low, seen.speedup.high
+        speed = f"was {seen.speedup.mid:.2f}x ({low:.2f}x to {high:.2f}x) as fast as the best baseline"
+    return f"One rewrite with these steps {speed}, measured on {where}{_tensors(seen)}."
+
+
+def _tensors(seen: Seen) -> str:
+    tensors = [spec for spec in seen.inputs if spec.shape is not None]
+    if not tensors:
+        return ""
+    largest = max(math.prod(spec.shape or ()) for spec in tensors)
+    dtypes = sorted({spec.dtype for spec in tensors if spec.dtype})
+    return f", {' and '.join(dtypes)} of about 2^{max(0, largest - 1).bit_length()} elements"
+
+
+def _limits(seen: Seen) -> str:
+    asked = requirements(seen)
+    bounds = f" with {asked.elements.least} to {asked.elements.most} elements" if asked.elements else ""
+    dtypes = f" of {', '.join(asked.dtypes)}" if asked.dtypes else ""
+    return f"Learned from one program; tensors{dtypes}{bounds} alone are in scope until more was seen."
+
+
+def _sentence(step: RecipeStep) -> str:
+    where = "at every site" if step.every else "at the site that saves most"
+    on = f" that covers {', '.join(step.covers)}" if step.covers else ""
+    told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in step.parameters.items())
+    return f"`{step.skill}` {where}{on}{f', with {told}' if told else ''}."
+
+
+def _line(step: RecipeStep) -> str:
+    told = " ".join(f"{name}={json.dumps(value)}" for name, value in step.parameters.items())
+    return (
+        f"{step.skill} @ {'+'.join(step.covers) or 'any'}{' (every)' if step.every else ''} {told}".rstrip()
+    )

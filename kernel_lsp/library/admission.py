@@ -1,0 +1,79 @@
+"""Drafts that are turned down before anything is measured: duplicates, and constants of one task.
+
+A recipe is a duplicate when it takes the same steps to the same kinds of sites; a text when it shares almost
+all of its weight of words with a skill that exists (BM25, against the score of the draft with itself).
+Lazy advice is refused where drafts are made (agents/summary.py, agents/summary_rule.py). Whether two recipes
+lead to the same candidates is seen in verification.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from kernel_lsp.records import ArgSpec, Skill, SkillDraft
+from kernel_lsp.skillbook import Skillbook
+
+ALIKE = 0.8
+"""Share of the draft's own score. Two of the built-in skills reach 0.6 of each other at most."""
+SMALL = 16
+"""Numbers up to this are counts and not sizes."""
+_FENCED = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.])\d[\d_,]*(?![\w.]*\.\d)")
+_COMMON = frozenset(("Model", "Net", "Module", "Block", "forward"))
+
+
+def faults(
+    draft: SkillDraft, known: Sequence[Skill], inputs: Sequence[ArgSpec] = (), qualname: str = ""
+) -> Iterator[str]:
+    """Why it is not worth a verification. ``inputs``, ``qualname``: of the task that it was learned from."""
+    yield from _constants(draft, inputs, qualname)
+    if draft.recipe:
+        same = [skill.name for skill in known if skill.recipe == draft.recipe]
+        if same:
+            yield f"takes the steps of {same[0]} to the same sites"
+        return
+    if twin := _twin(draft, known):
+        yield f"says what {twin} says"
+
+
+def _twin(draft: SkillDraft, known: Sequence[Skill]) -> str | None:
+    """The skill that a text repeats."""
+    mine = _as_skill(draft)
+    others = [skill for skill in known if skill.name != draft.name]
+    book = Skillbook(skills=(mine, *others))
+    asked = [draft.description, *draft.tags, draft.content]
+    scores = {match.skill: match.score for match in book.select(asked, limit=8)}
+    own = scores.pop(draft.name, 0.0)
+    best = max(scores, key=lambda name: scores[name], default=None)
+    return best if best is not None and own and scores[best] >= ALIKE * own else None
+
+
+def _constants(draft: SkillDraft, inputs: Sequence[ArgSpec], qualname: str) -> Iterator[str]:
+    """What holds for one program only, in what a reader is told to do."""
+    text = f"{draft.description}\n{_FENCED.sub('', _section(draft.content, 'Key Idea'))}"
+    sizes = {size for spec in inputs for size in spec.shape or () if size > SMALL}
+    told = {int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)}
+    if hit := sorted(sizes & told):
+        yield f"names a size of its task ({hit[0]}): say what it depends on instead"
+    own = qualname.split(".")[0]
+    if own and own not in _COMMON and re.search(rf"\b{re.escape(own)}\b", text):
+        yield f"names its task's class ({own})"
+
+
+def _section(content: str, title: str) -> str:
+    found = re.search(rf"^#+[ \t]+{title}[ \t]*$(.*?)(?=^#+[ \t]+\w|\Z)", content, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def _as_skill(draft: SkillDraft) -> Skill:
+    return Skill(
+        name=draft.name,
+        description=draft.description,
+        scope=draft.scope,
+        tags=draft.tags,
+        version=1,
+        body=draft.content,
+        path="",
+        executable=False,
+    )

@@ -1,0 +1,209 @@
+"""Accepted work becomes drafts of skills: what a person kept, and what a search has clearly improved.
+
+A draft is staged with its papers, or kept as refused with the reason, so that the same is not drafted again.
+Nothing here is measured and nothing reaches a job: that is what proving.py and `kernel-lsp skills verify` are
+for. A verified skill's use is counted here, and one that stopped helping is retired.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_lsp.agents import summary, summary_rule
+from kernel_lsp.agents.summary_rule import Seen
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import SkillError
+from kernel_lsp.library import Library, admission
+from kernel_lsp.library.store import now
+from kernel_lsp.library.usage import Usage, helps_no_more, skill_of
+from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.records import (
+    ArgSpec,
+    Attempt,
+    EventKind,
+    LearnedSkill,
+    Lesson,
+    Origin,
+    Progress,
+    Proposal,
+    Skill,
+    SkillDraft,
+    Standing,
+    Verdict,
+)
+from kernel_lsp.search.fitness import best as best_of
+from kernel_lsp.skillbook import Skillbook, conditions
+
+if TYPE_CHECKING:  # SQLAlchemy: jobs that learn nothing do not wait for it
+    from kernel_lsp.journal import Journal
+
+Report = Callable[[Progress], None]
+KEPT = (EventKind.KEPT, EventKind.KEPT_COMMITTED)
+TAKEN_BACK = (EventKind.REVERTED, EventKind.DELETED)
+KEPT_EVENT, SEARCH_EVENT = "kept", "search"
+
+
+def hardware_of(bench: Bench) -> str:
+    """Under which device results are kept: ``cuda:sm_90``, ``cpu``."""
+    return f"cuda:{bench.probe.capability}" if bench.device == "cuda" else bench.device
+
+
+# --- what a person kept -------------------------------------------------------------------
+
+
+def from_journal(journal: Journal, library: Library, book: Skillbook) -> list[LearnedSkill]:
+    """Drafts of every rewrite that was kept and not taken back; what is known already is not drafted again."""
+    kept: dict[str, bool] = {}
+    for session in reversed(journal.sessions()):
+        for event in journal.session(session.id)[1]:
+            if event.kind in (*KEPT, *TAKEN_BACK):
+                kept[event.proposal] = event.kind in KEPT
+    stored = {one.proposal.id: one.proposal for one in journal.proposals()}
+    lessons = (of_kept(stored[name]) for name, stays in kept.items() if stays and name in stored)
+    return stage(filter(None, lessons), library, book)
+
+
+def of_kept(proposal: Proposal) -> Lesson | None:
+    """By rule; the text of the code is not needed. None: it has no steps."""
+    evaluation = proposal.evaluation
+    device = "cuda" if evaluation.device == "cuda" else "cpu"
+    inputs = proposal.workload.inputs or ()
+    seen = Seen(
+        device=device,
+        device_name=evaluation.device_name,
+        architecture=summary_rule.architecture(evaluation) if device == "cuda" else None,
+        inputs=inputs,
+        layouts=_layouts(inputs),
+        torch=str(evaluation.environment.get("torch") or "") or None,
+        speedup=evaluation.speedup,
+    )
+    draft = summary_rule.draft(proposal.candidate.steps, seen)
+    return None if draft is None else Lesson(draft=draft, origin=_origin(proposal, seen, KEPT_EVENT))
+
+
+# --- what a search improved ---------------------------------------------------------------
+
+
+def of_search(
+    one: Opened, attempts: Sequence[Attempt], drafts: Sequence[SkillDraft] = (), writer: str = ""
+) -> list[Lesson]:
+    """When the best beats the first right attempt and the baseline by `summary.BETTER`: by rule, and what a
+    model drafted, with the machine-checkable papers that no model writes."""
+    found = improved(attempts)
+    if found is None or found.proposal is None:
+        return []
+    seen, proposal = seen_of(one, found.proposal), found.proposal
+    ruled = summary_rule.draft(proposal.candidate.steps, seen)
+    lessons = [] if ruled is None else [Lesson(draft=ruled, origin=_origin(proposal, seen, SEARCH_EVENT))]
+    origin = replace(_origin(proposal, seen, SEARCH_EVENT), writer=writer)
+    asked = summary_rule.requirements(seen)
+    lessons += [Lesson(draft=replace(draft, requires=asked), origin=origin) for draft in drafts]
+    return lessons
+
+
+def improved(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The best attempt, when it is `summary.BETTER` times the first right one and the best baseline."""
+    right = [
+        a for a in attempts if a.fitness is not None and a.proposal and a.candidate and a.candidate.steps
+    ]
+    best = best_of(attempts)
+    if not right or best is None or best.proposal is None or best.proposal.verdict is not Verdict.FASTER:
+        return None
+    first = min(right, key=lambda attempt: attempt.number)
+    bar = summary.BETTER * max(1.0, first.fitness or 0.0)
+    return best if (best.fitness or 0.0) >= bar else None
+
+
+def seen_of(one: Opened, proposal: Proposal) -> Seen:
+    """Where a proposal of this job was measured."""
+    around, inputs = one.bench.probe, one.capture.inputs
+    return Seen(
+        device=one.bench.device,
+        device_name=proposal.evaluation.device_name,
+        architecture=around.capability if one.bench.device == "cuda" else None,
+        inputs=inputs,
+        layouts=_layouts(inputs),
+        torch=around.torch,
+        triton=around.triton,
+        speedup=proposal.evaluation.speedup,
+    )
+
+
+# --- staging ------------------------------------------------------------------------------
+
+
+def stage(
+    lessons: Iterable[Lesson], library: Library, book: Skillbook, inputs: Sequence[ArgSpec] = ()
+) -> list[LearnedSkill]:
+    """Each staged, or kept as refused with the reason; those known already are passed over."""
+    staged = []
+    for lesson in lessons:
+        known = _known(library, book)
+        if any(skill.name == lesson.draft.name for skill in known):
+            continue
+        papers = library.stage(lesson, next(_faults(lesson, known, inputs), ""))
+        staged += [papers] if papers is not None else []
+    return staged
+
+
+def _known(library: Library, book: Skillbook) -> list[Skill]:
+    """What a draft may repeat: all skills, and drafts; refused and retired ones, too."""
+    mine = [one.skill for one in (*library.staged(), *library.shelved())]
+    names = {skill.name for skill in mine}
+    return [*mine, *(skill for skill in book.skills if skill.name not in names)]
+
+
+def _faults(lesson: Lesson, known: Sequence[Skill], inputs: Sequence[ArgSpec]) -> Iterator[str]:
+    names = {skill.name for skill in known}
+    yield from summary_rule.faults(lesson.draft)
+    yield from summary.faults(lesson.draft, names)
+    yield from admission.faults(lesson.draft, known, inputs, lesson.origin.qualname)
+
+
+# --- at work ------------------------------------------------------------------------------
+
+
+def count_usage(ranked: Sequence[Proposal], one: Opened, settings: Settings, report: Report) -> None:
+    """Of the verified skills in a job, best first; those that stopped helping are retired."""
+    used = {name for proposal in ranked if (name := skill_of(proposal))}
+    if not used:
+        return
+    data_dir, hardware = Path(settings.data_dir), hardware_of(one.bench)
+    usage = Usage(data_dir)
+    usage.count(ranked, hardware)
+    for found in usage.stats():
+        reason = helps_no_more(found) if found.skill in used and found.hardware == hardware else None
+        if reason is not None:
+            _retire(Library(data_dir), found.skill, reason, report)
+
+
+def _retire(library: Library, name: str, reason: str, report: Report) -> None:
+    papers = library.current.get(name)
+    if papers is None or papers.standing is not Standing.VERIFIED:
+        return
+    with contextlib.suppress(SkillError):  # the library cannot be written: the next job tries again
+        library.retire(name, reason)
+        report(Progress(phase="learn", message=f"the learned skill {name} was retired: {reason}"))
+
+
+def _origin(proposal: Proposal, seen: Seen, event: str) -> Origin:
+    return Origin(
+        event=event,
+        fingerprint=proposal.fingerprint,
+        qualname=proposal.qualname,
+        hardware=f"cuda:{seen.architecture}" if seen.device == "cuda" else seen.device,
+        device_name=seen.device_name,
+        speedup=seen.speedup,
+        proposal=proposal.id,
+        created=now(),
+    )
+
+
+def _layouts(inputs: Sequence[ArgSpec]) -> tuple[str, ...]:
+    tensors = [spec for spec in inputs if spec.shape is not None and math.prod(spec.shape) > 0]
+    return tuple(sorted({conditions.layout(spec) for spec in tensors}))

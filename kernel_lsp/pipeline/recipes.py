@@ -1,0 +1,128 @@
+"""Courses from learned recipes: their steps, at the sites of this program, where their requirements hold.
+
+A recipe names kinds of sites; here they become sites, each step looking at what the one before has left. All
+steps must find one, or the recipe does not apply. The engine proves and writes every step, as for any course.
+Not covered: whether a recipe helps (library/, pipeline/proving.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernel_lsp.agents.plan import MAX_CHAIN, Course, ranked
+from kernel_lsp.agents.summary_rule import anchors
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.library.usage import PROPOSER
+from kernel_lsp.pipeline.opened import Bench, Opened
+from kernel_lsp.records import ArgSpec, Candidate, Json, RecipeStep, Site, Skill, Step
+from kernel_lsp.skillbook import conditions
+from kernel_lsp.skillbook.conditions import Surroundings
+
+MOST = 2
+"""Learned courses in one job, those that fit best by their words first: each takes a place of the budget."""
+Make = Callable[[Sequence[Step]], Awaitable[Candidate]]
+Look = Callable[[Sequence[Step]], Awaitable[tuple[Site, ...]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A recipe at the sites of one program."""
+
+    sites: tuple[Site, ...]
+    steps: tuple[Step, ...]
+
+
+def surroundings(bench: Bench, inputs: Sequence[ArgSpec]) -> Surroundings:
+    return Surroundings(
+        device=bench.device,
+        inputs=tuple(inputs),
+        capability=bench.probe.capability,
+        torch=bench.probe.torch,
+        triton=bench.probe.triton,
+    )
+
+
+def fitting(one: Opened) -> list[Skill]:
+    """Verified recipes whose requirements this job meets, those recalled first by their words first."""
+    around = surroundings(one.bench, one.capture.inputs)
+    fit = [
+        skill
+        for skill in one.bench.skills.skills
+        if skill.source == "learned" and skill.recipe and not any(conditions.unmet(skill.requires, around))
+    ]
+    rank = {match.skill: place for place, match in enumerate(one.matches)}
+    return sorted(fit, key=lambda skill: (rank.get(skill.name, len(rank)), skill.name))
+
+
+async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[Course]:
+    """The learned ones first, which were shown to be better than the planner's first; then the planner's."""
+    seen: set[str] = set()
+    for skill in fitting(one)[:MOST]:
+        course = await course_of(skill, one)
+        if course is not None and course.candidate.id not in seen:
+            seen.add(course.candidate.id)
+            yield course
+    async for course in planned:
+        if course.candidate.id not in seen:
+            yield course
+
+
+async def course_of(skill: Skill, one: Opened) -> Course | None:
+    """None: it does not apply to this program, or what it makes cannot be written down."""
+    triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
+    placed = await place(skill.recipe, one.sites, one.engine.look, triton=triton)
+    if placed is None:
+        return None
+    try:
+        made = await one.engine.make(placed.steps)
+    except RewriteError:
+        return None
+    candidate = replace(made, proposer=f"{PROPOSER}{skill.name}")
+    return Course(candidate=candidate, sites=placed.sites, steps=placed.steps)
+
+
+async def place(
+    recipe: Sequence[RecipeStep], sites: Sequence[Site], look: Look, *, triton: bool
+) -> Placed | None:
+    """The recipe's steps at sites; None when one of them finds none."""
+    chain, open_ = Placed(sites=(), steps=()), tuple(sites)
+    for asked in recipe:
+        found = 0
+        while site := _wanted(asked, open_, chain, triton=triton):
+            longer = _longer(chain, site, asked)
+            try:
+                open_ = await look(longer.steps)
+            except RewriteError:  # of several the next one may do
+                open_ = tuple(other for other in open_ if other.key != site.key)
+                continue
+            chain, found = longer, found + 1
+            if not asked.every or len(chain.steps) == MAX_CHAIN:
+                break
+        if not found:
+            return None
+    return chain
+
+
+def _wanted(asked: RecipeStep, sites: Sequence[Site], chain: Placed, *, triton: bool) -> Site | None:
+    """The site that saves most of those that are meant; none where a step was made already."""
+    done = {site.key for site in chain.sites}
+    if len(chain.steps) == MAX_CHAIN:
+        return None
+    meant = (s for s in ranked(sites) if s.skill == asked.skill and s.key not in done)
+    fit = (s for s in meant if set(asked.covers) <= set(anchors(s.site)) and (s.plain or triton))
+    return next(fit, None)
+
+
+def _longer(chain: Placed, site: Site, asked: RecipeStep) -> Placed:
+    step = Step(skill=site.skill, site=site.site, parameters=chosen(asked, site))
+    return Placed(sites=(*chain.sites, site), steps=(*chain.steps, step))
+
+
+def chosen(asked: RecipeStep, site: Site) -> Json:
+    """The recipe's parameters where the site offers them, its defaults elsewhere."""
+    told = asked.parameters
+    return {
+        name: told[name] if told.get(name) in choices and name in told else choices[0]
+        for name, choices in site.parameters.items()
+    }

@@ -1,0 +1,44 @@
+"""Where learned skills lie, and how a draft becomes a SKILL.md.
+
+A snapshot is a folder ``library/snapshots/<number>`` in the user's data folder that nobody changes any more:
+a folder per skill in it, and what was retired below ``_retired``. The newest one counts. Who makes them is
+kernel_lsp/library; this module is what reading needs.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from kernel_lsp.records import SkillDraft
+from kernel_lsp.skillbook import conditions
+
+FOLDER = "library"
+SNAPSHOTS = "snapshots"
+MANIFEST = "manifest.json"
+_NUMBER = re.compile(r"\d{6}")
+
+
+def snapshots(data_dir: Path) -> list[Path]:
+    """All whole ones, oldest first."""
+    place = data_dir / FOLDER / SNAPSHOTS
+    try:
+        found = [path for path in place.iterdir() if _NUMBER.fullmatch(path.name)]
+    except OSError:  # none was made yet, or nobody may look: then nothing is learned
+        return []
+    return sorted(path for path in found if (path / MANIFEST).is_file())
+
+
+def newest(data_dir: Path) -> Path | None:
+    return next(reversed(snapshots(data_dir)), None)
+
+
+def text_of(draft: SkillDraft, version: int = 1) -> str:
+    """The whole SKILL.md."""
+    metadata = {"scope": draft.scope, "tags": list(draft.tags), "version": version}
+    metadata |= conditions.as_data(draft.requires, draft.recipe)
+    front = {"name": draft.name, "description": draft.description, "metadata": metadata}
+    told = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    return f"---\n{told}---\n\n{draft.content.strip()}\n"
