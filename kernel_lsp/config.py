@@ -50,6 +50,9 @@ class Settings:
     """Measure targets of open files without being asked, once the folder has consent."""
     keep_source: bool = False
     """Keep source text in the journal (needed only when the journal shall feed training)."""
+    training: bool = False
+    """What is measured here, and what becomes of offers, may be learned from; of source text only what
+    ``keep_source`` keeps."""
     max_hints_per_file: int = field(default=10, metadata={"low": 0, "high": 1000})
     """Hints per file, best first; the rest is listed by kernel-lsp.listKernels."""
     skill_folders: tuple[str, ...] = ()
@@ -121,7 +124,15 @@ class Settings:
 _HINTS = typing.get_type_hints(Settings)
 _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
 _NOT_FROM_PROJECT = frozenset(
-    {"consent", "data_dir", "gpu_when_busy", "gpu_wait_s", "gpu_minutes_per_hour", "gpu_memory_mb"}
+    {
+        "consent",
+        "training",
+        "data_dir",
+        "gpu_when_busy",
+        "gpu_wait_s",
+        "gpu_minutes_per_hour",
+        "gpu_memory_mb",
+    }
     | {name for name in _FIELDS if name.startswith(("model", "search_"))}
     | {"policy", "endpoint", "api_key_env"}  # where source text and keys go, and what is started
 )

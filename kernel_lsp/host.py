@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import functools
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,9 +19,10 @@ from typing import Any, TypeVar
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import JournalError, KernelLspError
-from kernel_lsp.journal import outcomes
-from kernel_lsp.journal.store import FILE_NAME, Journal
+from kernel_lsp.journal import open_journal, outcomes
+from kernel_lsp.journal.store import Journal
 from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.pipeline.prepare import reference
 from kernel_lsp.pipeline.turns import DeviceTurns, SharedTurn
 from kernel_lsp.records import Event, Job, Outcome, Progress, Proposal
 
@@ -107,15 +107,21 @@ class Host:
         def store(proposals: Sequence[Proposal]) -> asyncio.Future[None]:
             fresh = [proposal for proposal in proposals if proposal not in known]
             known.extend(fresh)
-            save = functools.partial(
-                outcomes.save_proposals,
-                proposals=fresh,
-                folder=folder,
-                path=job.path,
-                keep_source=settings.keep_source,
-                client=client,
-                when=outcomes.now(),  # the journal may be opening still, and offers must come later
-            )
+            when = outcomes.now()  # the journal may be opening still, and offers must come later
+
+            def save(journal: Journal) -> None:
+                outcomes.save_proposals(
+                    journal,
+                    fresh,
+                    folder=folder,
+                    path=job.path,
+                    keep_source=settings.keep_source,
+                    client=client,
+                    when=when,
+                    training=settings.training,
+                    reference=reference(job) if settings.keep_source and fresh else None,
+                )
+
             return asyncio.ensure_future(self._in_journal(save))
 
         return store
@@ -158,7 +164,7 @@ class Host:
         def run() -> tuple[T, tuple[JournalError, ...]]:
             known = 0 if self._journal is None else len(self._journal.problems)
             if self._journal is None:
-                self._journal = Journal.open(self._data_dir / FILE_NAME)
+                self._journal = open_journal(self._data_dir)
             result = use(self._journal)
             return result, self._journal.problems[known:]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
 from kernel_lsp.journal import Journal, open_journal, outcomes
-from kernel_lsp.records import EventKind, Outcome, Proposal
+from kernel_lsp.records import EventKind, Job, Outcome, Proposal
 
 CLIENT = "kernel-lsp command line"
 
@@ -26,13 +26,24 @@ def journal(settings: Settings) -> Iterator[Journal]:
 
 
 def save(
-    journal: Journal, outcome: Outcome, begun: str, *, folder: Path, path: Path, keep_source: bool
+    journal: Journal, outcome: Outcome, begun: str, *, job: Job, folder: Path, settings: Settings
 ) -> None:
     """What this run has judged, and what it offers: an interrupted search had found that, and told nobody."""
+    from kernel_lsp.pipeline.prepare import reference  # `sessions list` need not load the pipeline
+
     judged = outcomes.fresh(outcome, begun)
     if outcome.search and outcome.best and outcome.best not in judged:
         judged.append(outcome.best)
-    outcomes.save_proposals(journal, judged, folder=folder, path=path, keep_source=keep_source, client=CLIENT)
+    outcomes.save_proposals(
+        journal,
+        judged,
+        folder=folder,
+        path=job.path,
+        keep_source=settings.keep_source,
+        client=CLIENT,
+        training=settings.training,
+        reference=reference(job) if settings.keep_source and judged else None,
+    )
 
 
 def accepted(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:

@@ -134,9 +134,8 @@ def _recorded(
     """What is in the file now; the journal knows of that and of all that was judged."""
     with journaling.journal(settings) as journal:
         for request, outcome in results:
-            journaling.save(
-                journal, outcome, begun, folder=folder, path=request.path, keep_source=settings.keep_source
-            )
+            job = _job(request, folder, settings, None, None)
+            journaling.save(journal, outcome, begun, job=job, folder=folder, settings=settings)
         path = results[0][0].path
         applied = _apply(path, results) if apply else []
         journaling.accepted(journal, applied, folder=folder, path=path)

@@ -12,10 +12,10 @@ __all__ = ["Journal", "open_journal"]
 
 
 def open_journal(data_dir: Path) -> Journal:
-    """The journal in a user's data folder; see `store.Journal.open`."""
-    from kernel_lsp.journal.store import FILE_NAME, Journal
+    """A user's journal: in the data folder, or where KERNEL_LSP_JOURNAL says; see `store.Journal.open`."""
+    from kernel_lsp.journal.store import Journal
 
-    return Journal.open(data_dir / FILE_NAME)
+    return Journal.open(data_dir=data_dir)
 
 
 def __getattr__(name: str) -> Any:

@@ -58,6 +58,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         """Raises JournalError only for a schema that is newer than ours."""
         self.path = path
+        self.owner: str | None = None
+        """A file belongs to whoever can read it."""
         self.problems: list[JournalError] = []
         self._waiting: list[Work] = []
         self._not_before = 0.0

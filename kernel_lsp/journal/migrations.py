@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, inspect, select, update
+from sqlalchemy import Connection, inspect, select, text, update
 
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal.models import Base, SchemaRow
 
 FIRST = 1
-MIGRATIONS: list[Callable[[Connection], None]] = []
+
+
+def _consent_to_training(connection: Connection) -> None:
+    """Who saved a row before this was asked has said neither yes nor no."""
+    connection.execute(text("ALTER TABLE proposals ADD COLUMN training BOOLEAN"))
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_consent_to_training]
 """MIGRATIONS[i] turns schema FIRST + i into FIRST + i + 1."""
 
 

@@ -1,4 +1,4 @@
-"""Tables of the journal. SQLite on a user's machine; nothing here that PostgreSQL would not take.
+"""Tables of the journal, for SQLite on a user's machine and for a team's PostgreSQL.
 
 Times are POSIX seconds in UTC: they sort and subtract alike in every database. What is derived is not stored:
 dismissals are events, counts are counted. `privacy.py` says what the columns may hold.
@@ -83,6 +83,9 @@ class ProposalRow(Base):
     """Whether the user's setting allowed to keep source text when this was saved."""
     body: Mapped[dict[str, Any]]
     """The whole record as JSON, redacted."""
+    training: Mapped[bool | None]
+    """Whether the user's setting allowed to learn from it when this was saved; None: a kernel-lsp that did
+    not ask wrote it. Text is only there to be learned from where ``keep_source`` says so too."""
 
 
 class SourceRow(Base):
@@ -94,6 +97,7 @@ class SourceRow(Base):
     folder: Mapped[str] = mapped_column(primary_key=True)
     path: Mapped[str] = mapped_column(primary_key=True)
     field: Mapped[str] = mapped_column(primary_key=True)
+    """``reference``: the program before; ``program``, ``edit.definitions``, ``edit.target``: the rewrite."""
     text: Mapped[str]
 
 

@@ -27,15 +27,26 @@ def save_proposals(
     keep_source: bool,
     client: str | None,
     when: str | None = None,
+    training: bool = False,
+    reference: str | None = None,
 ) -> None:
     """Store freshly judged proposals. One that is saved again is replaced and gets another event.
 
-    ``when`` they were judged (see :func:`now`), where that is not this moment.
+    ``when`` they were judged (see :func:`now`), where that is not this moment. ``training``: their user
+    allows to learn from them. ``reference``: the program that they rewrite, kept only with ``keep_source``.
     """
     proposals = list(proposals)
     within = relative_path(path, folder)
     for proposal in proposals:
-        journal.save(proposal, folder=str(folder), path=within, keep_source=keep_source, client=client)
+        journal.save(
+            proposal,
+            folder=str(folder),
+            path=within,
+            keep_source=keep_source,
+            client=client,
+            training=training,
+            reference=reference if keep_source else None,
+        )
     judged = events(EventKind.EVALUATED, proposals, folder=folder, path=path, client=client, when=when)
     journal.record(judged)
 

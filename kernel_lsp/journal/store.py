@@ -1,13 +1,14 @@
-"""The journal: what was offered, measured and done, on this machine only.
+"""The journal: what was offered, measured and done, on this machine, or where its user's team keeps it.
 
     journal = Journal.open()                     the user's data folder; see database.py for what may go wrong
+    journal = Journal.open("postgresql+psycopg://host/name")           a team's; see remote.py
     journal.record(events); journal.save(proposal, folder=…, path=…, keep_source=…)
     journal.sessions(); journal.session(id); journal.proposals(…); journal.dismissals(folder)
     journal.save_tracker(tracker.export()); Tracker.restore(journal.tracker_state(folder))
     journal.forget(…); journal.problems; journal.close()
 
 Writes never raise for a disk that refuses; `problems` says so and the rows wait in memory. The same event,
-recorded twice, is stored once. Not covered: sending anything anywhere.
+recorded twice, is stored once. Not covered: sending anything to a place that the user did not name.
 """
 
 from __future__ import annotations
@@ -20,22 +21,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from kernel_lsp import __version__, wire
 from kernel_lsp.config import default_data_dir
 from kernel_lsp.errors import JournalError
-from kernel_lsp.journal import privacy
+from kernel_lsp.journal import forgetting, privacy
 from kernel_lsp.journal.database import Database
+from kernel_lsp.journal.forgetting import Forgotten
 from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
+from kernel_lsp.journal.remote import RemoteDatabase, is_address
+from kernel_lsp.journal.rows import insert as _insert
 from kernel_lsp.journal.tracker import FORGETTABLE, MAX_TRACKED, STATE_VERSION, Dismissal
 from kernel_lsp.records import SCHEMA_VERSION, Event, EventKind, Json, Proposal, SessionSummary
 
 FILE_NAME = "journal.db"
+ADDRESS = "KERNEL_LSP_JOURNAL"
+"""Environment variable that names a team's PostgreSQL: ``postgresql+psycopg://host/name``; passwords belong
+into ~/.pgpass. No setting, because a cloned repository must not be able to choose where a journal goes."""
+REFERENCE = "reference"
+"""`SourceRow.field` of the program that a proposal rewrites."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,31 +57,33 @@ class StoredProposal:
     keep_source: bool
     hashes: dict[str, str]
     """Source field -> SHA-256, also when the text was not kept."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forgotten:
-    """How much `Journal.forget` removed."""
-
-    sessions: int
-    events: int
-    proposals: int
+    training: bool | None = None
+    """Whether its user allowed to learn from it; None: nobody asked."""
+    reference: str | None = None
+    """The program before; None: not kept."""
 
 
 class Journal:
     """See the top of the file. For one thread at a time; any number of processes."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database | RemoteDatabase) -> None:
         self._database = database
         self._sessions: dict[tuple[str | None, str | None], Json] = {}
 
     @classmethod
-    def open(cls, path: Path | None = None) -> Journal:
-        """The journal at ``path`` (a file); by default in KERNEL_LSP_DATA_DIR or the user's data folder.
+    def open(cls, place: Path | str | None = None, *, data_dir: Path | None = None) -> Journal:
+        """The journal at ``place``: a file, or the address of a PostgreSQL database. By default what the
+        environment variable KERNEL_LSP_JOURNAL names, else the file in ``data_dir``, which is
+        KERNEL_LSP_DATA_DIR or the user's data folder.
 
-        Raises JournalError for a journal of a newer kernel-lsp, and for nothing else.
+        Raises JournalError for a journal of a newer kernel-lsp, an address that cannot be read, and a missing
+        driver; a disk or server that is away only delays what is written (`problems`).
         """
-        return cls(Database(path or default_path()))
+        folder = data_dir or default_path().parent
+        place = place or os.environ.get(ADDRESS) or folder / FILE_NAME
+        if is_address(str(place)):
+            return cls(RemoteDatabase(str(place), folder))
+        return cls(Database(Path(place)))
 
     @property
     def problems(self) -> tuple[JournalError, ...]:
@@ -83,15 +92,19 @@ class Journal:
 
     @property
     def path(self) -> Path:
+        """Its file; of a team's the one in which batches wait."""
         return self._database.path
+
+    def _key(self, folder: str | None) -> str | None:
+        """Of a workspace root; in a team's journal also whose it is."""
+        owner, key = self._database.owner, privacy.folder_key(folder)
+        return key if owner is None else f"{owner}:{key or ''}"
 
     def close(self) -> None:
         """End the sessions that were begun here and write what still waits."""
         if self._sessions:
-            mine, now = [row["id"] for row in self._sessions.values()], time.time()
-            self._database.write(
-                lambda s: s.execute(update(SessionRow).where(SessionRow.id.in_(mine)).values(ended=now))
-            )
+            mine, now = list(self._sessions.values()), time.time()
+            self._database.write(lambda session: _end(session, mine, now))
         self._database.close()
 
     def __enter__(self) -> Journal:
@@ -104,7 +117,7 @@ class Journal:
 
     def begin(self, client: str | None, folder: str | None) -> str:
         """The id of this process's session with that editor in that folder; begun when it is new."""
-        key = (client, privacy.folder_key(folder))
+        key = (client, self._key(folder))
         if key not in self._sessions:
             row = {"id": uuid.uuid4().hex[:12], "client": client, "folder": key[1], "version": __version__}
             begun = self._sessions[key] = row | {"started": time.time(), "ended": None}
@@ -113,7 +126,10 @@ class Journal:
 
     def record(self, events: Iterable[Event]) -> None:
         """Write a batch: all of it or, after a crash, none of it."""
-        rows = [_event_row(event, self.begin(event.client, event.folder)) for event in events]
+        rows = [
+            _event_row(event, self.begin(event.client, event.folder), self._key(event.folder))
+            for event in events
+        ]
         used = {row["session"] for row in rows}
         sessions = [row for row in self._sessions.values() if row["id"] in used]
 
@@ -125,11 +141,23 @@ class Journal:
             self._database.write(write)
 
     def save(
-        self, proposal: Proposal, *, folder: str, path: str, keep_source: bool, client: str | None = None
+        self,
+        proposal: Proposal,
+        *,
+        folder: str,
+        path: str,
+        keep_source: bool,
+        client: str | None = None,
+        training: bool = False,
+        reference: str | None = None,
     ) -> None:
-        """Store a judged proposal; saving it again replaces it. Source text only if ``keep_source``."""
+        """Store a judged proposal; saving it again replaces it. Source text only if ``keep_source``, also of
+        the program before (``reference``). ``training``: its user allows to learn from it."""
         row = _proposal_row(proposal, folder, path, keep_source, self.begin(client, folder))
+        row |= {"training": training, "folder": self._key(folder)}
         texts, key = row.pop("texts"), _key_of(row)
+        if reference is not None:
+            texts[REFERENCE] = reference  # written below with the others, or not
         sources = [
             {"proposal": row["id"], "folder": row["folder"], "path": row["path"], "field": f, "text": t}
             for f, t in texts.items()
@@ -146,7 +174,8 @@ class Journal:
 
     def save_tracker(self, state: Json) -> None:
         """Keep a tracker's export; of two editors' states of one proposal the later one stays."""
-        rows = [_tracker_row(item) for item in state["proposals"] if item["phase"] not in FORGETTABLE]
+        kept = [item for item in state["proposals"] if item["phase"] not in FORGETTABLE]
+        rows = [_tracker_row(i, str(self._key(i["offer"]["identity"]["folder"]))) for i in kept]
 
         def write(session: Session) -> None:
             known = _known_since(session, {row["folder"] for row in rows})
@@ -161,7 +190,7 @@ class Journal:
 
     def tracker_state(self, folder: str) -> Json:
         """What `Tracker.restore` takes, for one workspace root."""
-        query = select(TrackerRow.state).where(TrackerRow.folder == privacy.folder_key(folder))
+        query = select(TrackerRow.state).where(TrackerRow.folder == self._key(folder))
         latest = query.order_by(TrackerRow.since.desc()).limit(MAX_TRACKED)
         states = reversed(self._database.read(lambda s: list(s.scalars(latest))))
         return {"version": STATE_VERSION, "proposals": [_with_folder(state, folder) for state in states]}
@@ -169,7 +198,7 @@ class Journal:
     def dismissals(self, folder: str) -> tuple[Dismissal, ...]:
         """Every "no" of the user in this folder, for `tracker.silenced`."""
         query = select(EventRow).where(
-            EventRow.kind == EventKind.DISMISSED, EventRow.folder == privacy.folder_key(folder)
+            EventRow.kind == EventKind.DISMISSED, EventRow.folder == self._key(folder)
         )
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time))))
         return tuple(_dismissal(row) for row in rows)
@@ -180,7 +209,7 @@ class Journal:
         """Stored proposals, oldest first; all of them or those that fit."""
         query = select(ProposalRow).order_by(ProposalRow.saved)
         if folder is not None:
-            query = query.where(ProposalRow.folder == privacy.folder_key(folder))
+            query = query.where(ProposalRow.folder == self._key(folder))
         if session is not None:
             query = query.where(ProposalRow.session == session)
         if proposal is not None:
@@ -195,7 +224,7 @@ class Journal:
         """All sessions, newest first, with their numbers of events."""
         query = select(SessionRow).order_by(SessionRow.started.desc(), SessionRow.id)
         if folder is not None:
-            query = query.where(SessionRow.folder == privacy.folder_key(folder))
+            query = query.where(SessionRow.folder == self._key(folder))
         counts = select(EventRow.session, EventRow.kind, func.count()).group_by(
             EventRow.session, EventRow.kind
         )
@@ -241,7 +270,8 @@ class Journal:
     ) -> Forgotten:
         """Remove rows and their traces in the file. ``older_than`` is POSIX seconds; conditions add up.
 
-        ``everything`` also removes damaged journals that were set aside. Raises JournalError when nothing is
+        ``everything`` also removes damaged journals that were set aside. Of a team's journal only this user's
+        own rows are removed. Raises JournalError when nothing is
         named, when the session does not exist, or when the file cannot be written.
         """
         if not everything and older_than is None and session is None and folder is None:
@@ -251,9 +281,9 @@ class Journal:
         chosen = self.session(session)[0].id if session is not None else None
         if not self._database.flush():
             raise JournalError(f"{self.path} cannot be written", "make it writable, then forget again")
-        key = privacy.folder_key(folder)
+        key, owner = None if folder is None else self._key(folder), self._database.owner
         removed: list[Forgotten] = []
-        self._database.write(lambda s: removed.append(_forget(s, older_than, chosen, key)))
+        self._database.write(lambda s: removed.append(forgetting.forget(s, older_than, chosen, key, owner)))
         if not removed:
             raise JournalError(f"{self.path} cannot be written", "make it writable, then forget again")
         if everything:
@@ -272,21 +302,21 @@ def default_path() -> Path:
 # --- rows --------------------------------------------------------------------------------
 
 
-def _insert(session: Session, table: Any, rows: list[Json], unique: list[str] | None = None) -> None:
-    """Insert; a row that is there already is left alone (work may be repeated after a failure)."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    if rows:
-        session.execute(dialect.insert(table).on_conflict_do_nothing(index_elements=unique), rows)
+def _end(session: Session, sessions: list[Json], now: float) -> None:
+    """Also where the beginning was written to another place: the spool, or a file that was replaced."""
+    _insert(session, SessionRow, sessions)
+    mine = [row["id"] for row in sessions]
+    session.execute(update(SessionRow).where(SessionRow.id.in_(mine)).values(ended=now))
 
 
-def _event_row(event: Event, session: str) -> Json:
+def _event_row(event: Event, session: str, folder: str | None) -> Json:
     return {
         "digest": hashlib.sha256(wire.dumps(event).encode()).hexdigest(),
         "session": session,
         "kind": event.kind.value,
         "proposal": event.proposal,
         "time": _seconds(event.time),
-        "folder": privacy.folder_key(event.folder),
+        "folder": folder,
         "path": privacy.relative_path(event.path, event.folder),
         "qualname": event.qualname,
         "client": event.client,
@@ -314,7 +344,6 @@ def _proposal_row(proposal: Proposal, folder: str, path: str, keep_source: bool,
     evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
     return {
         "id": proposal.id,
-        "folder": privacy.folder_key(folder),
         "path": privacy.relative_path(path, folder),
         "session": session,
         "saved": time.time(),
@@ -362,18 +391,19 @@ def _stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
         path=row.path,
         keep_source=row.keep_source,
         hashes=hashes,
+        training=row.training,
+        reference=texts.get(REFERENCE),
     )
 
 
-def _tracker_row(item: Json) -> Json:
+def _tracker_row(item: Json, key: str) -> Json:
     identity = item["offer"]["identity"]
-    key = privacy.folder_key(identity["folder"])
     return {
         "folder": key,
         "proposal": item["offer"]["proposal"],
         "target": f"{identity['path']}::{identity['qualname']}",
         "since": item["since"],
-        "state": _with_folder(item, str(key)),
+        "state": _with_folder(item, key),
     }
 
 
@@ -411,50 +441,6 @@ def _summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
         ended=None if row.ended is None else _iso(row.ended),
         counts=dict(sorted(counts.items())),
     )
-
-
-def _forget(session: Session, older_than: float | None, chosen: str | None, folder: str | None) -> Forgotten:
-    """Delete what fits all given conditions; without any, everything."""
-    events, proposals, trackers = [], [], []
-    if older_than is not None:
-        events.append(EventRow.time < older_than)
-        proposals.append(ProposalRow.saved < older_than)
-        trackers.append(TrackerRow.since < older_than)
-    if chosen is not None:
-        events.append(EventRow.session == chosen)
-        proposals.append(ProposalRow.session == chosen)
-    if folder is not None:
-        events.append(EventRow.folder == folder)
-        proposals.append(ProposalRow.folder == folder)
-        trackers.append(TrackerRow.folder == folder)
-    removed_events = session.execute(delete(EventRow).where(*events)).rowcount  # type: ignore[attr-defined]
-    removed = session.execute(delete(ProposalRow).where(*proposals)).rowcount  # type: ignore[attr-defined]
-    left = select(ProposalRow.id).where(
-        ProposalRow.id == SourceRow.proposal,
-        ProposalRow.folder == SourceRow.folder,
-        ProposalRow.path == SourceRow.path,
-    )
-    session.execute(delete(SourceRow).where(~left.exists()))
-    if chosen is None:
-        session.execute(delete(TrackerRow).where(*trackers))
-    ended = _empty_sessions(older_than, chosen, folder)
-    removed_sessions = session.execute(delete(SessionRow).where(*ended)).rowcount  # type: ignore[attr-defined]
-    return Forgotten(sessions=removed_sessions, events=removed_events, proposals=removed)
-
-
-def _empty_sessions(older_than: float | None, chosen: str | None, folder: str | None) -> list[Any]:
-    """Sessions that fit and of which nothing is left."""
-    conditions: list[Any] = [
-        ~select(EventRow.id).where(EventRow.session == SessionRow.id).exists(),
-        ~select(ProposalRow.id).where(ProposalRow.session == SessionRow.id).exists(),
-    ]
-    if older_than is not None:
-        conditions.append(SessionRow.started < older_than)
-    if chosen is not None:
-        conditions.append(SessionRow.id == chosen)
-    if folder is not None:
-        conditions.append(SessionRow.folder == folder)
-    return conditions
 
 
 def _seconds(iso: str) -> float:

@@ -51,6 +51,12 @@ def prepare(job: Job) -> Prepared | Outcome:
     return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=known[0])
 
 
+def reference(job: Job) -> str | None:
+    """The program that the job's proposals rewrite, for a journal that may keep it."""
+    prepared = prepare(job)
+    return prepared.program.source if isinstance(prepared, Prepared) else None
+
+
 def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
     """The target after the candidate's edit, or None when the file would not hold it any more."""
     if candidate.edit is None:

@@ -1,5 +1,6 @@
 """What goes into the journal comes out again, once, and nothing else goes in."""
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,10 +265,10 @@ def test_the_export_is_plain_json_with_everything(path: Path) -> None:
 
 def test_a_newer_schema_is_refused_and_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", [lambda connection: None] * 3)
+        newer.setattr(migrations, "MIGRATIONS", [lambda connection: None] * 4)
         Journal.open(path).close()
     before = path.read_bytes()
-    with pytest.raises(JournalError, match="schema 4, written by a newer kernel-lsp") as error:
+    with pytest.raises(JournalError, match="schema 5, written by a newer kernel-lsp") as error:
         Journal.open(path)
     assert error.value.remedy is not None and "upgrade" in error.value.remedy and path.read_bytes() == before
 
@@ -276,6 +277,7 @@ def test_an_older_journal_is_migrated_once_and_whole(path: Path, monkeypatch: py
     with Journal.open(path) as journal:
         journal.record([event()])
     ran: list[int] = []
+    known = list(migrations.MIGRATIONS)
 
     def add_column(connection: object) -> None:
         connection.exec_driver_sql("ALTER TABLE events ADD COLUMN note TEXT")  # type: ignore[attr-defined]
@@ -284,14 +286,39 @@ def test_an_older_journal_is_migrated_once_and_whole(path: Path, monkeypatch: py
     def fail(connection: object) -> None:
         raise JournalError("second step failed")
 
-    monkeypatch.setattr(migrations, "MIGRATIONS", [add_column, fail])
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*known, add_column, fail])
     with pytest.raises(JournalError, match="second step"):
         Journal.open(path)
-    monkeypatch.setattr(migrations, "MIGRATIONS", [add_column])
+    monkeypatch.setattr(migrations, "MIGRATIONS", [*known, add_column])
     for _ in range(2):
         with Journal.open(path) as journal:
             assert [s.counts for s in journal.sessions()] == [{"offered": 1}]
     assert len(ran) == 2  # rolled back with the failed run, then for good
+
+
+def test_rows_from_before_training_was_asked_about_say_neither_yes_nor_no(path: Path) -> None:
+    with Journal.open(path) as journal:
+        save(journal, keep_source=True)
+    with sqlite3.connect(path) as older:
+        older.execute("ALTER TABLE proposals DROP COLUMN training")
+        older.execute("UPDATE schema_version SET version = 1")
+    with Journal.open(path) as journal:
+        (stored,) = journal.proposals()
+        journal.save(
+            proposal(id="p2"), folder=FOLDER, path="n.py", keep_source=True, training=True, reference="R"
+        )
+        later = journal.proposals(proposal="p2")[0]
+    assert stored.training is None and stored.reference is None
+    assert later.training is True and later.reference == "R"
+
+
+def test_the_program_before_is_source_text_too(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.save(
+            proposal(), folder=FOLDER, path="n.py", keep_source=False, training=True, reference="R" * 999
+        )
+        (stored,) = journal.proposals()
+    assert stored.reference is None and b"R" * 999 not in on_disk(path.parent)
 
 
 def test_the_file_is_the_users_alone(path: Path) -> None:
