@@ -82,7 +82,12 @@ ONLY_STDLIB = {
     "analysis",
     "workloads",
 }
-MAY_IMPORT_TORCH = ("rewrite", "evaluator", "agents.backbones.child")
+MAY_IMPORT_TORCH = (
+    "rewrite",
+    "evaluator",
+    "agents.backbones.child",
+    *(f"agents.backbones.small.{name}" for name in ("tensors", "network", "decoding", "child")),
+)
 MAY_IMPORT_LSP = ("server", "presenter.lsp")
 
 
