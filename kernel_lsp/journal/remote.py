@@ -59,7 +59,11 @@ class RemoteDatabase:
         self._spool: Database | None = None
         self._not_before = 0.0
         self._ready = False
-        self.flush()
+        try:
+            self.flush()
+        except JournalError:
+            self._engine.dispose()
+            raise
 
     def write(self, work: Work) -> None:
         """Run it in a transaction of its own on the server, or in the spool until the server is back."""

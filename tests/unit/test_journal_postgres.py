@@ -1,0 +1,216 @@
+"""A team's journal in a real PostgreSQL: eight writers, a server that goes away, rows that stay one's own."""
+
+import multiprocessing
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import Postgres, programs
+from test_journal_store import FOLDER, SECRET, event, proposal
+
+from kernel_lsp.errors import JournalError
+from kernel_lsp.journal import remote
+from kernel_lsp.journal.store import Journal
+from kernel_lsp.journal.tracker import Identity, Offer, Tracker
+
+pytestmark = pytest.mark.skipif(programs() is None, reason="no PostgreSQL (scripts/setup installs it)")
+FORK = multiprocessing.get_context("fork")
+"""Eight fresh interpreters that import SQLAlchemy take half a minute on two busy cores."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    made = Postgres(programs() or Path())
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def url(server: Postgres) -> str:
+    server.sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
+    return server.url
+
+
+def test_what_goes_in_comes_out_as_from_a_file(url: str, tmp_path: Path) -> None:
+    found = []
+    for place in (url, tmp_path / "file.db"):
+        with Journal.open(place, data_dir=tmp_path / "ada") as journal:
+            journal.record([event("chosen", 2), event("offered", 1), event("offered", 1)])
+            for keep_source in (False, True):
+                journal.save(
+                    proposal(id=f"p{keep_source}"), folder=FOLDER, path="n.py", keep_source=keep_source,
+                    training=keep_source, reference=SECRET, client="Neovim 0.10",
+                )  # fmt: skip
+            journal.save_tracker(_tracked("p1").export())
+            (session,) = journal.sessions(folder=FOLDER)
+            events = [e.kind for e in journal.session(session.id)[1]]
+            stored = journal.proposals(folder=FOLDER)
+            state = journal.tracker_state(FOLDER)["proposals"]
+            assert journal.problems == ()
+        found.append((events, [(p.proposal, p.training, p.reference, p.hashes) for p in stored], len(state)))
+    assert found[0] == found[1]
+    assert [(p[1], p[2]) for p in found[0][1]] == [(False, None), (True, SECRET)]
+
+
+def test_eight_writers_at_once_lose_and_double_nothing(server: Postgres, url: str, tmp_path: Path) -> None:
+    each = 12
+    ready = FORK.Barrier(8)
+    writers = [
+        FORK.Process(target=_write, args=(url, tmp_path / "shared", tmp_path / f"{n}", n * each, each, ready))
+        for n in range(8)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    assert [writer.exitcode for writer in writers] == [0] * 8
+    said = [(tmp_path / f"{n}").read_text().split() for n in range(8)]
+    assert said == [[str(number) for number in range(n * each, (n + 1) * each)] for n in range(8)]
+    assert server.sql("SELECT count(*), count(DISTINCT id) FROM proposals") == f"{8 * each}|{8 * each}"
+    assert server.sql("SELECT count(*) FROM events WHERE proposal <> 'everybody''s'") == str(8 * each)
+    assert server.sql("SELECT count(*) FROM events WHERE proposal = 'everybody''s'") == "1"
+    assert server.sql("SELECT count(*) FROM sessions WHERE ended IS NULL") == "0"
+    assert server.sql("SELECT version FROM schema_version") == "2"
+
+
+def test_a_server_that_crashes_and_comes_back_costs_nothing(
+    server: Postgres, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "RETRY_S", 0.0)
+    with Journal.open(url, data_dir=tmp_path) as journal:
+        journal.record([event(proposal="before")])
+        server.stop()
+        try:
+            journal.record([event(proposal="during")])
+            journal.save(proposal(id="during"), folder=FOLDER, path="n.py", keep_source=True)
+            with pytest.raises(JournalError, match="does not answer"):
+                journal.sessions()
+            (problem,) = journal.problems
+            assert "events wait in" in problem.cause and "ada@" in problem.cause
+        finally:
+            server.start()
+        journal.record([event(proposal="after")])
+        assert [p.proposal.id for p in journal.proposals()] == ["during"]
+    assert server.sql("SELECT string_agg(proposal, ' ' ORDER BY id) FROM events") == "before during after"
+    assert _waiting(tmp_path) == 0
+
+
+def test_what_a_killed_process_could_not_deliver_the_next_one_does(
+    server: Postgres, url: str, tmp_path: Path
+) -> None:
+    with Journal.open(url, data_dir=tmp_path):
+        pass
+    said = tmp_path / "said"
+    writer = FORK.Process(target=_write, args=(url, tmp_path, said, 0, 100_000))
+    writer.start()
+    _until(lambda: _lines(said) >= 5)
+    server.stop()
+    try:
+        cut = _lines(said)
+        _until(lambda: _lines(said) >= cut + 5)
+        writer.kill()
+        writer.join()
+        last = said.read_text().split("\n")[_lines(said) - 1]
+        assert _waiting(tmp_path) > 0
+    finally:
+        server.start()
+    with Journal.open(url, data_dir=tmp_path) as journal:
+        stored = {p.proposal.id for p in journal.proposals()}
+    assert stored >= {f"p{number}" for number in range(int(last) + 1)} and _waiting(tmp_path) == 0
+
+
+def test_without_a_server_from_start_to_end_it_says_where_the_rows_wait(
+    server: Postgres, tmp_path: Path
+) -> None:
+    nowhere = f"postgresql+psycopg://ada:hush@/x?host={tmp_path}"
+    with Journal.open(nowhere, data_dir=tmp_path) as journal:
+        journal.record([event()])
+    assert len(journal.problems) == 2 and not any("hush" in str(p) for p in journal.problems)
+    assert "rows wait in" in journal.problems[1].cause and _waiting(tmp_path) > 0
+
+
+def test_each_persons_rows_are_their_own(server: Postgres, url: str, tmp_path: Path) -> None:
+    with (
+        Journal.open(url, data_dir=tmp_path / "ada") as ada,
+        Journal.open(url, data_dir=tmp_path / "bob") as bob,
+    ):
+        for journal, name in ((ada, "a"), (bob, "b")):
+            journal.record([event("dismissed", proposal=name, data={"scope": "folder", "reason": "style"})])
+            journal.save(proposal(id="same"), folder=FOLDER, path="n.py", keep_source=True)
+            journal.save_tracker(_tracked(name).export())
+        assert len(ada.dismissals(FOLDER)) == len(ada.tracker_state(FOLDER)["proposals"]) == 1
+        assert ada.forget(everything=True).proposals == 1
+        assert len(ada.dismissals(FOLDER)) == 0 and len(bob.dismissals(FOLDER)) == 1
+        assert len(bob.proposals()) == 1 and len(bob.tracker_state(FOLDER)["proposals"]) == 1
+        assert bob.proposals()[0].proposal.candidate.program.endswith(SECRET)
+    assert server.sql("SELECT count(*) FROM sources") == "3"
+
+
+def test_a_newer_schema_is_refused(server: Postgres, url: str, tmp_path: Path) -> None:
+    Journal.open(url, data_dir=tmp_path).close()
+    server.sql("UPDATE schema_version SET version = 99")
+    with pytest.raises(JournalError, match="schema 99"):
+        Journal.open(url, data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("address", ["mysql://host/x", "://"])
+def test_an_address_that_cannot_be_one_is_refused(address: str, tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="journal"):
+        Journal.open(address, data_dir=tmp_path)
+
+
+def test_the_environment_names_a_teams_journal(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_LSP_JOURNAL", url)
+    with Journal.open(data_dir=tmp_path) as journal:
+        journal.record([event()])
+    with Journal.open(url, data_dir=tmp_path) as again:
+        assert [s.counts for s in again.sessions()] == [{"offered": 1}]
+
+
+def _write(url: str, folder: Path, said: Path, first: int, count: int, ready: Any = None) -> None:
+    """One writer: a process of its own, which notes each number once it was written."""
+    with Journal.open(url, data_dir=folder) as journal, said.open("w") as notes:
+        if ready:
+            ready.wait(60)
+        for number in range(first, first + count):
+            journal.record([event(proposal=f"p{number}", second=number % 60)])
+            journal.save(proposal(id=f"p{number}"), folder=FOLDER, path="n.py", keep_source=True)
+            journal.record([event(proposal="everybody's")])
+            notes.write(f"{number}\n")
+            notes.flush()
+        assert journal.problems == ()
+
+
+def _lines(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _tracked(name: str) -> Tracker:
+    tracker = Tracker("s", "Neovim")
+    identity = Identity(folder=FOLDER, path="n.py", qualname="Net")
+    tracker.chosen(Offer(proposal=name, identity=identity, before="A", after="B"), 1.0)
+    return tracker
+
+
+def _waiting(folder: Path) -> int:
+    """Rows in the spool."""
+    path = folder / remote.SPOOL
+    if not path.exists():
+        return 0
+    with sqlite3.connect(path) as database:
+        return sum(
+            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("events", "proposals", "sources", "tracker", "sessions")
+        )
