@@ -24,14 +24,16 @@ PROCESSORS = 132
 SHARED_BYTES = 227 * 1024
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
-HOST_S, DESCRIPTORS_HOST_S = 20e-6, 100e-6
-"""What the host needs for one kernel, and for two descriptors: a call takes at least that. Derived from whole
-calls on an H200: chains around one product took 181 to 214 us with descriptors, whatever their size."""
-RATES = {"parts": 480e12, "pointers": 430e12, "tiles": 180e12, "16 bits": 450e12}
+HOST_S, DESCRIPTORS_HOST_S = 45e-6, 35e-6
+"""What the host needs for one kernel with its share of the guard, and for two descriptors: a call takes at
+least that. From all plans of 14 chains on an H200's host (benchmarks/results/spaces-h200-2026-11-21.json):
+small batched products with a tail take 100 us with two launches and 135 with three, whatever their tiles;
+descriptors in place of pointers add 25 to 35 us."""
+RATES = {"parts": 480e12, "pointers": 480e12, "tiles": 180e12, "16 bits": 450e12}
 """Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting takes
 longer than multiplying: 4096x4096x4096 took 2.3 ms on an H200 and 0.7 ms with parts written beforehand and
-one sum on the tensor core; sums outside of it take an estimated sixth more. Pointers in place of descriptors
-are taken to cost a tenth: assumed, not measured."""
+one sum on the tensor core; sums outside of it take an estimated sixth more. Pointers are as fast as
+descriptors (same recording)."""
 L2_BYTES_PER_S = 6e12
 CUBLAS = {True: 50e12, False: 650e12}
 """float32 on CUDA cores, 16 bits on tensor cores."""
@@ -55,7 +57,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 
 def plans(product: Product) -> list[Plan]:
     """Finite search space, most promising first; never more than two that differ in splits alone."""
-    ranked = sorted(_plans(product), key=lambda plan: seconds(product, plan))
+    ranked = sorted(_plans(product), key=lambda plan: (seconds(product, plan), host_seconds(plan)))
     found, seen = list[Plan](), dict[tuple[object, ...], int]()
     for plan in ranked:
         key = plan.parts, plan.descriptors, plan.rows, plan.cols, plan.inner, plan.warps
@@ -66,7 +68,12 @@ def plans(product: Product) -> list[Plan]:
 
 
 def seconds(product: Product, plan: Plan) -> float:
-    """The product alone: parts, tiles, and the sum over splits."""
+    """A call of the product alone."""
+    return max(device_seconds(product, plan), host_seconds(plan))
+
+
+def device_seconds(product: Product, plan: Plan) -> float:
+    """Parts, tiles, and the sum over splits."""
     float32 = product.node.meta["val"].dtype == torch.float32
     form = str(plan).split()[0] if float32 else "16 bits"
     programs = plan.splits * product.batch * _tiles(product, plan)
@@ -84,7 +91,7 @@ def seconds(product: Product, plan: Plan) -> float:
     if plan.splits > 1:
         extra += 8.0 * plan.splits * out / _bytes_per_s() + LAUNCH_S
     device = max(busy + 0.5 * size * out / _bytes_per_s(), moved_bytes(product) / _bytes_per_s())
-    return max(device + LAUNCH_S + extra, host_seconds(plan))
+    return device + LAUNCH_S + extra
 
 
 def host_seconds(plan: Plan) -> float:
@@ -126,7 +133,8 @@ def benefit(graph: Graph, product: Product, nodes: Sequence[fx.Node], plan: Plan
         return 0.0
     tail = [node for node in nodes if node is not product.node]
     read = {arg for node in tail for arg in node.all_input_nodes if arg not in nodes}
-    ours = seconds(product, plan) + sum(cost.read_once_seconds(graph, [node], 0) for node in read)
+    # Not the host's part: a recorded graph can take that away, and what is offered is measured.
+    ours = device_seconds(product, plan) + sum(cost.read_once_seconds(graph, [node], 0) for node in read)
     before = eager_seconds(product) + sum(cost.eager_seconds(graph, node) for node in tail)
     if before < SHORTEST_S or ours > before * (1.0 - LEAST):
         return 0.0
