@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, phases, skillbook
-from kernel_lsp.agents import plan as planning
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.pipeline import learning, recipes, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
+from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
 from kernel_lsp.pipeline.tournament import Report, rank
@@ -54,10 +54,12 @@ class Pipeline:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.cache = Cache(Path(settings.data_dir) / "cache")
+        self.policies = Policies(Path(settings.data_dir))
         self._gates: dict[Rules, Gate] = {}
 
     async def close(self) -> None:
         """End what is still warm; a later job would start cold."""
+        await self.policies.close()
         await asyncio.gather(*(gate.close() for gate in self._gates.values()))
 
     def gate(self, *, background: bool = False) -> Gate:
@@ -89,6 +91,7 @@ class Pipeline:
         if outcome and plan is None:
             return replace(outcome, cached=True)
         gate = self.gate(background=job.background)
+        self.policies.warm(bench, gate)
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
                 one = await stack.enter_async_context(opened(prepared, bench, gate, self.settings, report))
@@ -141,6 +144,15 @@ class Pipeline:
         outcome = self.cache.get(self._key(prepared, bench, model=model))
         return replace(outcome, search=None) if outcome else None
 
+    @contextlib.asynccontextmanager
+    async def opened(self, job: Job, report: Report = lambda progress: None) -> AsyncIterator[Opened]:
+        """One target for work that is no job: a skill's verification. Raises KernelLspError."""
+        prepared = prepare(job)
+        if isinstance(prepared, Outcome):
+            raise CaptureError(prepared.note or "there is nothing to open")
+        async with opened(prepared, await self._bench(job), self.gate(), self.settings, report) as one:
+            yield one
+
     async def prompts(self, job: Job, report: Report = lambda progress: None) -> str:
         """What a language model would be sent about the job's target, as Markdown; nothing is sent.
 
@@ -178,6 +190,7 @@ class Pipeline:
             threshold=self.settings.threshold,
             policy=self.settings.policy if asked else "plan",
             model=self.settings.model if asked else None,
+            planner=bench.policy.proposer if bench.policy else None,
         )
 
     async def _bench(self, job: Job) -> Bench:
@@ -189,7 +202,12 @@ class Pipeline:
         if job.device == "cuda" and not probe.cuda:
             raise EvaluationError(f"torch in {probe.python} sees no CUDA device", "use --device cpu or auto")
         device = "cuda" if probe.cuda and job.device != "cpu" else "cpu"
-        return Bench(probe=probe, device=device, skills=self._library(job.folder))
+        return Bench(
+            probe=probe,
+            device=device,
+            skills=self._library(job.folder),
+            policy=self.policies.used(device),
+        )
 
     def _library(self, folder: str | None) -> Skillbook:
         """Read anew for each job (15 skills take 26 ms), so that an edited skill counts at once."""
@@ -202,7 +220,7 @@ class Pipeline:
 
     async def _quick(self, one: Opened, report: Report) -> Outcome:
         job, device, gate = one.prepared.job, one.bench.device, one.gate
-        planner = planning.Planner(one.engine.make, one.engine.look, one.known.best)
+        planner = self.policies.planner(one, report)
         planned = planner.courses(one.sites, triton=one.bench.probe.triton is not None)
         planned = recipes.courses(one, planned)
         search = Search(

@@ -1,0 +1,337 @@
+"""Whether a learned skill helps: what is suggested first with it and without it, on other tasks than its own.
+
+On each task the arms are: with the skill, without it (the rest of the learned library), and none of the
+learned library at all. An arm's first candidate is judged against eager several times, with and without one
+after the other; every judgement lies in a search archive of its own per task and sample before the next is
+begun, so a run that is killed goes on where it was, and another skill's run does not judge the same candidate
+again. Not covered: what the pairs show (library/uplift.py), what is done with it (commands/skills.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from kernel_lsp.agents import feedback
+from kernel_lsp.agents import plan as planning
+from kernel_lsp.cache import Cache
+from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError, WorkloadError
+from kernel_lsp.files import read_source
+from kernel_lsp.library import uplift
+from kernel_lsp.library.store import Shelved, now
+from kernel_lsp.pipeline import recipes
+from kernel_lsp.pipeline.deep import kind_of
+from kernel_lsp.pipeline.opened import Opened
+from kernel_lsp.pipeline.order import Pipeline
+from kernel_lsp.records import (
+    Attempt,
+    Candidate,
+    Context,
+    Draft,
+    EvalStatus,
+    Job,
+    Json,
+    Judged,
+    Move,
+    Progress,
+    Skill,
+    TaskUplift,
+    Verification,
+)
+from kernel_lsp.search import attempts
+from kernel_lsp.search.archive import SUFFIX, SqliteArchive
+from kernel_lsp.skillbook import conditions
+
+Report = Callable[[Progress], None]
+FOLDER = "library/trials"
+"""In the user's data folder."""
+MOST_RIVALS = 3
+"""Other learned skills that take part in one task."""
+MOST_TRIES = 3
+"""Of one judgement that could not be reached: the device was busy, a process was lost."""
+PASSED_OVER = (CaptureError, RewriteError, WorkloadError)
+NO_TASKS = "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, with --tasks"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """One verification."""
+
+    tasks: tuple[Path, ...]
+    samples: int = 3
+    most: int = 6
+    """Tasks that the skill changes; no further one is judged."""
+    fresh: bool = False
+    """Judge again what earlier runs have judged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arms:
+    """First candidates for one task."""
+
+    mine: Candidate
+    without: Candidate | None
+    """Of the library without the skill; None: it leaves the program as it is."""
+    null: Candidate | None
+    rivals: Mapping[str, Candidate]
+    """Other learned skill -> its candidate."""
+
+    @property
+    def differs(self) -> bool:
+        return self.without is None or self.mine.id != self.without.id
+
+    def every(self) -> dict[str, Candidate]:
+        """By id, each once."""
+        known = (self.without, self.mine, self.null, *self.rivals.values())
+        return {one.id: one for one in known if one is not None}
+
+
+@dataclass(kw_only=True)
+class Proving:
+    """One verification under way."""
+
+    pipeline: Pipeline
+    shelved: Shelved
+    library: Sequence[Skill]
+    """Verified skills, in no particular order."""
+    asked: Asked
+    report: Report
+    _tasks: list[TaskUplift] = field(default_factory=list)
+    _rows: list[dict[str, float]] = field(default_factory=list)
+    """Per task that was judged: learned skill (or "" for none of them) -> mean gain."""
+    _skipped: Counter[str] = field(default_factory=Counter)
+    _twins: Counter[str] = field(default_factory=Counter)
+    """Other skill -> tasks on which it leads to the same candidate."""
+    _about: Json = field(default_factory=dict)
+
+    async def run(self) -> Verification:
+        """Until enough tasks were judged, none is left, or it is shown to be wrong. Raises KernelLspError."""
+        if not self.asked.tasks:
+            raise EvaluationError("no task was named to verify on", NO_TASKS)
+        for path in _mixed(self.asked.tasks, self.skill.name):
+            try:
+                await self._task(path)
+            except PASSED_OVER as error:
+                self._skip(path, "cannot be captured", str(error))
+            wrong = any(task.right_with < task.right_without for task in self._tasks)
+            if wrong or len(uplift.counted(self._tasks)) >= self.asked.most:
+                break
+        return self._verified()
+
+    @property
+    def skill(self) -> Skill:
+        return self.shelved.skill
+
+    # --- one task ----------------------------------------------------------------------------
+
+    async def _task(self, path: Path) -> None:
+        self._say(f"reading {path.name}")
+        job = _job(path, self.pipeline.settings.device)
+        async with self.pipeline.opened(job) as one:
+            if one.prepared.target.fingerprint == self.shelved.papers.origin.fingerprint:
+                return self._skip(path, "the task that it was learned from")
+            around = recipes.surroundings(one.bench, one.capture.inputs)
+            if problem := next(conditions.unmet(self.skill.requires, around), None):
+                return self._skip(path, "outside of its requirements", problem)
+            arms = await self._arms(one)
+            if arms is None:
+                return self._skip(path, "its sites do not occur")
+            self._about |= {"hardware": kind_of(one.bench), "torch": around.torch, "triton": around.triton}
+            self._twins.update(name for name, rival in arms.rivals.items() if rival.id == arms.mine.id)
+            await self._judge(path, one, arms)
+        return None
+
+    async def _arms(self, one: Opened) -> Arms | None:
+        mine = await recipes.course_of(self.skill, one)
+        if mine is None:
+            return None
+        planner = planning.Planner(one.engine.make, one.engine.look)
+        triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
+        first = await anext(planner.courses(one.sites, triton=triton), None)
+        null = first.candidate if first else None
+        rivals = {}
+        for other in self._others(one)[:MOST_RIVALS]:
+            if (course := await recipes.course_of(other, one)) is not None:
+                rivals[other.name] = course.candidate
+        return Arms(mine=mine.candidate, without=next(iter(rivals.values()), null), null=null, rivals=rivals)
+
+    def _others(self, one: Opened) -> list[Skill]:
+        around = recipes.surroundings(one.bench, one.capture.inputs)
+        others = (skill for skill in self.library if skill.recipe and skill.name != self.skill.name)
+        return [skill for skill in others if not any(conditions.unmet(skill.requires, around))]
+
+    async def _judge(self, path: Path, one: Opened, arms: Arms) -> None:
+        """Without a difference there is nothing to judge."""
+        samples: list[dict[str, Attempt]] = []
+        for number in range(self.asked.samples if arms.differs else 0):
+            self._say(f"{path.stem}: sample {number + 1} of {self.asked.samples}")
+            samples.append(await self._sample(one, arms, number))
+        pairs = [found for found in samples if _judged(found, arms)]
+        if len(pairs) < len(samples):
+            self._skipped["samples that could not be judged"] += len(samples) - len(pairs)
+        if arms.differs and pairs:
+            mine = {self.skill.name: arms.mine, **arms.rivals}
+            row = {name: fmean(_gain(found, made) for found in pairs) for name, made in mine.items()}
+            self._rows.append({**row, "": fmean(_gain(found, arms.null) for found in pairs)})
+        self._tasks.append(_task_uplift(path, one, arms, pairs))
+
+    async def _sample(self, one: Opened, arms: Arms, number: int) -> dict[str, Attempt]:
+        """Every arm's candidate judged once; which comes first changes with the number, against drift."""
+        identity = {**_identity(one), "sample": number}
+        folder = Path(self.pipeline.settings.data_dir) / FOLDER
+        path = folder / f"{Cache.key(**identity)[:24]}-{number}{SUFFIX}"
+        archive = SqliteArchive.open(path, identity, fresh=self.asked.fresh)
+        try:
+            every = list(arms.every().values())
+            if number % 2:
+                every.reverse()
+            found = {}
+            for candidate in every:
+                attempt = await self._attempt(one, archive, candidate)
+                if attempt is not None:
+                    found[candidate.id] = attempt
+            return found
+        finally:
+            archive.close()
+
+    async def _attempt(self, one: Opened, archive: SqliteArchive, candidate: Candidate) -> Attempt | None:
+        """What is known of it in this sample, else its judgement; None: it could not be judged."""
+        context = Context(number=archive.reserve(), seed=0, move=Move.SEED)
+        attempt = attempts.begun(candidate.proposer, context, Draft(candidate=candidate))
+        stamped = attempts.stamped(candidate, attempt, context, archive.id)
+        if (earlier := archive.begin(attempt, stamped)) is not None:
+            if earlier.proposal is not None:
+                return earlier
+            attempt, stamped = next(pair for pair in archive.unfinished if pair[0].number == earlier.number)
+        found = one.tournament.recalled(stamped, full=False) or await self._judged(one, stamped)
+        if found is None:
+            return None
+        seconds = found.proposal.evaluation.seconds or 0.0
+        gpu = one.bench.device == "cuda"
+        done = attempts.done(attempt, found, feedback.digest, full=False, seconds=seconds, gpu=gpu)
+        archive.add(done)
+        self._about["device_name"] = found.proposal.evaluation.device_name
+        return done
+
+    async def _judged(self, one: Opened, candidate: Candidate) -> Judged | None:
+        """What could not be judged is not kept: the next run tries again."""
+        for again in range(MOST_TRIES):
+            try:
+                found = await one.tournament.judged(candidate, full=False)
+            except EvaluationError:
+                if again == MOST_TRIES - 1:
+                    raise
+                continue
+            if found.proposal.evaluation.status is not EvalStatus.NOT_RUN:
+                return found
+        return None
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _verified(self) -> Verification:
+        accepted, found, reason = uplift.verdict(self._tasks)
+        twin = next((n for n, count in self._twins.items() if count == len(self._tasks)), None)
+        if twin is not None and self._tasks:
+            accepted, reason = (
+                False,
+                f"leads to the same candidates as {twin} on all {len(self._tasks)} tasks",
+            )
+        names = sorted({name for row in self._rows for name in row if name})
+        about = {name: str(self._about[name]) for name in ("torch", "triton") if self._about.get(name)}
+        return Verification(
+            hardware=self._about.get("hardware", "unknown"),
+            device_name=self._about.get("device_name"),
+            created=now(),
+            accepted=accepted,
+            reason=reason if self._tasks else f"it applies to none of the tasks: {_told(self._skipped)}",
+            uplift=found,
+            tasks=tuple(self._tasks),
+            credit=uplift.credits(self._rows, names),
+            skipped=dict(self._skipped),
+            versions=about,
+        )
+
+    def _skip(self, path: Path, reason: str, detail: str = "") -> None:
+        self._skipped[reason] += 1
+        self._say(f"{path.name} is passed over: {detail or reason}")
+
+    def _say(self, message: str) -> None:
+        done = len(uplift.counted(self._tasks))
+        self.report(Progress(phase="verify", message=message, done=done, total=self.asked.most))
+
+
+def _job(path: Path, device: str) -> Job:
+    try:
+        text = read_source(path).text
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise CaptureError(f"{path} cannot be read: {error}") from error
+    return Job(text=text, path=str(path), qualname="Model", device=device)
+
+
+# --- numbers ------------------------------------------------------------------------------
+
+
+def _judged(found: Mapping[str, Attempt], arms: Arms) -> bool:
+    """Both halves of the pair are there."""
+    return arms.mine.id in found and (arms.without is None or arms.without.id in found)
+
+
+def _right(found: Mapping[str, Attempt], candidate: Candidate | None) -> bool:
+    """The program as it is is right."""
+    proposal = found[candidate.id].proposal if candidate is not None else None
+    return proposal is None or proposal.evaluation.status is EvalStatus.PASSED
+
+
+def _gain(found: Mapping[str, Attempt], candidate: Candidate | None) -> float:
+    """0 too for a candidate that could not be judged in this sample."""
+    attempt = found.get(candidate.id) if candidate is not None else None
+    if attempt is None or attempt.proposal is None:
+        return 0.0
+    evaluation = attempt.proposal.evaluation
+    eager = evaluation.speedups.get("eager")
+    return uplift.gain(evaluation.status is EvalStatus.PASSED, eager.mid if eager else None)
+
+
+def _task_uplift(path: Path, one: Opened, arms: Arms, pairs: Sequence[Mapping[str, Attempt]]) -> TaskUplift:
+    def mean(candidate: Candidate | None) -> float:
+        return fmean(_gain(found, candidate) for found in pairs) if pairs else 0.0
+
+    sizes = [conditions.elements(spec) for spec in one.capture.inputs if spec.shape is not None]
+    return TaskUplift(
+        task=path.stem,
+        fingerprint=one.prepared.target.fingerprint,
+        samples=len(pairs),
+        right_with=sum(_right(found, arms.mine) for found in pairs),
+        right_without=sum(_right(found, arms.without) for found in pairs),
+        gain_with=mean(arms.mine),
+        gain_without=mean(arms.without),
+        gain_null=mean(arms.null),
+        differs=arms.differs,
+        elements=max(sizes, default=0),
+    )
+
+
+def _mixed(tasks: Sequence[Path], seed: str) -> list[Path]:
+    """Families mixed, always in the same order for one skill: a run that goes on meets the same tasks."""
+    return sorted(tasks, key=lambda path: hashlib.sha256(f"{seed}\0{path.name}".encode()).hexdigest())
+
+
+def _identity(one: Opened) -> Json:
+    """As of a search: another of any of these is another measurement."""
+    probe = one.bench.probe
+    return {
+        "program": one.prepared.program,
+        "workload": one.prepared.workload,
+        "device": one.bench.device,
+        "device_name": probe.device if one.bench.device == "cuda" else None,
+        "torch": probe.torch,
+        "triton": probe.triton,
+    }
+
+
+def _told(skipped: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "there was none"
