@@ -1,4 +1,4 @@
-"""``kernel-lsp skills``: list, show and lint the library."""
+"""``kernel-lsp skills``: the library of skills, and the life of those that were learned."""
 
 from __future__ import annotations
 
@@ -8,37 +8,63 @@ from pathlib import Path
 import typer
 
 from kernel_lsp import config, skillbook
-from kernel_lsp.commands import console
-from kernel_lsp.errors import SkillError
-from kernel_lsp.presenter import library
+from kernel_lsp.commands import console, journaling
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError, SkillError
+from kernel_lsp.library import Library, store
+from kernel_lsp.library.store import Shelved
+from kernel_lsp.library.usage import Usage
+from kernel_lsp.presenter import learned, library
+from kernel_lsp.records import LearnedSkill, Standing, Verification
 from kernel_lsp.search.bandit import Arms
 from kernel_lsp.skillbook import Skillbook
 
-app = typer.Typer(help="The library of optimization skills.", no_args_is_help=True)
+app = typer.Typer(
+    help="The library of optimization skills, and what was learned from accepted work.", no_args_is_help=True
+)
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
+NAME = typer.Argument(..., help="A skill's name.")
+TASKS = typer.Option(
+    None, "--tasks", help="Folders or files with class Model and get_inputs; give it as often as needed."
+)
+STOPPED = "stopped; what was judged is kept, and the same command goes on from there"
 
 
 @app.command("list")
 def list_skills(as_json: bool = AS_JSON) -> None:
-    """Every skill, and what searches have learned of it; then what was left out and why.
+    """Every skill, what searches have learned of it, drafts and retired ones; then what was left out and why.
 
     tries: candidates with it that were judged; wins: those that were verified to be faster; mean gain: over
     all tries, a failure counting as 1. With --json also by what limits the target, and by device.
     """
-    book = _load()
-    arms = Arms(Path(config.load(Path.cwd())[0].data_dir)).stats()
-    render = library.skills_json if as_json else library.skills_text
-    sys.stdout.write(render(book.skills, book.problems, arms) + "\n")
+    settings = _settings()
+    book, data_dir = _load(settings), Path(settings.data_dir)
+    arms = Arms(data_dir).stats()
+    papers = [one.papers for one in _shelved(Library(data_dir))]
+    if as_json:
+        told = library.skills_json(book.skills, book.problems, arms, papers)
+        sys.stdout.write(told + "\n")
+        return
+    sys.stdout.write(library.skills_text(book.skills, book.problems, arms) + "\n\n")
+    sys.stdout.write(learned.papers_text(papers) + "\n")
 
 
 @app.command()
-def show(name: str = typer.Argument(..., help="A skill's name."), as_json: bool = AS_JSON) -> None:
-    """One skill whole."""
-    book = _load()
-    skill = book.get(name)
+def show(name: str = NAME, as_json: bool = AS_JSON) -> None:
+    """One skill whole; of a learned one also its papers: origin, verifications, use."""
+    settings = _settings()
+    mine = Library(Path(settings.data_dir))
+    skill, found = _load(settings).get(name), mine.find(name)
+    skill = skill or (found.skill if found else None)
     if skill is None:
         console.fail(SkillError(f"no skill is called {name}", "`kernel-lsp skills list` shows the names"))
-    sys.stdout.write((library.skill_json(skill) if as_json else library.skill_text(skill)) + "\n")
+    papers = found.papers if found and found.skill.name == skill.name else None
+    if as_json:
+        sys.stdout.write(library.skill_json(skill, papers) + "\n")
+        return
+    usage = Usage(Path(settings.data_dir)).stats()
+    more = learned.paper_lines(papers, usage) if papers else []
+    sys.stdout.write("\n\n".join([library.skill_text(skill), *more]) + "\n")
 
 
 @app.command()
@@ -54,7 +80,186 @@ def lint(
     raise typer.Exit(int(bool(problems)))
 
 
-def _load() -> Skillbook:
-    settings, _ = config.load(Path.cwd())
+@app.command()
+def learn(as_json: bool = AS_JSON) -> None:
+    """Draft skills from rewrites that were kept. Nothing is used before it was verified."""
+    from kernel_lsp.pipeline import learning
+
+    settings = _settings()
+    try:
+        with journaling.journal(settings) as journal:
+            mine = Library(Path(settings.data_dir))
+            drafted = learning.from_journal(journal, mine, _load(settings))
+    except KernelLspError as error:
+        console.fail(error)
+    if as_json:
+        console.print_json(drafted=drafted)
+        return
+    told = learned.papers_text(drafted) if drafted else "nothing new: every rewrite that was kept is known"
+    sys.stdout.write(told + "\n")
+
+
+@app.command()
+def verify(
+    names: list[str] | None = typer.Argument(None, help="Drafts or learned skills; default: every draft."),
+    tasks: list[Path] | None = TASKS,
+    samples: int = typer.Option(3, min=2, help="Judgements of each candidate on a task."),
+    most: int = typer.Option(6, min=3, help="Tasks that the skill changes; no further one is judged."),
+    device: str = typer.Option("auto", help="auto, cuda or cpu."),
+    fresh: bool = typer.Option(False, "--fresh", help="Judge again what earlier runs have judged."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Show on other tasks that a skill helps: what is suggested first, with it and without it.
+
+    Accepted only when the lower bound of the uplift is positive over at least three tasks and correctness
+    does not fall; then it comes into the library at once. Runs code of the tasks in confined processes. A run
+    that was stopped goes on where it was. Exit code 0: all were accepted, 1: not all, 2: could not be judged.
+    """
+    settings = console.settings(Path.cwd(), device=device)
+    mine = Library(Path(settings.data_dir))
+    try:
+        chosen = [_found(mine, name) for name in names] if names else _drafts(mine)
+        from kernel_lsp.pipeline import proving
+
+        asked = proving.Asked(tasks=proving.tasks_of(tasks or []), samples=samples, most=most, fresh=fresh)
+    except KernelLspError as error:
+        console.fail(error)
+    results = console.run(_verified(settings, mine, chosen, asked), cancelled=STOPPED)
+    if as_json:
+        sys.stdout.write(learned.verified_json(results) + "\n")
+    else:
+        for papers, found in results:
+            told = learned.verification_text(found)
+            sys.stdout.write(f"{papers.name} is {papers.standing.value}: {told}\n\n")
+    raise typer.Exit(int(not all(found.accepted for _, found in results)))
+
+
+@app.command()
+def promote(
+    name: str = NAME,
+    unverified: bool = typer.Option(False, "--unverified", help="Although nothing has shown that it helps."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Add a verified draft to the library, or bring a retired skill back."""
+    mine = Library(Path(_settings().data_dir))
+    try:
+        papers = _found(mine, name).papers
+        if papers.standing is Standing.VERIFIED:
+            raise SkillError(f"{name} is in the library already")
+        if not papers.verified_on and not unverified:
+            remedy = f"`kernel-lsp skills verify {name} --tasks FOLDER`, or --unverified on your own account"
+            raise SkillError(f"nothing has shown that {name} helps", remedy)
+        made = mine.promote(name, reason="promoted by hand" + (", unverified" if unverified else ""))
+    except KernelLspError as error:
+        console.fail(error)
+    _said(made, as_json)
+
+
+@app.command()
+def retire(
+    name: str = NAME,
+    reason: str = typer.Option("retired by hand", help="What `skills show` will say."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Take a learned skill out of use. Nothing is deleted: promote brings it back."""
+    try:
+        made = Library(Path(_settings().data_dir)).retire(name, reason)
+    except KernelLspError as error:
+        console.fail(error)
+    _said(made, as_json)
+
+
+@app.command()
+def rollback(
+    version: int | None = typer.Argument(
+        None, help="Which; default: the one before. 0 is the empty library."
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """The learned library as it was in an earlier version; `skills history` shows them."""
+    try:
+        made = Library(Path(_settings().data_dir)).rollback(version)
+    except KernelLspError as error:
+        console.fail(error)
+    _said(made, as_json)
+
+
+@app.command()
+def history(as_json: bool = AS_JSON) -> None:
+    """Every version of the learned library, oldest first."""
+    found = Library(Path(_settings().data_dir)).history()
+    if as_json:
+        console.print_json(versions=found)
+        return
+    for one in found:
+        sys.stdout.write(f"{_version(one)}\n")
+    if not found:
+        sys.stdout.write("nothing was learned yet\n")
+
+
+# --- parts --------------------------------------------------------------------------------
+
+
+async def _verified(
+    settings: Settings, mine: Library, chosen: list[Shelved], asked: object
+) -> list[tuple[LearnedSkill, Verification]]:
+    """One after the other; each is settled as soon as it is known."""
+    from kernel_lsp.pipeline import Pipeline, proving
+
+    assert isinstance(asked, proving.Asked)
+    pipeline, results = Pipeline(settings), []
+    try:
+        for shelved in chosen:
+            verified = [s.skill for s in mine.shelved() if s.papers.standing is Standing.VERIFIED]
+            with console.progress(shelved.papers.name) as report:
+                found = await proving.Proving(
+                    pipeline=pipeline, shelved=shelved, library=verified, asked=asked, report=report
+                ).run()
+            results.append((store.settle(mine, shelved, found), found))
+        return results
+    finally:
+        await pipeline.close()
+
+
+def _drafts(mine: Library) -> list[Shelved]:
+    found = [one for one in mine.staged() if one.papers.standing is Standing.STAGED]
+    waiting = [one for one in found if mine.current.get(one.papers.name) is None]
+    if not waiting:
+        raise SkillError("there is no draft to verify", "`kernel-lsp skills learn` makes them from kept work")
+    return waiting
+
+
+def _found(mine: Library, name: str) -> Shelved:
+    found = mine.find(name)
+    if found is None:
+        raise SkillError(f"no learned skill is called {name}", "`kernel-lsp skills list` shows the names")
+    return found
+
+
+def _shelved(mine: Library) -> list[Shelved]:
+    """What is in the library, and drafts that are not."""
+    inside = mine.shelved()
+    names = {one.papers.name for one in inside}
+    return [*inside, *(one for one in mine.staged() if one.papers.name not in names)]
+
+
+def _said(made: store.Snapshot, as_json: bool) -> None:
+    if as_json:
+        console.print_json(version=made)
+    else:
+        sys.stdout.write(f"{_version(made)}\n")
+
+
+def _version(made: store.Snapshot) -> str:
+    used = sum(papers.standing is Standing.VERIFIED for papers in made.skills)
+    retired = len(made.skills) - used
+    return f"version {made.number}, {made.created}, {made.action}: {used} in use, {retired} retired"
+
+
+def _settings() -> Settings:
+    return config.load(Path.cwd())[0]
+
+
+def _load(settings: Settings) -> Skillbook:
     places = skillbook.folders(settings.skill_folders, workspace=Path.cwd(), data_dir=Path(settings.data_dir))
     return skillbook.load(places)

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from kernel_lsp import wire
 from kernel_lsp.errors import SkillError
 from kernel_lsp.files import replace_file
-from kernel_lsp.records import LearnedSkill, Lesson, Origin, Skill, Standing, Verification
+from kernel_lsp.records import LearnedSkill, Lesson, Skill, Standing, Verification
 from kernel_lsp.skillbook import format, learned
 
 SCHEMA = 1
@@ -101,8 +101,8 @@ class Library:
         return found
 
     def find(self, name: str) -> Shelved | None:
-        """A draft, else what the library has under this name."""
-        every = [*self.staged(), *self.shelved()]
+        """What the library has under this name, else a draft."""
+        every = [*self.shelved(), *self.staged()]
         return next((one for one in every if one.papers.name == name), None)
 
     # --- drafts ------------------------------------------------------------------------------
@@ -278,6 +278,27 @@ class Library:
             lock.release()
 
 
+def settle(library: Library, shelved: Shelved, found: Verification) -> LearnedSkill:
+    """What follows from a verification; returns the papers as they are then.
+
+    Accepted: it comes (or stays, or comes back) into the library. Not accepted: a draft stays staged while
+    more tasks may show it and is refused otherwise; a skill of the library is retired when it does harm.
+    """
+    name, standing = shelved.papers.name, shelved.papers.standing
+    inside = library.current.get(name) is not None
+    if found.accepted and standing is not Standing.VERIFIED:
+        snapshot = library.promote(name, found)
+    elif not inside:
+        return library.note(name, found, refused=not found.undecided)
+    else:
+        snapshot = library.record(name, found)
+        if not found.accepted and not found.undecided and standing is Standing.VERIFIED:
+            snapshot = library.retire(name, found.reason)
+    papers = snapshot.get(name)
+    assert papers is not None
+    return papers
+
+
 def now() -> str:
     """ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -338,6 +359,3 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-__all__ = ["EMPTY", "Library", "Origin", "Shelved", "Snapshot", "now"]

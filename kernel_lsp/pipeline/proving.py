@@ -110,8 +110,6 @@ class Proving:
 
     async def run(self) -> Verification:
         """Until enough tasks were judged, none is left, or it is shown to be wrong. Raises KernelLspError."""
-        if not self.asked.tasks:
-            raise EvaluationError("no task was named to verify on", NO_TASKS)
         for path in _mixed(self.asked.tasks, self.skill.name):
             try:
                 await self._task(path)
@@ -205,7 +203,7 @@ class Proving:
         stamped = attempts.stamped(candidate, attempt, context, archive.id)
         if (earlier := archive.begin(attempt, stamped)) is not None:
             if earlier.proposal is not None:
-                return earlier
+                return self._told(earlier)
             attempt, stamped = next(pair for pair in archive.unfinished if pair[0].number == earlier.number)
         found = one.tournament.recalled(stamped, full=False) or await self._judged(one, stamped)
         if found is None:
@@ -214,8 +212,12 @@ class Proving:
         gpu = one.bench.device == "cuda"
         done = attempts.done(attempt, found, feedback.digest, full=False, seconds=seconds, gpu=gpu)
         archive.add(done)
-        self._about["device_name"] = found.proposal.evaluation.device_name
-        return done
+        return self._told(done)
+
+    def _told(self, attempt: Attempt) -> Attempt:
+        if attempt.proposal is not None:
+            self._about["device_name"] = attempt.proposal.evaluation.device_name
+        return attempt
 
     async def _judged(self, one: Opened, candidate: Candidate) -> Judged | None:
         """What could not be judged is not kept: the next run tries again."""
@@ -234,12 +236,11 @@ class Proving:
 
     def _verified(self) -> Verification:
         accepted, found, reason = uplift.verdict(self._tasks)
-        twin = next((n for n, count in self._twins.items() if count == len(self._tasks)), None)
-        if twin is not None and self._tasks:
-            accepted, reason = (
-                False,
-                f"leads to the same candidates as {twin} on all {len(self._tasks)} tasks",
-            )
+        undecided, every = uplift.is_open(self._tasks), len(self._tasks)
+        twin = next((name for name, count in self._twins.items() if count == every), None)
+        if twin is not None and every >= uplift.LEAST_TASKS:
+            accepted, undecided = False, False
+            reason = f"leads to the same candidates as {twin} on all {every} tasks"
         names = sorted({name for row in self._rows for name in row if name})
         about = {name: str(self._about[name]) for name in ("torch", "triton") if self._about.get(name)}
         return Verification(
@@ -247,7 +248,8 @@ class Proving:
             device_name=self._about.get("device_name"),
             created=now(),
             accepted=accepted,
-            reason=reason if self._tasks else f"it applies to none of the tasks: {_told(self._skipped)}",
+            undecided=undecided,
+            reason=reason if self._tasks else f"it applies to none of the tasks: {_counted(self._skipped)}",
             uplift=found,
             tasks=tuple(self._tasks),
             credit=uplift.credits(self._rows, names),
@@ -270,6 +272,20 @@ def _job(path: Path, device: str) -> Job:
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise CaptureError(f"{path} cannot be read: {error}") from error
     return Job(text=text, path=str(path), qualname="Model", device=device)
+
+
+def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:
+    """Files with class Model, of folders all below. Raises EvaluationError when there is none."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise EvaluationError(f"{place} does not exist", NO_TASKS)
+        found += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    tasks = tuple(path for path in found if "class Model" in path.read_text(errors="replace"))
+    if not tasks:
+        where = f" in {', '.join(map(str, places))}" if places else ""
+        raise EvaluationError(f"no task to verify on{where or ' was named'}", NO_TASKS)
+    return tasks
 
 
 # --- numbers ------------------------------------------------------------------------------
@@ -333,5 +349,5 @@ def _identity(one: Opened) -> Json:
     }
 
 
-def _told(skipped: Mapping[str, int]) -> str:
+def _counted(skipped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in skipped.items()) or "there was none"

@@ -11,19 +11,29 @@ from collections.abc import Sequence
 from kernel_lsp import wire
 from kernel_lsp.presenter.objects import versioned
 from kernel_lsp.presenter.plurals import count
-from kernel_lsp.records import ArmStats, Json, Skill, SkillProblem
+from kernel_lsp.records import ArmStats, Json, LearnedSkill, Skill, SkillProblem
 
 COLUMNS = ("skill", "scope", "kind", "version", "from", "tries", "wins", "mean gain", "description")
+_KINDS = {
+    "rewrites": "rewrites code by itself",
+    "recipe": "a recipe of executable skills",
+    "advises": "advice in words only",
+}
 
 
 def skill_row(skill: Skill, arms: Sequence[ArmStats] = ()) -> tuple[str, ...]:
     """One line of the list, in the order of COLUMNS. ``arms``: what searches have learned, of any skill."""
-    kind = "rewrites" if skill.executable else "advises"
+    kind = kind_of(skill)
     mine = [arm for arm in arms if arm.skill == skill.name]
     tries = sum(arm.tries for arm in mine)
     gain = f"{math.exp(sum(arm.gain_sum for arm in mine) / tries):.2f}x" if tries else "-"
     learned = (str(tries), str(sum(arm.wins for arm in mine)), gain)
     return (skill.name, skill.scope, kind, str(skill.version), skill.source, *learned, skill.description)
+
+
+def kind_of(skill: Skill) -> str:
+    """rewrites, recipe or advises."""
+    return "rewrites" if skill.executable else "recipe" if skill.recipe else "advises"
 
 
 def skills_text(
@@ -38,18 +48,22 @@ def skills_text(
 
 
 def skills_json(
-    skills: Sequence[Skill], problems: Sequence[SkillProblem] = (), arms: Sequence[ArmStats] = ()
+    skills: Sequence[Skill],
+    problems: Sequence[SkillProblem] = (),
+    arms: Sequence[ArmStats] = (),
+    papers: Sequence[LearnedSkill] = (),
 ) -> str:
-    """One object: every skill without its body and with what was learned of it, and the problems."""
+    """One object: every skill without its body and with what was learned of it, the problems, and the papers
+    of learned skills and drafts."""
     told = [{**_without_body(skill), "learned": _learned(skill, arms)} for skill in skills]
-    return versioned(skills=told, problems=list(problems))
+    return versioned(skills=told, problems=list(problems), papers=list(papers))
 
 
 def skill_text(skill: Skill) -> str:
     """One skill whole, as Markdown."""
     facts = [
         f"{skill.scope}, version {skill.version}, {skill.source}",
-        "rewrites code by itself" if skill.executable else "advice in words only",
+        _KINDS[kind_of(skill)],
         f"tags: {', '.join(skill.tags)}",
         skill.path,
     ]
@@ -57,8 +71,8 @@ def skill_text(skill: Skill) -> str:
     return f"# {skill.name}\n\n{skill.description}\n\n{bullets}\n\n{skill.body.rstrip()}"
 
 
-def skill_json(skill: Skill) -> str:
-    return versioned(skill=skill)
+def skill_json(skill: Skill, papers: LearnedSkill | None = None) -> str:
+    return versioned(skill=skill, papers=papers)
 
 
 def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:

@@ -90,6 +90,8 @@ class Verification:
     accepted: bool
     reason: str
     """Why, in words that a person can act on."""
+    undecided: bool = False
+    """Not accepted, and more tasks may still show it."""
     uplift: Uplift | None = None
     """Over tasks where the skill changed something; None: there were fewer than two."""
     tasks: tuple[TaskUplift, ...] = ()
