@@ -13,6 +13,7 @@
     ├── ConsentRequired       workspace code would have to run and nobody allowed it
     ├── JournalError          the journal could not be opened or written
     ├── BackboneError         the language model could not be asked, or gave no answer
+    ├── ModelError            a trained policy that cannot be used, or is worse than what is used
     └── ArchiveError          a search archive that cannot be read or written
 
 A failed candidate is data (`EvalStatus`); a broken evaluator is an error.
@@ -75,6 +76,10 @@ class ConsentRequired(KernelLspError):
 
 class JournalError(KernelLspError):
     """The journal could not be opened or written."""
+
+
+class ModelError(KernelLspError):
+    """A trained policy that cannot be used, or is worse than what is used."""
 
 
 class BackboneError(KernelLspError):

@@ -38,6 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "skillbook": BASE,
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
+    # A checkpoint is checked against the vocabulary and the shapes that this version can run.
+    "models": BASE | {"agents.compact", "agents.backbones.small.shape"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process"},
     "evaluator": BASE | {"process", "confinement", "bootstrap"},
@@ -51,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": BASE
     | {"analysis", "workloads", "skillbook", "library", "agents", "search", "rewrite", "evaluator"}
     | {"presenter"}
-    | {"journal"}
+    | {"journal", "models"}
     | {"process", "interpreter", "cache"},
     "host": BASE | {"pipeline", "journal"},
     "server": BASE | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"},

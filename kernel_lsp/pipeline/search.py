@@ -21,7 +21,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp import phases
-from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.agents.plan import Course
 from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
 from kernel_lsp.pipeline.known import Known
@@ -220,7 +220,7 @@ class Search:
             sites = course.sites[:place] + course.sites[place + 1 :]
             steps = center.steps[:place] + center.steps[place + 1 :]
             with contextlib.suppress(RewriteError):  # a later step needs it
-                made = replace(await self.engine.make(steps), proposer=NAME)
+                made = replace(await self.engine.make(steps), proposer=course.candidate.proposer)
                 shorter = Course(candidate=made, sites=sites, steps=steps)
                 found.append(Contestant(candidate=made, course=shorter, steps=steps, complete=True))
         return found
@@ -262,7 +262,8 @@ class Search:
         if contestant.complete:
             return contestant.candidate
         with contextlib.suppress(RewriteError):
-            return replace(await self.engine.make(contestant.steps), proposer=NAME)
+            made = await self.engine.make(contestant.steps)
+            return replace(made, proposer=contestant.course.candidate.proposer)
         return None
 
     def _remember(self, done: dict[str, Proposal]) -> None:

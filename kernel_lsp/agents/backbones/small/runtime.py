@@ -1,21 +1,25 @@
 """The shipped policy seen from the parent: a child that replies, and a reason where it does not.
 
-It is started by its first question, kept warm, and ended when nobody has asked for a while. One that fails
-(cannot be loaded, gives no number, takes too long) is given up until another checkpoint is asked for; whoever
-asks then goes on by the rule. Not covered: what is asked (agents/learned.py), which checkpoint (models).
+It is started by its first question, kept warm, and ended when nobody has asked for a while. A checkpoint that
+cannot be used (damaged, of another version, no number) is given up; a child that was lost or took too long
+is left alone for a while. Whoever asks then goes on by the rule.
+Not covered: what is asked (agents/learned.py), which checkpoint (models).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp import process
 from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar
-from kernel_lsp.errors import BackboneError, WorkerLost
+from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
 
 MODULE = "kernel_lsp.agents.backbones.small.child"
 LOAD_S = 60.0
@@ -23,6 +27,9 @@ LOAD_S = 60.0
 REPLY_S = 5.0
 """A reply takes 0.1 s; one that takes so long would make the rule the faster answer."""
 IDLE_S = 600.0
+LOST_S = 300.0
+"""Until a child that was lost is started anew."""
+Start = Callable[..., Awaitable[process.Child]]
 REMEDY = "`kernel-lsp models rollback`, or `kernel-lsp models use rule`"
 
 
@@ -54,29 +61,47 @@ class Runtime:
     """One checkpoint in one child. Questions are answered in order."""
 
     def __init__(
-        self, folder: Path, python: str, *, idle_s: float = IDLE_S, reply_s: float = REPLY_S
+        self,
+        folder: Path,
+        python: str,
+        *,
+        check: Callable[[], None] = lambda: None,
+        idle_s: float = IDLE_S,
+        reply_s: float = REPLY_S,
     ) -> None:
+        """``check`` raises ModelError for a checkpoint that may not be loaded; asked once, in a thread."""
+        self._check: Callable[[], None] | None = check
+        self._lost_at = -LOST_S
         self.folder, self.python = folder, python
+        self._scratch = tempfile.TemporaryDirectory(prefix="kernel-lsp-policy-")
         self._idle_s, self._reply_s = idle_s, reply_s
         self._turn = asyncio.Lock()
         self._child: process.Child | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self.trouble: str | None = None
-        """Why it was given up."""
+        """Why it cannot be used, or was left alone."""
 
-    async def warm(self) -> None:
-        """Start and load it. Raises BackboneError."""
+    async def warm(self, start: Start = process.start) -> None:
+        """Start and load it where it is not. ``start``: like `process.start`; a fork of a process that has
+        imported torch already saves 2 to 9 s. Raises BackboneError."""
         async with self._turn:
-            await self._ready()
+            await self._ready(start)
 
-    async def reply(self, talk: Talk, *, temperature: float = 0.0, seed: int | None = None) -> Said:
-        """To a talk whose turn it is. Raises BackboneError, the same at once when it was given up."""
-        start = talk.offer
+    async def reply(
+        self,
+        talk: Talk,
+        among: grammar.Node | None = None,
+        *,
+        temperature: float = 0.0,
+        seed: int | None = None,
+    ) -> Said:
+        """To a talk whose turn it is; ``among``: None for all that it offers. Raises BackboneError, the same
+        at once when it was given up."""
         message = {
             "op": "reply",
             "tokens": talk.tokens,
-            "table": grammar.table(start, TOKENS),
+            "table": grammar.table(among or talk.offer, TOKENS),
             "temperature": temperature,
             "seed": seed,
         }
@@ -93,14 +118,30 @@ class Runtime:
         if child is not None:
             await child.kill()
         await asyncio.gather(*self._ending, return_exceptions=True)
+        self._scratch.cleanup()
 
-    async def _ready(self) -> process.Child:
-        if self.trouble is not None:
+    async def retire(self) -> None:
+        """Close it when it has answered what it was asked."""
+        async with self._turn:
+            await self.close()
+
+    async def _ready(self, start: Start = process.start) -> process.Child:
+        if self.trouble is not None and time.monotonic() < self._lost_at + LOST_S:
             raise BackboneError(self.trouble, REMEDY)
+        self.trouble = None
+        if self._check is not None:
+            try:
+                await asyncio.to_thread(self._check)
+            except ModelError as error:
+                raise self._given_up(str(error)) from None
+            self._check = None
         if self._child is None or not self._child.alive:
             if self._child is not None:
                 await self._child.kill()
-            self._child = await process.start(MODULE, python=self.python, limits=process.Limits())
+            confinement = process.Confinement(scratch=Path(self._scratch.name), readable=(self.folder,))
+            self._child = await start(
+                MODULE, python=self.python, limits=process.Limits(), confinement=confinement
+            )
             await self._asked(self._child, {"op": "open", "folder": str(self.folder)}, LOAD_S)
         return self._child
 
@@ -110,14 +151,17 @@ class Runtime:
         try:
             answer, _ = await child.ask(message, timeout_s=limit_s)
         except WorkerLost as lost:
-            raise self._given_up(f"{lost.cause}" + (f" ({lost.remedy})" if lost.remedy else "")) from None
+            self._lost_at = time.monotonic()
+            raise self._given_up(str(lost), for_good=False) from None
         finally:
             self._resting = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
         if "failed" in answer:
             raise self._given_up(str(answer["failed"]))
         return answer
 
-    def _given_up(self, cause: str) -> BackboneError:
+    def _given_up(self, cause: str, *, for_good: bool = True) -> BackboneError:
+        if for_good:
+            self._lost_at = math.inf
         self.trouble = f"the policy in {self.folder.name} cannot be used: {cause}"
         return BackboneError(self.trouble, REMEDY)
 

@@ -1,0 +1,164 @@
+"""The trained policy as a planner: courses by what the model finds likeliest, then the rule's.
+
+The model selects skills, names steps one by one (the engine applies each before the next is asked for) and
+stops. What it would have said instead is known with its probability, so the next course is the likeliest that
+differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy completion). Replies
+are valid by construction (agents/compact). A model that fails is followed by the rule, and the reason is
+told. Not covered: judging; which checkpoint it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernel_lsp import wire
+from kernel_lsp.agents.backbones.small.runtime import Said
+from kernel_lsp.agents.compact import Phase, Situation, Talk, grammar
+from kernel_lsp.agents.plan import Course, Make, Planner, Prefer, ranked
+from kernel_lsp.errors import BackboneError, RewriteError
+from kernel_lsp.records import Site, Step, Viewed
+
+MOST_COURSES = 4
+"""Of the model's; after them come the rule's, which know nothing of what it may have overlooked."""
+MOST_TRIES = 16
+"""Courses that are completed to find these: some lead to the same program, or to none."""
+MOST_REPLIES = 40
+"""In one course: each step may be refused."""
+
+View = Callable[[Sequence[Step]], Awaitable[Viewed]]
+"""The graph after these steps and the sites that are left."""
+Answer = Callable[[Talk, grammar.Node], Awaitable[Said]]
+"""The model's reply to a talk, among these."""
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, order=True)
+class _Branch:
+    """A course that is not completed yet: replies, and the beginning of the next one."""
+
+    cost: float
+    """Minus the logarithm of the probability of what is fixed."""
+    number: int
+    """Of two that cost the same, the earlier."""
+    replies: tuple[tuple[str, ...], ...]
+    begun: tuple[str, ...]
+
+
+class LearnedPlanner:
+    """The courses for one program; like `Planner`."""
+
+    def __init__(
+        self,
+        situation: Situation,
+        *,
+        name: str,
+        answer: Answer,
+        view: View,
+        make: Make,
+        rule: Planner,
+        prefer: Prefer = lambda site: None,
+        tell: Tell = lambda words: None,
+    ) -> None:
+        """``name``: `Candidate.proposer`. ``prefer``: parameters that won before count more than the model's.
+        ``tell`` is told why the model was left, when it was."""
+        self._situation, self._name, self._answer = situation, name, answer
+        self._view, self._make, self._rule, self._prefer, self._tell = view, make, rule, prefer, tell
+        self._views: dict[str, Viewed | None] = {}
+        self._numbers = itertools.count()
+        self._heap: list[_Branch] = []
+
+    async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
+        """Best guess first, without duplicates."""
+        seen: set[str] = set()
+        try:
+            async for course in self._learned(seen):
+                yield course
+        except BackboneError as error:
+            self._tell(f"planned by the rule: {error}")
+        async for course in self._rule.courses(sites, triton=triton):
+            if course.candidate.id not in seen:
+                seen.add(course.candidate.id)
+                yield course
+
+    async def _learned(self, seen: set[str]) -> AsyncIterator[Course]:
+        """Raises BackboneError."""
+        self._heap = [_Branch(0.0, next(self._numbers), (), ())]
+        for _ in range(MOST_TRIES):
+            if not self._heap or len(seen) >= MOST_COURSES:
+                break
+            course = await self._completed(heapq.heappop(self._heap))
+            if course is not None and course.candidate.id not in seen:
+                seen.add(course.candidate.id)
+                yield course
+
+    async def _completed(self, branch: _Branch) -> Course | None:
+        talk, sites = Talk(self._situation), list[Site]()
+        cost, begun = branch.cost, branch.begun
+        replies: tuple[tuple[str, ...], ...] = ()
+        while talk.phase in (Phase.SELECT, Phase.STEP) and len(replies) < MOST_REPLIES:
+            if len(replies) < len(branch.replies):
+                words = branch.replies[len(replies)]
+            else:
+                offer = talk.offer
+                said = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
+                if talk.phase is Phase.STEP:
+                    self._branch(cost, replies, said)
+                words, cost, begun = said.words, cost - said.logprob, ()
+            await self._follow(talk, words, sites)
+            replies = (*replies, words)
+        return await self._finished(talk.steps, sites)
+
+    def _branch(self, cost: float, replies: tuple[tuple[str, ...], ...], said: Said) -> None:
+        """Every other word that was valid in the place of one that the model has chosen here."""
+        for choice in said.choices:
+            taken = said.words[choice.place]
+            for word, logprob in zip(choice.words, choice.logprobs, strict=True):
+                if word != taken:
+                    begun = (*said.words[: choice.place], word)
+                    branch = _Branch(cost - logprob, next(self._numbers), replies, begun)
+                    heapq.heappush(self._heap, branch)
+            cost -= choice.logprobs[choice.words.index(taken)]
+
+    async def _follow(self, talk: Talk, words: Sequence[str], sites: list[Site]) -> None:
+        """Say it, and let the engine do what it asks for."""
+        offered = {site.key: site for site in talk.sites}
+        talk.say(words)
+        if talk.phase is not Phase.ENGINE:
+            return
+        step = talk.steps[-1]
+        viewed = await self._viewed(talk.steps)
+        if viewed is None:
+            talk.refused()
+        else:
+            talk.saw(viewed)
+            sites.append(offered[f"{step.skill}\0{step.site}"])
+
+    async def _viewed(self, steps: Sequence[Step]) -> Viewed | None:
+        """None: the engine gave the last step up."""
+        key = wire.dumps(list(steps))
+        if key not in self._views:
+            self._views[key] = None
+            with contextlib.suppress(RewriteError):
+                self._views[key] = await self._view(steps)
+        return self._views[key]
+
+    async def _finished(self, steps: Sequence[Step], sites: Sequence[Site]) -> Course | None:
+        """The program that the steps lead to; without the last ones where they cannot be written down."""
+        known = [
+            replace(step, parameters=self._prefer(site) or step.parameters)
+            for step, site in zip(steps, sites, strict=True)
+        ]
+        for count in range(len(known), 0, -1):
+            with contextlib.suppress(RewriteError):
+                made = replace(await self._make(known[:count]), proposer=self._name)
+                return Course(candidate=made, sites=tuple(sites[:count]), steps=tuple(known[:count]))
+        return None
+
+
+def usable(sites: Sequence[Site], *, triton: bool) -> tuple[Site, ...]:
+    """What the model is shown: proved, of use on the device, ranked."""
+    return tuple(site for site in ranked(sites) if site.plain or triton)

@@ -1,0 +1,176 @@
+"""What a checkpoint says of itself: manifest.json, written last, so that a folder with one is complete.
+
+`seal` writes it, `read` and `verify` believe nothing of it that the files do not show. A policy that did
+worse than the rule on held-out tasks is refused with its numbers. Not covered: whether these numbers are
+true; whoever trains measures them (trainer/evaluate.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp import wire
+from kernel_lsp.agents.backbones.small import shape
+from kernel_lsp.agents.compact import VERSION, tokenizer
+from kernel_lsp.errors import ModelError
+from kernel_lsp.files import replace_file
+
+NAME = "manifest.json"
+SCHEMA = 1
+NEEDED = ("config.json", "model.safetensors", "tokenizer.json")
+MOST_BYTES = 60_000_000
+"""Of a policy's files together: what may go into the wheel."""
+RETRAIN = "train it with this version's vocabulary (trainer/), or take another"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """How the policy did on tasks of structural families that it never saw, beside the rule."""
+
+    metric: str
+    """e.g. ``first/best``: geometric mean of the first suggestion's speedup over the best found."""
+    tasks: int
+    value: float
+    low: float
+    """Confidence bounds of ``value``."""
+    high: float
+    rule: float
+    """The rule's on the same tasks."""
+    device: str
+    suite: str = ""
+    """Hash of the tasks: only numbers of the same suite are compared."""
+
+    def __str__(self) -> str:
+        between = f"{self.low:.3f} to {self.high:.3f}"
+        return (
+            f"{self.metric} {self.value:.3f} ({between}), the rule {self.rule:.3f},"
+            f" on {self.tasks} held-out tasks ({self.device})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    name: str
+    version: str
+    vocabulary: str
+    """`compact.VERSION` that it was trained with."""
+    files: dict[str, str]
+    """Name -> SHA-256."""
+    held_out: HeldOut | None = None
+    devices: tuple[str, ...] = ("cuda", "cpu")
+    """Kinds of device whose rewards it has learned from; elsewhere the rule plans."""
+    created: str = ""
+    notes: str = ""
+    """Data, steps, limits: the model card in a few lines."""
+    schema: int = SCHEMA
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def digest(self) -> str:
+        """Of all files: two checkpoints with the same one say the same."""
+        return hashlib.sha256(wire.dumps(sorted(self.files.items())).encode()).hexdigest()[:12]
+
+
+def seal(
+    folder: Path,
+    *,
+    name: str,
+    version: str,
+    held_out: HeldOut | None,
+    devices: tuple[str, ...] = ("cuda", "cpu"),
+    created: str = "",
+    notes: str = "",
+) -> Manifest:
+    """Finish a checkpoint: hash every file that is there and write the manifest. Raises OSError."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != NAME)
+    made = Manifest(
+        name=name,
+        version=version,
+        vocabulary=VERSION,
+        files={file.name: sha256(file) for file in files},
+        held_out=held_out,
+        devices=devices,
+        created=created,
+        notes=notes,
+    )
+    replace_file(folder / NAME, (json.dumps(wire.to_json(made), indent=1) + "\n").encode())
+    return made
+
+
+def read(folder: Path) -> Manifest:
+    """What the folder says. Raises ModelError for one that nothing can be made of."""
+    try:
+        data = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        made = wire.from_json(Manifest, data)
+    except FileNotFoundError:
+        cause = f"{folder} holds no finished policy: it has no {NAME}"
+        raise ModelError(cause, "finish it (trainer: save), or name another folder") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ModelError(f"{folder / NAME} cannot be read: {error}", "fetch or train it again") from None
+    if made.schema != SCHEMA:
+        raise ModelError(f"{folder / NAME} has schema {made.schema}, this version reads {SCHEMA}", RETRAIN)
+    if not _plain(made.name) or not _plain(made.version):
+        cause = f"{folder / NAME}: name and version must be of a-z, 0-9, . and -"
+        raise ModelError(cause, "rename it")
+    return made
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """The files are there, unchanged, and of this version. Raises ModelError."""
+    if manifest.vocabulary != VERSION:
+        raise ModelError(f"{manifest.id} speaks {manifest.vocabulary}, this version {VERSION}", RETRAIN)
+    missing = [name for name in NEEDED if name not in manifest.files]
+    if missing:
+        raise ModelError(f"{manifest.id} has no {', '.join(missing)}", "fetch or train it again")
+    try:
+        size = sum((folder / name).stat().st_size for name in manifest.files)
+        if size > MOST_BYTES:
+            raise ModelError(
+                f"{manifest.id} has {size / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f} are used"
+            )
+        changed = [name for name, digest in manifest.files.items() if sha256(folder / name) != digest]
+        told = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        shape.read(folder)
+    except (OSError, ValueError) as error:  # shape.Unfit is a ValueError
+        raise ModelError(f"{manifest.id} cannot be used: {error}", "fetch or train it again") from None
+    if changed:
+        raise ModelError(f"{manifest.id}: {', '.join(changed)} changed since it was made", "fetch it again")
+    if not tokenizer.belongs(told):
+        raise ModelError(f"{manifest.id} has another tokenizer than this version's vocabulary", RETRAIN)
+
+
+def refuse_worse(manifest: Manifest, used: Manifest | None) -> None:
+    """Raises ModelError with the numbers when the rule or the policy in use did better on held-out tasks."""
+    mine, theirs = manifest.held_out, used.held_out if used else None
+    if mine is None:
+        raise ModelError(f"{manifest.id} was never checked on held-out tasks", "evaluate it (trainer/)")
+    numbers = (mine.value, mine.low, mine.high, mine.rule)
+    if not all(math.isfinite(number) for number in numbers) or mine.tasks < 1:
+        raise ModelError(f"{manifest.id}: its held-out check is no result: {mine}", "evaluate it again")
+    if mine.value <= mine.rule:
+        raise ModelError(f"{manifest.id} is no better than the rule: {mine}", "train it further")
+    same = theirs and (theirs.metric, theirs.suite, theirs.device) == (mine.metric, mine.suite, mine.device)
+    if theirs and used and same and mine.value < theirs.value:
+        raise ModelError(
+            f"{manifest.id} is worse than {used.id}, which is in use: {mine.value:.3f}"
+            f" ({mine.low:.3f} to {mine.high:.3f}) against {theirs.value:.3f}"
+            f" ({theirs.low:.3f} to {theirs.high:.3f}) on {mine.tasks} held-out tasks",
+            "train it further",
+        )
+
+
+def sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _plain(name: str) -> bool:
+    """Fit to be a folder's name."""
+    return bool(name) and name[0].isalnum() and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-")

@@ -1,0 +1,218 @@
+"""The policies on this machine and the one in use. Switching is one file replaced in one step.
+
+    <package>/models/<name>-<version>/   came with the package
+    <data folder>/models/<name>-<version>/   installed by the user
+    <data folder>/models/used.json       which one, and which ones before it
+
+Whoever asks reads the file anew, so the next request already gets the new policy. Not covered: running one
+(agents/backbones/small).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp.errors import ModelError
+from kernel_lsp.files import replace_file
+from kernel_lsp.models import manifest as manifests
+from kernel_lsp.models.manifest import Manifest
+
+RULE = "rule"
+"""The deterministic planner, which needs no model."""
+PACKAGED = Path(__file__).parent
+FOLDER, USED = "models", "used.json"
+SCHEMA = 1
+MOST_REMEMBERED = 20
+MEND = "free space, or mend the folder"
+LIST = "`kernel-lsp models list` shows them"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A policy that is there, usable or not."""
+
+    folder: Path
+    manifest: Manifest | None = None
+    """None: it cannot be read, and ``problem`` says why."""
+    packaged: bool = False
+    problem: ModelError | None = None
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id if self.manifest else self.folder.name
+
+    @property
+    def proposer(self) -> str:
+        """`Candidate.proposer` of what it suggests."""
+        assert self.manifest is not None
+        return f"policy:{self.manifest.id}#{self.manifest.digest}"
+
+
+class Store:
+    """The policies of one user."""
+
+    def __init__(self, data_dir: Path, packaged: Path = PACKAGED) -> None:
+        self._mine, self._packaged = data_dir / FOLDER, packaged
+
+    def models(self) -> tuple[Model, ...]:
+        """Those of the package first, then installed ones, by name and version."""
+        return (*_in(self._packaged, packaged=True), *_in(self._mine))
+
+    def used(self) -> Model | None:
+        """What the next request is answered by; None: the rule.
+
+        Nothing was ever chosen: the package's own, where it has one that is better than the rule. Raises
+        ModelError when what was chosen is gone or cannot be used: then the rule counts, and this is why.
+        """
+        chosen = self._history()
+        if not chosen:
+            return self._default()
+        return None if chosen[-1] == RULE else self._usable(chosen[-1])
+
+    def use(self, name: str) -> Model | None:
+        """Switch to a policy, or to ``rule``. Raises ModelError: unknown, damaged, or worse, with numbers."""
+        if name == RULE:
+            self._switch([*self._before(), RULE])
+            return None
+        model = self.get(name)
+        assert model.manifest is not None
+        manifests.verify(model.folder, model.manifest)
+        current = None
+        with contextlib.suppress(ModelError):  # what cannot be used is no reason to refuse another
+            current = self.used()
+        other = current.manifest if current and current.id != model.id else None
+        manifests.refuse_worse(model.manifest, other)
+        self._switch([*self._before(), model.id])
+        return model
+
+    def rollback(self) -> Model | None:
+        """Back to what was used before. Raises ModelError when there is nothing, or it cannot be used."""
+        before = self._before()[:-1]
+        if not before:
+            raise ModelError("nothing was used before", LIST)
+        model = None if before[-1] == RULE else self._usable(before[-1])
+        self._switch(before)
+        return model
+
+    def get(self, name: str) -> Model:
+        """By ``name@version``, or by its name: the last version. Raises ModelError."""
+        found = [m for m in self.models() if name in (m.id, m.manifest.name if m.manifest else "")]
+        if not found:
+            raise ModelError(f"no policy is called {name}", LIST)
+        if found[-1].problem is not None:
+            raise found[-1].problem
+        return found[-1]
+
+    def install(self, folder: Path) -> Model:
+        """Copy a finished checkpoint here, unused as yet. Raises ModelError, and leaves nothing then."""
+        told = manifests.read(folder)
+        manifests.verify(folder, told)
+        there = next((m for m in self.models() if m.manifest and m.manifest.id == told.id), None)
+        if there is not None and there.manifest is not None:
+            if there.manifest.digest == told.digest:
+                return there
+            raise ModelError(f"{told.id} is here already, with other weights", "give it another version")
+        place = self._mine / told.id.replace("@", "-")
+        try:
+            self._mine.mkdir(parents=True, exist_ok=True)
+            _copied(folder, told, place)
+        except OSError as error:
+            raise ModelError(
+                f"{told.id} cannot be installed: {error}", "free space, or mend the folder"
+            ) from None
+        return Model(folder=place, manifest=told)
+
+    # --- what is in use ---------------------------------------------------------------------
+
+    def _history(self) -> list[str]:
+        """Raises ModelError for a file that nothing can be made of."""
+        file = self._mine / USED
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            found = [str(name) for name in data["history"]]
+            current = data["schema"] == SCHEMA
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            cause = f"{file} cannot be read: {type(error).__name__}"
+            raise ModelError(cause, "`kernel-lsp models use` writes it anew") from None
+        if not current:
+            raise ModelError(f"{file} is of another version", "`kernel-lsp models use` writes it anew")
+        return found
+
+    def _before(self) -> list[str]:
+        """What was used until now, the default included."""
+        with contextlib.suppress(ModelError):
+            if history := self._history():
+                return history
+            default = self._default()
+            return [default.id if default else RULE]
+        return [RULE]
+
+    def _switch(self, history: list[str]) -> None:
+        content = {"schema": SCHEMA, "history": history[-MOST_REMEMBERED:]}
+        try:
+            self._mine.mkdir(parents=True, exist_ok=True)
+            replace_file(self._mine / USED, json.dumps(content).encode())
+        except OSError as error:
+            raise ModelError(
+                f"the choice cannot be kept: {error}", "free space, or mend the folder"
+            ) from None
+
+    def _default(self) -> Model | None:
+        for model in reversed(_in(self._packaged, packaged=True)):
+            with contextlib.suppress(ModelError):  # the rule stands in for what is no better
+                if model.manifest is not None:
+                    manifests.refuse_worse(model.manifest, None)
+                    return model
+        return None
+
+    def _usable(self, name: str) -> Model:
+        model = self.get(name)
+        assert model.manifest is not None
+        if model.manifest.held_out is None:
+            manifests.refuse_worse(model.manifest, None)
+        return model
+
+
+def _in(folder: Path, *, packaged: bool = False) -> list[Model]:
+    """Finished or broken policies; a folder without anything of one is none."""
+    try:
+        places = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+    except OSError:
+        return []
+    found = []
+    for place in places:
+        try:
+            told = manifests.read(place)
+            found.append(Model(folder=place, manifest=told, packaged=packaged))
+        except ModelError as error:
+            found.append(Model(folder=place, packaged=packaged, problem=error))
+    return sorted(found, key=lambda model: _order(model.id))
+
+
+def _order(name: str) -> list[tuple[int, str]]:
+    """Versions by number: 10 comes after 9."""
+    parts = name.replace("@", ".").replace("-", ".").split(".")
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _copied(folder: Path, told: Manifest, place: Path) -> None:
+    """All or nothing: a copy beside it becomes the folder in one step."""
+    copy = Path(tempfile.mkdtemp(dir=place.parent, prefix=".installing-"))
+    try:
+        for name in (*told.files, manifests.NAME):
+            shutil.copyfile(folder / name, copy / name)
+            with (copy / name).open("rb") as stream:
+                os.fsync(stream.fileno())
+        copy.chmod(0o755)
+        copy.rename(place)
+    except BaseException:  # also KeyboardInterrupt: half a policy may not stay behind
+        shutil.rmtree(copy, ignore_errors=True)
+        raise

@@ -1,0 +1,67 @@
+"""A policy of random weights through the real pipeline on the CPU: valid whatever it says."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
+import tiny_policy  # noqa: E402
+
+from kernel_lsp.config import Settings  # noqa: E402
+from kernel_lsp.models import HeldOut, Store, seal  # noqa: E402
+from kernel_lsp.pipeline import Pipeline  # noqa: E402
+from kernel_lsp.records import EvalStatus, Job, Progress  # noqa: E402
+
+SOURCE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 96)
+
+    def forward(self, x):
+        h = torch.relu(torch.relu(self.layer(x)))
+        return torch.logsumexp(h.sum(dim=1, keepdim=True), dim=1)
+
+
+def get_inputs():
+    return [torch.randn(128, 64)]
+"""
+BETTER = HeldOut(
+    metric="first/best", tasks=64, value=0.97, low=0.95, high=0.98, rule=0.90, device="test"
+)  # fmt: skip
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    made, store = tmp_path / "made", Store(tmp_path / "data")
+    tiny_policy.write(made, **tiny_policy.TINY)
+    seal(made, name="tiny", version="1", held_out=BETTER)
+    store.install(made)
+    store.use("tiny")
+    return tmp_path / "data"
+
+
+async def test_what_a_random_model_says_is_valid_and_recorded(data_dir: Path, tmp_path: Path) -> None:
+    told: list[Progress] = []
+    pipeline = Pipeline(Settings(data_dir=str(data_dir), python=sys.executable))
+    job = Job(text=SOURCE, path=str(tmp_path / "model.py"), qualname="Model", device="cpu", budget=1)
+    try:
+        outcome = await pipeline.optimize(job, told.append)
+        again = await pipeline.cached(job)
+        Store(data_dir).use("rule")
+        other = await pipeline.cached(job)
+    finally:
+        await pipeline.close()
+    assert not [one for one in told if "planned by the rule" in one.message]
+    (proposal,) = outcome.proposals
+    assert proposal.candidate.proposer.startswith("policy:tiny@1#")
+    assert proposal.candidate.steps
+    assert proposal.evaluation.status is EvalStatus.PASSED, proposal.evaluation
+    assert again is not None and other is None  # what the policy has found is no answer for the rule
