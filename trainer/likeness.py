@@ -49,8 +49,9 @@ def mark(source: str, entry: str = "Model") -> Mark | None:
 class Likeness:
     """Recognizes tasks that repeat one of some files, renamed, resized or rearranged."""
 
-    def __init__(self, marks: Sequence[Mark], overlap: float = 0.8) -> None:
-        """``overlap``: the share of a task's `GRAM`-grams in one file from which it counts as that file's."""
+    def __init__(self, marks: Sequence[Mark], overlap: float = 0.9) -> None:
+        """``overlap``: the share of a task's `GRAM`-grams in one file from which it counts as that file's;
+        0.9 is what CUDA Agent allows of its training tasks."""
         self._digests = {one.digest for one in marks}
         self._ops = {one.ops for one in marks if one.ops}
         self._marks, self._overlap = tuple(marks), overlap

@@ -176,6 +176,9 @@ class Trajectory:
     task: str
     """`tasks.task_id`: hash of the reference program and workload."""
     task_name: str | None = None
+    """Where it stands in its suite, or the class that a session rewrote; for people."""
+    entry: str = "Model"
+    """Class or function of ``program`` that is rewritten."""
     family: str | None = None
     """Structural family (families.py); None: the program was not kept, so it cannot be told."""
     program: str | None = None

@@ -1,0 +1,300 @@
+"""Journals as trajectories: what was proposed for one target, how it was judged, and what its user did.
+
+A journal is read and never changed: a file is opened for reading, a server's transaction is read-only, older
+schemas are read as they are. A target's proposals are one trajectory, each a turn without a prompt; calls
+are those that would have made its steps. Not covered: where prompts and replies are, which is the archives'.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, Select, Text, cast, create_engine, func, inspect, select
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from kernel_lsp import wire
+from kernel_lsp.errors import JournalError
+from kernel_lsp.journal import migrations
+from kernel_lsp.journal.models import EventRow, ProposalRow, SchemaRow, SourceRow
+from kernel_lsp.journal.privacy import put_source
+from kernel_lsp.journal.remote import DRIVER, is_address
+from kernel_lsp.journal.store import REFERENCE
+from kernel_lsp.records import Proposal
+from trainer.families import structure
+from trainer.reading import CHANGED, REFUSED, UNREADABLE, Grant, calls_for, last, outcome_of, versions_of
+from trainer.records import Agent, Human, Permission, Source, Tally, Trajectory, Turn
+from trainer.tasks import Suite, SuiteTask, fingerprint_id, task_id
+
+BATCH = 500
+Place = tuple[str, str, str]
+"""Proposal, folder, path: the key of a row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Logged:
+    """One proposal of a journal that may be used."""
+
+    proposal: Proposal
+    permission: Permission
+    folder: str
+    path: str
+    reference: str | None
+    """The program before, where it was kept."""
+    human: Human | None
+    version: str | None
+    """Of kernel-lsp."""
+
+
+@dataclass(kw_only=True)
+class Journals:
+    """What some journals say, before it is put together."""
+
+    logged: list[Logged] = field(default_factory=list)
+    searches: dict[str, Permission] = field(default_factory=dict)
+    """Search -> what all of its rows allow: the consent for its archive."""
+    denied: set[str] = field(default_factory=set)
+    """Searches of which a row says no."""
+    fates: dict[str, Human] = field(default_factory=dict)
+    """Proposal -> what its user did."""
+
+
+def read(place: str | Path, into: Journals, grant: Grant, tally: Tally, suites: Sequence[Suite] = ()) -> None:
+    """Add one journal: a file, or a server's address. Raises JournalError where there is none to be read."""
+    engine, name = _engine(place)
+    try:
+        with engine.connect() as connection:
+            version = _schema(connection, name)
+            if version > migrations.newest():
+                number = connection.scalar(select(func.count(ProposalRow.id))) or 1
+                tally.read += number
+                tally.skip("the journal was written by a newer kernel-lsp", name, number)
+                return
+            for logged in _proposals(connection, name, into, grant, tally, suites):
+                into.logged.append(logged)
+                _note(into, logged)
+    except SQLAlchemyError as error:
+        cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise JournalError(f"{name} cannot be read: {cause}", "name a journal's file or address") from error
+    finally:
+        engine.dispose()
+
+
+def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> Iterator[Trajectory]:
+    """Of everything but the searches whose archives were read (``covered``): these hold more."""
+    groups: dict[tuple[str, ...], list[Logged]] = defaultdict(list)
+    for one in journals.logged:
+        search = (one.proposal.candidate.search or "").split("#")[0]
+        if search and search in covered:
+            tally.skip("told in full by its search's archive, which was read", one.proposal.id)
+            continue
+        target = one.folder, one.path, one.proposal.qualname, one.proposal.fingerprint
+        groups[*target, wire.dumps(one.proposal.workload), one.proposal.evaluation.device, search].append(one)
+    for group in groups.values():
+        yield _trajectory(sorted(group, key=lambda one: (one.proposal.created, one.proposal.id)))
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _engine(place: str | Path) -> tuple[Engine, str]:
+    """For reading only, and the name to show: without a password, without a user's folders."""
+    if is_address(str(place)):
+        url = make_url(str(place)).set(drivername=DRIVER)
+        options = "-c default_transaction_read_only=on"
+        engine = create_engine(
+            url, poolclass=NullPool, connect_args={"options": options, "connect_timeout": 10}
+        )
+        return engine, url.render_as_string(hide_password=True)
+    path = Path(place)
+    if not path.is_file():
+        raise JournalError(f"there is no journal {path}", "`kernel-lsp doctor` says where yours is")
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(uri, uri=True)
+
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool), path.name
+
+
+def _schema(connection: Connection, name: str) -> int:
+    if not inspect(connection).has_table(SchemaRow.__tablename__):
+        raise JournalError(f"{name} is no journal", "name the file journal.db of a data folder")
+    return connection.scalar(select(SchemaRow.version)) or 0
+
+
+def _proposals(
+    connection: Connection, name: str, into: Journals, grant: Grant, tally: Tally, suites: Sequence[Suite]
+) -> Iterator[Logged]:
+    present = {column["name"] for column in inspect(connection).get_columns(ProposalRow.__tablename__)}
+    humans, texts = _humans(connection), _sources(connection)
+    for row in connection.execution_options(yield_per=BATCH).execute(_query(present)).mappings():
+        tally.read += 1
+        place: Place = row["id"], row["folder"], row["path"]
+        permission = grant.permission(row.get("training"), bool(row["keep_source"]), name)
+        if isinstance(permission, str):
+            tally.skip(permission, row["id"])
+            if permission == REFUSED and (denied := _search(row["body"])):
+                into.denied.add(denied)
+            continue
+        mine = texts.get(place, {}) if permission.source else {}
+        proposal = _proposal(row["body"], mine)
+        if proposal is None:
+            tally.skip(UNREADABLE, row["id"])
+        elif _changed(proposal, row["path"], suites):
+            tally.skip(CHANGED, row["id"])
+        else:
+            yield Logged(
+                proposal=proposal,
+                permission=permission,
+                folder=row["folder"],
+                path=row["path"],
+                reference=mine.get(REFERENCE) or _of_suite(proposal, suites),
+                human=last(humans.get(place, ())),
+                version=row["version"],
+            )
+
+
+def _query(present: set[str]) -> Select[Any]:
+    """JSON as text, so that a damaged row costs only itself; without columns that an older schema lacks."""
+    columns: list[Any] = [
+        cast(column, Text).label("body") if column.name == "body" else column
+        for column in ProposalRow.__table__.columns
+        if column.name in present and column.name not in ("skills",)
+    ]
+    return select(*columns).order_by(ProposalRow.saved, ProposalRow.id)
+
+
+def _proposal(body: str, texts: dict[str, str]) -> Proposal | None:
+    try:
+        data = json.loads(body)
+        return wire.from_json(Proposal, {**data, "candidate": put_source(data["candidate"], texts)})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _search(body: str) -> str | None:
+    """Of a row that may not be used: which search said no."""
+    try:
+        return str(json.loads(body)["candidate"]["search"]).split("#")[0]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _humans(connection: Connection) -> dict[Place, list[str]]:
+    """Kinds of events of each proposal, oldest first."""
+    columns = (EventRow.proposal, EventRow.folder, EventRow.path, EventRow.kind)
+    found: dict[Place, list[str]] = defaultdict(list)
+    for proposal, folder, path, kind in connection.execute(
+        select(*columns).order_by(EventRow.time, EventRow.id)
+    ):
+        found[proposal, folder or "", path or ""].append(kind)
+    return found
+
+
+def _sources(connection: Connection) -> dict[Place, dict[str, str]]:
+    found: dict[Place, dict[str, str]] = defaultdict(dict)
+    columns = (SourceRow.proposal, SourceRow.folder, SourceRow.path, SourceRow.field, SourceRow.text)
+    try:
+        for proposal, folder, path, name, text in connection.execute(select(*columns)):
+            found[proposal, folder, path][name] = text
+    except DBAPIError:
+        if inspect(connection).has_table(SourceRow.__tablename__):
+            raise
+    return found
+
+
+def _changed(proposal: Proposal, path: str, suites: Sequence[Suite]) -> bool:
+    """Whether it is for a suite's file as that was before."""
+    found = _by_name(path, proposal.qualname, suites)
+    return found is not None and found.fingerprint != proposal.fingerprint
+
+
+def _of_suite(proposal: Proposal, suites: Sequence[Suite]) -> str | None:
+    fits = (t for suite in suites for t in suite.tasks if t.fingerprint == proposal.fingerprint)
+    return next((task.program.source for task in fits), None)
+
+
+def _by_name(path: str, qualname: str, suites: Sequence[Suite]) -> SuiteTask | None:
+    bare = path.removesuffix(".py")
+    for suite in suites:
+        for name, task in suite.by_name.items():
+            if (bare == name or bare.endswith(f"/{name}")) and qualname == task.program.entry:
+                return task
+    return None
+
+
+# --- putting together ----------------------------------------------------------------------------
+
+
+def _note(into: Journals, one: Logged) -> None:
+    if one.human is not None:
+        into.fates[one.proposal.id] = one.human
+    search = (one.proposal.candidate.search or "").split("#")[0]
+    if search:
+        known = into.searches.get(search)
+        if known is None or (known.source and not one.permission.source):
+            into.searches[search] = one.permission
+
+
+def _trajectory(group: Sequence[Logged]) -> Trajectory:
+    first, turns = group[0], list[Turn]()
+    numbers: dict[str, int] = {}
+    for number, one in enumerate(group):
+        candidate = one.proposal.candidate
+        parent = numbers.get(candidate.parent or "")
+        turns.append(_turn(one, number, turns[parent] if parent is not None else None))
+        numbers.setdefault(candidate.id, number)
+    narrow = all(one.permission.source for one in group)
+    proposal, reference = first.proposal, next((one.reference for one in group if one.reference), None)
+    offered = [turn for turn in turns if turn.human is not None]
+    built = structure(reference, proposal.qualname) if reference else None
+    return Trajectory(
+        id="",
+        task=task_id(reference, proposal.workload)
+        if reference
+        else fingerprint_id(proposal.fingerprint, proposal.workload),
+        task_name=proposal.qualname,
+        entry=proposal.qualname,
+        family=built.family if built else None,
+        program=reference,
+        workload=wire.to_json(proposal.workload),
+        device=proposal.evaluation.device,
+        device_name=proposal.evaluation.device_name,
+        versions=versions_of(proposal.evaluation, first.version),
+        source=Source.JOURNAL,
+        origin=f"{first.permission.because.split(':')[0]}#{proposal.id}",
+        rollout=f"{proposal.id}@{first.folder.rpartition('-')[2]}",
+        turns=tuple(turns),
+        human=offered[-1].human if offered else None,
+        permission=first.permission
+        if narrow
+        else next(o.permission for o in group if not o.permission.source),
+        created=proposal.created,
+    )
+
+
+def _turn(one: Logged, number: int, parent: Turn | None) -> Turn:
+    proposal = one.proposal
+    candidate = proposal.candidate
+    return Turn(
+        number=number,
+        agent=Agent.POLICY,
+        calls=calls_for(candidate, parent.steps if parent else ()),
+        steps=candidate.steps,
+        outcome=outcome_of(proposal.evaluation, complete=len(proposal.evaluation.speedups) > 1),
+        step=parent.step + 1 if parent else 0,
+        parent=parent.number if parent else None,
+        parent_outcome=parent.outcome if parent else None,
+        human=one.human,
+        candidate=candidate.id,
+        skills=candidate.advice,
+        model=candidate.proposer,
+    )
