@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import JournalError, KernelLspError
+from kernel_lsp.errors import JournalError, KernelLspError, SkillError
 from kernel_lsp.journal import open_journal, outcomes
 from kernel_lsp.journal.store import Journal
-from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.pipeline import Pipeline, learning
 from kernel_lsp.pipeline.prepare import reference
 from kernel_lsp.pipeline.turns import DeviceTurns, SharedTurn
 from kernel_lsp.records import Event, Job, Outcome, Progress, Proposal
@@ -139,7 +139,16 @@ class Host:
     async def _record(self, number: int, message: dict[str, Any]) -> int:
         events = wire.from_json(list[Event], message["events"])
         await self._in_journal(lambda journal: journal.record(events))
+        if any(event.kind in learning.KEPT for event in events):
+            self._other(asyncio.ensure_future(self._learn(events)))
         return len(events)
+
+    async def _learn(self, events: Sequence[Event]) -> None:
+        """Drafts of skills from what a person kept; they reach no job before they were verified."""
+        try:
+            await self._in_journal(lambda journal: learning.from_events(journal, events, self._data_dir))
+        except SkillError as error:
+            self._send({"op": "notice", "text": f"nothing was learned of a kept rewrite: {error}"})
 
     async def _memory(self, number: int, message: dict[str, Any]) -> dict[str, Any]:
         """What the journal knows about a folder: dismissals in force, and the states of offers."""

@@ -18,7 +18,9 @@ from kernel_lsp.agents import backbones, feedback
 from kernel_lsp.agents.policy import PolicyAgent
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import BackboneError
+from kernel_lsp.errors import BackboneError, SkillError
+from kernel_lsp.files import keep_newest
+from kernel_lsp.pipeline import learning
 from kernel_lsp.pipeline.opened import Bench, Opened
 from kernel_lsp.pipeline.tournament import LANES, Report, rank
 from kernel_lsp.pipeline.turns import Turn
@@ -40,7 +42,9 @@ from kernel_lsp.records import (
     SearchPlan,
     SearchSummary,
     Skill,
+    SkillDraft,
     SkillMatch,
+    Standing,
     StopReason,
     Strategy,
     Task,
@@ -58,6 +62,8 @@ from kernel_lsp.search.proposers import Chain, Mutate
 from kernel_lsp.search.turns import Turns, is_single
 
 FOLDER = "searches"
+MOST_ARCHIVES = 200
+"""Of the user's own; one takes some 100 KB. Those not used for longest go, archives named by a plan never."""
 MOST_MATCHES = 20
 """Skills that a model may choose from (daVinci-kernel's number)."""
 HURRIED = (StopReason.SECONDS, StopReason.GPU_SECONDS, StopReason.TOKENS)
@@ -90,6 +96,8 @@ async def run(
         return await deep.run(seeds)
     finally:
         archive.close()
+        with contextlib.suppress(OSError):  # another process may do the same at this moment
+            keep_newest(Path(settings.data_dir) / FOLDER, MOST_ARCHIVES, SUFFIX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,15 +143,30 @@ class _Deep:
             recall=self._recall,
             learn=lambda attempt: self._learn(arms, task, attempt),
         )
+        drafts: list[SkillDraft] = []
         try:
             stop = await loop.run()
             if agent and stop not in HURRIED and self.one.prepared.job.search is not None:
                 for best, draft in await agent.lessons(task, self.archive.attempts[resumed:]):
                     taught = replace(best, cost=best.cost + draft.cost)
                     self.archive.add(taught, draft.exchanges, draft.drafts)
+                    drafts.extend(draft.drafts)
         finally:
             self.notes.extend((*loop.notes, *(agent.notes if agent else ())))
+        self._keep_lessons(drafts, model[1].name if model else "")
         return stop
+
+    def _keep_lessons(self, drafts: Sequence[SkillDraft], writer: str) -> None:
+        """As drafts of skills; they reach no job before they were verified."""
+        data_dir = Path(self.settings.data_dir)
+        try:
+            staged = learning.keep_lessons(self.one, self.archive.attempts, drafts, writer, data_dir)
+        except SkillError as error:
+            self.notes.append(f"nothing was learned of this search: {error}")
+            return
+        names = [papers.name for papers in staged if papers.standing is Standing.STAGED]
+        if names:
+            self.report(Progress(phase="learn", message=f"drafted {', '.join(names)} from this search"))
 
     # --- the parts --------------------------------------------------------------------------
 

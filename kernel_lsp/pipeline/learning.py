@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_lsp import skillbook
 from kernel_lsp.agents import summary, summary_rule
 from kernel_lsp.agents.summary_rule import Seen
 from kernel_lsp.config import Settings
@@ -25,6 +26,7 @@ from kernel_lsp.pipeline.opened import Bench, Opened
 from kernel_lsp.records import (
     ArgSpec,
     Attempt,
+    Event,
     EventKind,
     LearnedSkill,
     Lesson,
@@ -57,15 +59,27 @@ def hardware_of(bench: Bench) -> str:
 
 
 def from_journal(journal: Journal, library: Library, book: Skillbook) -> list[LearnedSkill]:
-    """Drafts of every rewrite that was kept and not taken back; what is known already is not drafted again."""
+    """Drafts of every rewrite that was kept and not taken back; what is known is not drafted again."""
     kept: dict[str, bool] = {}
     for session in reversed(journal.sessions()):
         for event in journal.session(session.id)[1]:
             if event.kind in (*KEPT, *TAKEN_BACK):
                 kept[event.proposal] = event.kind in KEPT
-    stored = {one.proposal.id: one.proposal for one in journal.proposals()}
-    lessons = (of_kept(stored[name]) for name, stays in kept.items() if stays and name in stored)
-    return stage(filter(None, lessons), library, book)
+    return _of_proposals([name for name, stays in kept.items() if stays], journal, library, book)
+
+
+def from_events(journal: Journal, events: Sequence[Event], data_dir: Path) -> list[LearnedSkill]:
+    """The same for what has just been kept. Raises SkillError when the library cannot be written."""
+    kept = [event.proposal for event in events if event.kind in KEPT]
+    book = skillbook.load(skillbook.folders(data_dir=data_dir)) if kept else Skillbook()
+    return _of_proposals(kept, journal, Library(data_dir), book)
+
+
+def _of_proposals(
+    names: Sequence[str], journal: Journal, library: Library, book: Skillbook
+) -> list[LearnedSkill]:
+    stored = (found for name in names for found in journal.proposals(proposal=name)[-1:])
+    return stage(filter(None, (of_kept(one.proposal) for one in stored)), library, book)
 
 
 def of_kept(proposal: Proposal) -> Lesson | None:
@@ -104,6 +118,14 @@ def of_search(
     asked = summary_rule.requirements(seen)
     lessons += [Lesson(draft=replace(draft, requires=asked), origin=origin) for draft in drafts]
     return lessons
+
+
+def keep_lessons(
+    one: Opened, attempts: Sequence[Attempt], drafts: Sequence[SkillDraft], writer: str, data_dir: Path
+) -> list[LearnedSkill]:
+    """What a search has taught, staged. Raises SkillError when the library cannot be written."""
+    lessons = of_search(one, attempts, drafts, writer)
+    return stage(lessons, Library(data_dir), one.bench.skills, one.capture.inputs) if lessons else []
 
 
 def improved(attempts: Sequence[Attempt]) -> Attempt | None:

@@ -110,6 +110,9 @@ class Proving:
 
     async def run(self) -> Verification:
         """Until enough tasks were judged, none is left, or it is shown to be wrong. Raises KernelLspError."""
+        if not self.skill.recipe:
+            remedy = "its readers are language models; `kernel-lsp skills promote --unverified` adds it"
+            raise EvaluationError(f"{self.skill.name} is text without a recipe and cannot be applied", remedy)
         for path in _mixed(self.asked.tasks, self.skill.name):
             try:
                 await self._task(path)
