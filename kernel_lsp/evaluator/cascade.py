@@ -26,6 +26,7 @@ from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candida
 from kernel_lsp.evaluator.judges import Bench
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
+from kernel_lsp.evaluator.timers import Loan
 from kernel_lsp.evaluator.undisturbed import Alone
 from kernel_lsp.records import CompiledKernel, EvalStatus, Progress, TargetKind
 
@@ -96,24 +97,26 @@ async def judge_candidate(
     wanted: Callable[[], bool],
 ) -> None:
     """Everything that runs the candidate. Raises Rejected, EvaluationError, Withdrawn."""
-    async with turns.present():
-        timed = await _tried(request, bench, sandbox, found, report)
+    async with turns.present(), Loan(bench.timers) as loan:
+        timed = await _tried(request, bench, sandbox, loan, found, report)
         if timed is None:
             return
         if not wanted():
             raise Withdrawn("not timed: a better candidate is being judged")
+        sandbox.hand_kernels_on(loan.spend())
         async with turns.timing():
             report(Progress(phase="evaluate", message="timing"))
             await measure.measure(request, timed, turns.alone, found)
 
 
 async def _tried(
-    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, found: Findings, report: Report
+    request: EvaluationRequest, bench: Bench, sandbox: Sandbox, loan: Loan, found: Findings, report: Report
 ) -> measure.Prepared | None:
     """Load, trials and guards; what timing needs is made beside them. None: it is not to be timed."""
     report(Progress(phase="evaluate", message="starting judge and worker"))
     async with _background(sandbox.worker()) as starting:  # ended when the reference is refused
-        judge, opened, init = await bench.begin(request)
+        session = await bench.begin(request)
+        judge, opened, init = session
         assert starting is not None
         worker = await starting
     found.environment.update(opened["environment"])
@@ -121,11 +124,11 @@ async def _tried(
     timed = request.require_speed and request.device != "interpreter"
     begun = asyncio.Event()
 
-    async def prepare() -> Party:
+    async def prepare() -> measure.Ready:
         """From the second trial on: most of what is wrong fails the first, and a context costs the driver
         0.2 s that others wait for."""
         await begun.wait()
-        return await measure.prepare(request, sandbox, judge, opened, init)
+        return await loan.take(request, session)
 
     async with _background(prepare() if timed else None) as timer:
         loading = {
@@ -142,9 +145,8 @@ async def _tried(
         if timer is None or closed["degenerate"]:
             return None
         report(Progress(phase="evaluate", message="preparing baselines"))
-        party = await timer
-        sandbox.hand_kernels_on()
-        return measure.Prepared(timer=party, judge=judge, init=init, loading=loading, known=bench.known)
+        ready = await timer
+        return measure.Prepared(timer=ready.party, judge=judge, init=init, loading=loading, known=bench.known)
 
 
 async def _finish(

@@ -17,6 +17,7 @@ import functools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -49,7 +50,7 @@ class Gate:
         self._store = Store(cache) if cache else None
         self._idle_s = idle_s
         self._pool = Pool(self.manners)
-        self._judges = judges.Judges(self._pool)
+        self._judges = judges.Judges(self._pool, self._store)
         beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}
         self._running = 0
@@ -77,7 +78,8 @@ class Gate:
         await self._pool.close()
 
     def warm(self, python: str) -> None:
-        """Begin to import torch for evaluations that are likely to come; no failure of it matters."""
+        """Begin to import torch, and what `forks` and baselines need, for evaluations that are likely to
+        come; no failure of it matters."""
         warming = asyncio.create_task(self._warm(python))
         self._warming.add(warming)
         warming.add_done_callback(self._warming.discard)
@@ -102,7 +104,7 @@ class Gate:
         no seed controls, has no inputs …); whatever a candidate does is a result.
         """
         say = report or (lambda progress: None)
-        request = evidence.with_seed(request)
+        request = evidence.with_seed(self._judges.seeded(request))
         with boundary(EvaluationError, "could not judge: the evaluator itself failed"):
             async with self._at_work(request.device):
                 found, evaluation = await self.manners.persist(
@@ -111,6 +113,37 @@ class Gate:
         if keep:
             keep(evidence.gather(request, found, evaluation))
         return evaluation
+
+    @contextlib.asynccontextmanager
+    async def expecting(
+        self, request: EvaluationRequest, report: Report | None = None
+    ) -> AsyncIterator[Callable[[], None]]:
+        """Make beside the block what the first candidate for this reference will need: judge, session and
+        timed baselines. The caller's function ends that at once, when there will be no candidate.
+
+        Nothing is made on a CPU where something else is being judged, which it would disturb. No failure
+        of it matters: whatever is missing is made when a candidate comes.
+        """
+        making = asyncio.create_task(self._expect(request, report or (lambda progress: None)))
+
+        def give_up() -> None:
+            making.cancel()
+
+        try:
+            yield give_up
+        finally:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+
+    async def _expect(self, request: EvaluationRequest, report: Report) -> None:
+        async with self._in_use(), self._judges.expecting(request) as bench:
+            if request.device == "cuda":
+                async with asyncio.timeout(None) as limit:
+                    async with self._turns(request.device, Findings(), limit, report).present():
+                        await bench.timers.expect(request)
+            elif not self._places["cpu"].locked():
+                await bench.timers.expect(request)
+            await asyncio.Event().wait()  # it is kept until the job ends
 
     @contextlib.asynccontextmanager
     async def device_turn(
@@ -125,12 +158,14 @@ class Gate:
             yield turn
 
     @contextlib.asynccontextmanager
-    async def alone(self, child: Child, limit: asyncio.Timeout | None = None) -> AsyncIterator[None]:
+    async def alone(
+        self, child: Child, limit: asyncio.Timeout | None = None, *, anew: bool = False
+    ) -> AsyncIterator[None]:
         """Hold every other child of this gate that uses the GPU; no other evaluation's time passes.
 
-        ``limit``: the time limit of whoever asks, which goes on.
+        ``limit``: the time limit of whoever asks, which goes on. ``anew``: see `Quiet.alone`.
         """
-        async with self._pool.quiet.alone(child):
+        async with self._pool.quiet.alone(child, anew=anew):
             start = time.monotonic()
             try:
                 yield
@@ -159,6 +194,17 @@ class Gate:
             )
         return cascade.Turns(present=nothing, timing=lambda: turn(True), alone=lambda party: nothing())
 
+    def _after_others(self, bench: judges.Bench, turns: cascade.Turns) -> cascade.Turns:
+        """On a CPU, timing waits for baselines that are being made for another job."""
+
+        @contextlib.asynccontextmanager
+        async def timing() -> AsyncIterator[None]:
+            await self._judges.others_are_made(bench)
+            async with turns.timing():
+                yield
+
+        return replace(turns, timing=timing)
+
     @contextlib.asynccontextmanager
     async def tuner(
         self, request: tuning.TuneRequest, report: Report | None = None
@@ -171,7 +217,10 @@ class Gate:
 
             @contextlib.asynccontextmanager
             async def alone(party: Party) -> AsyncIterator[None]:
-                async with turns.timing(), turns.alone(party):
+                quiet = (
+                    self.alone(party.child, limit, anew=True) if request.device == "cuda" else turns.timing()
+                )
+                async with quiet:
                     yield
 
             async with (
@@ -251,6 +300,8 @@ class Gate:
                     self._judges.bench(request) as bench,
                     Sandbox(request, self._pool, bench.sandbox.outbox, self._store) as sandbox,
                 ):
+                    if request.device == "cpu":
+                        turns = self._after_others(bench, turns)
                     await cascade.judge_candidate(request, bench, sandbox, turns, found, report, wanted)
                 return
             except EvaluationError as error:

@@ -2,7 +2,8 @@
 
 Opening a reference costs seconds (its own run, its float64 oracle), beginning a session with a secret seed
 of its own costs nothing. A bench is dropped when its judge has died or refused, when a cancelled
-evaluation may have left it busy, or when another reference needs its place.
+evaluation may have left it busy, or when another reference needs its place; its spare timer (timers.py) goes
+with the last who uses or expects to use it.
 """
 
 from __future__ import annotations
@@ -11,28 +12,37 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import measure
+from kernel_lsp.evaluator.measure import Ready, Session
+from kernel_lsp.evaluator.processes.compiled import Store
 from kernel_lsp.evaluator.processes.pool import Pool
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Disturbed
+from kernel_lsp.evaluator.timers import Timers
 
 MOST = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""
 
 
 class Bench:
-    """One judge with an opened reference."""
+    """One judge with an opened reference, and timers with it."""
 
-    def __init__(self, request: EvaluationRequest, pool: Pool) -> None:
+    def __init__(self, request: EvaluationRequest, pool: Pool, store: Store | None = None) -> None:
         self.sandbox = Sandbox(request, pool)
+        self.timers = Timers(self._begin, self._timer)
         self.users = 0
+        self.expecting = 0
+        """Jobs that may yet bring candidates."""
         self.known: dict[str, Any] = {}
         """What was asked about the reference once, for all candidates."""
         self.served = 0
+        self._pool, self._store = pool, store
         self._party: Party | None = None
         self._opening = asyncio.create_task(self._open(request))
         self._sessions = itertools.count(1)
@@ -45,22 +55,35 @@ class Bench:
             return False
         return self._party is not None and self._party.child.alive
 
-    async def begin(self, request: EvaluationRequest) -> tuple[InSession, dict[str, Any], list[bytes]]:
-        """A session for one candidate: its judge, both replies in one, the constructor's tensors.
+    @property
+    def idle(self) -> bool:
+        return not self.users and not self.expecting
 
-        Raises EvaluationError when the reference cannot be judged by.
-        """
+    async def begin(self, request: EvaluationRequest) -> Session:
+        """A session for one candidate. Raises EvaluationError when the reference cannot be judged by."""
+        return await self.timers.session(request) or await self._begin(request)
+
+    async def _begin(self, request: EvaluationRequest) -> Session:
         opened, init = await asyncio.shield(self._opening)
         assert self._party is not None
         judge = InSession(self._party, next(self._sessions))
         limit_s = request.budget.load_s
         begun, _ = await ask_judge(judge, "begin", limit_s, seed=request.seed, precision=request.precision)
         self.served += 1
-        return judge, opened | begun, init
+        return Session(judge, opened | begun, init)
+
+    async def _timer(self, request: EvaluationRequest, session: Session) -> Ready:
+        sandbox = Sandbox(request, self._pool, self.sandbox.outbox, self._store)
+        try:
+            return await measure.prepare(request, sandbox, session)
+        except BaseException:  # also a cancellation
+            await sandbox.close()
+            raise
 
     async def close(self) -> None:
         self._opening.cancel()
         await asyncio.gather(self._opening, return_exceptions=True)
+        await self.timers.close()
         await self.sandbox.close()
 
     async def _open(self, request: EvaluationRequest) -> tuple[dict[str, Any], list[bytes]]:
@@ -78,18 +101,39 @@ class Bench:
 class Judges:
     """The benches of one gate, the most recently used last."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, store: Store | None = None) -> None:
+        self._pool, self._store = pool, store
         self._benches: dict[str, Bench] = {}
+
+    def seeded(self, request: EvaluationRequest) -> EvaluationRequest:
+        """With the secret seed of the session that waits for this request's candidate, if one does."""
+        bench = self._benches.get(_key(request))
+        if bench is None or request.seed is not None:
+            return request
+        return replace(request, seed=bench.timers.seed(request))
+
+    @contextlib.asynccontextmanager
+    async def expecting(self, request: EvaluationRequest) -> AsyncIterator[Bench]:
+        """For a job that may bring candidates for this reference: its bench stays for the block."""
+        bench = await self._found(request)
+        bench.expecting += 1
+        try:
+            yield bench
+        finally:
+            bench.expecting -= 1
+            if bench.idle:
+                await bench.timers.close()
+            await self._make_room()
+
+    async def others_are_made(self, mine: Bench) -> None:
+        """Until no spare of another reference is being made, which would disturb a measurement on a CPU."""
+        making = [bench.timers.making for bench in self._benches.values() if bench is not mine]
+        if waiting := [one for one in making if one is not None]:
+            await asyncio.wait(waiting)
 
     @contextlib.asynccontextmanager
     async def bench(self, request: EvaluationRequest) -> AsyncIterator[Bench]:
-        key = wire.dumps([request.reference, request.workload, request.device, request.python])
-        bench = self._benches.pop(key, None)
-        if bench is not None and not bench.usable:
-            await self._drop(bench)
-            bench = None
-        bench = self._benches[key] = bench or Bench(request, self._pool)
+        key, bench = _key(request), await self._found(request)
         bench.users += 1
         clean = False
         try:
@@ -105,7 +149,19 @@ class Judges:
                 if self._benches.get(key) is bench:
                     del self._benches[key]
                 await self._drop(bench)
+            elif bench.idle:
+                await bench.timers.close()
             await self._make_room()
+
+    async def _found(self, request: EvaluationRequest) -> Bench:
+        """The bench of this reference, the most recently used from now on."""
+        key = _key(request)
+        bench = self._benches.pop(key, None)
+        if bench is not None and not bench.usable:
+            await self._drop(bench)
+            bench = None
+        bench = self._benches[key] = bench or Bench(request, self._pool, self._store)
+        return bench
 
     async def close(self) -> None:
         benches = list(self._benches.values())
@@ -117,9 +173,13 @@ class Judges:
             await bench.close()
 
     async def _make_room(self) -> None:
-        unused = [key for key, bench in self._benches.items() if not bench.users]
+        unused = [key for key, bench in self._benches.items() if bench.idle]
         for key in unused[: max(0, len(self._benches) - MOST)]:
             await self._benches.pop(key).close()
+
+
+def _key(request: EvaluationRequest) -> str:
+    return wire.dumps([request.reference, request.workload, request.device, request.python])
 
 
 def lost(bench: Bench, error: EvaluationError) -> bool:

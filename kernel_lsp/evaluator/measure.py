@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import stats, vetoes
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_notes
-from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
+from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.undisturbed import Alone, Undisturbed
 from kernel_lsp.records import EvalStatus, Interval, Timing
@@ -53,6 +53,31 @@ class Prepared:
     """The request that loads the candidate."""
     known: dict[str, Any]
     """`Bench.known`."""
+
+
+class Session(NamedTuple):
+    """One candidate's session with the judge."""
+
+    judge: InSession
+    opened: dict[str, Any]
+    """What the judge said of reference and session."""
+    init: list[bytes]
+    """The constructor's tensors."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Ready:
+    """A timing process with reference and baselines, and no candidate."""
+
+    sandbox: Sandbox
+    party: Party
+    session: Session
+    """Whose values it has."""
+    complete: bool
+    """Whether torch.compile is among the baselines, unless it failed."""
+
+    async def close(self) -> None:
+        await self.sandbox.close()
 
 
 @dataclass
@@ -115,9 +140,7 @@ async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, 
         found.least_ms = await floor.least_ms(prepared.known)
 
 
-async def prepare(
-    request: EvaluationRequest, sandbox: Sandbox, judge: Party, opened: dict[str, Any], init: list[bytes]
-) -> Party:
+async def prepare(request: EvaluationRequest, sandbox: Sandbox, session: Session) -> Ready:
     """A process with everything that timing needs except the candidate, made beside the trials.
 
     Raises EvaluationError.
@@ -129,32 +152,42 @@ async def prepare(
         if sandbox.needs_driver:
             await _ask_timer(timer, "open_driver", request.budget.load_s)
             sandbox.keep_driver()
-        timer.notes = await _make_baselines(request, timer, judge, opened, init)
+        timer.notes = await _make_baselines(request, timer, session)
         sandbox.keep_baselines()
-    return timer
+    complete = request.budget.compile_s > 0
+    return Ready(sandbox=sandbox, party=timer, session=session, complete=complete)
 
 
-async def _make_baselines(
-    request: EvaluationRequest, timer: Party, judge: Party, opened: dict[str, Any], init: list[bytes]
-) -> list[str]:
+async def _make_baselines(request: EvaluationRequest, timer: Party, session: Session) -> list[str]:
     """What could not be had, in words for the evidence."""
-    sealed, blobs = await ask_judge(judge, "sealed", request.budget.call_s, count=SETS)
+    sealed, blobs = await ask_judge(session.judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
     arguments = {key: sealed[key] for key in ("sets", "state")}
-    joined = _shift({"init": opened["init"]}, 0) | _shift(arguments, len(init))
+    joined = _shift({"init": session.opened["init"]}, 0) | _shift(arguments, len(session.init))
     reply = await _ask_timer(
         timer,
         "prepare",
         request.budget.load_s + request.budget.compile_s + 30,
-        [*init, *blobs],
+        [*session.init, *blobs],
         program=request.reference,
         workload=request.workload,
-        grad=opened["grad"],
+        grad=session.opened["grad"],
         compile_s=request.budget.compile_s,
         seeds=sealed["seeds"],
         **joined,
     )
     return list(reply["notes"])
+
+
+async def renew(request: EvaluationRequest, ready: Ready, session: Session) -> None:
+    """Give a timer where no candidate was the values of another session. Raises EvaluationError."""
+    budget = request.budget
+    sealed, blobs = await ask_judge(session.judge, "sealed", budget.call_s, count=SETS)
+    fields = {key: sealed[key] for key in ("sets", "state", "seeds")}
+    await _ask_timer(
+        ready.party, "renew", budget.load_s + budget.call_s, blobs, grad=session.opened["grad"], **fields
+    )
+    ready.session = session
 
 
 async def _ask_timer(

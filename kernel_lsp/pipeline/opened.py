@@ -7,7 +7,7 @@ candidates there are.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,20 +65,26 @@ async def opened(
 ) -> AsyncIterator[Opened]:
     """Raises CaptureError, and EvaluationError when the engine is lost."""
     report(Progress(phase="capture", message=f"reading {prepared.target.qualname} with torch.export"))
-    gate.warm(bench.probe.python)  # torch is imported there while the engine imports its own
-    async with gate.forks() as start, _engine(bench, settings, start) as engine:
+    gate.warm(bench.probe.python)
+    tournament = Tournament(
+        prepared=prepared,
+        probe=bench.probe,
+        device=bench.device,
+        settings=settings,
+        judge=gate.evaluate,
+        report=report,
+    )
+    async with (
+        gate.forks() as start,
+        _expecting(tournament, gate) as give_up,
+        _engine(bench, settings, start) as engine,
+    ):
         executable = [skill for skill in bench.skills.skills if skill.executable]
         with phases.phase("capture"):
             capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
         matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
-        tournament = Tournament(
-            prepared=prepared,
-            probe=bench.probe,
-            device=bench.device,
-            settings=settings,
-            judge=gate.evaluate,
-            report=report,
-        )
+        if not any(_may_be_timed(site, bench.device) for site in capture.sites):
+            give_up()
         yield Opened(
             prepared=prepared,
             bench=bench,
@@ -90,6 +96,22 @@ async def opened(
             known=Known(Path(settings.data_dir), bench.probe, bench.device),
             tournament=tournament,
         )
+
+
+@asynccontextmanager
+async def _expecting(tournament: Tournament, gate: Gate) -> AsyncIterator[Callable[[], None]]:
+    """Where somebody waits, reference and baselines are made ready while the target is still captured:
+    torch.compile takes longer than everything else. In the background nothing is made on suspicion."""
+    if tournament.prepared.job.background:
+        yield lambda: None
+        return
+    async with gate.expecting(tournament.expected()) as give_up:
+        yield give_up
+
+
+def _may_be_timed(site: Site, device: str) -> bool:
+    """Whether a candidate may come of it whose speed this device can tell."""
+    return (device == "cuda" or site.plain) and all(proof.holds for proof in site.proofs)
 
 
 @asynccontextmanager

@@ -82,6 +82,8 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             return prepared
+        gate = self.gate(background=job.background)
+        gate.warm(self._python(job))  # torch is imported there while the probe imports its own
         bench = await self._bench(job)
         plan = self._plan(prepared, bench)
         known = self._recalled(prepared, bench)
@@ -90,7 +92,6 @@ class Pipeline:
         outcome = known or self._recalled(prepared, bench, model=False)
         if outcome and plan is None:
             return replace(outcome, cached=True)
-        gate = self.gate(background=job.background)
         self.policies.warm(bench, gate)
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
@@ -196,7 +197,7 @@ class Pipeline:
     async def _bench(self, job: Job) -> Bench:
         """Raises EvaluationError when there is no interpreter with torch, or no such device."""
         with phases.phase("probe"):
-            probe = await interpreter.probe(interpreter.find(job.folder, self.settings.python).path)
+            probe = await interpreter.probe(self._python(job))
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:
@@ -208,6 +209,9 @@ class Pipeline:
             skills=self._library(job.folder),
             policy=self.policies.used(device),
         )
+
+    def _python(self, job: Job) -> str:
+        return interpreter.find(job.folder, self.settings.python).path
 
     def _library(self, folder: str | None) -> Skillbook:
         """Read anew for each job (15 skills take 26 ms), so that an edited skill counts at once."""

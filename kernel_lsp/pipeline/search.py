@@ -1,14 +1,15 @@
 """The best of many candidates for one target: compared cheaply, judged in full where it matters.
 
-The planner's first course is judged in full at once (on a GPU), so that something verified is there soon.
-Beside that one process compares all courses and then, step by step, the parameters of the best one, the most
-valuable step first (coordinate descent). Whatever clearly leads after the first of these races is judged in
-full while the others go on, and then the first course is not timed any more: it waits until the rest has
-failed. What won at last is judged in full like anything else, and only that number counts. A winner that is
-rejected is followed by the next; one whose values were wrong takes everything of the same or a coarser
-precision class with it. The search ends when nothing that is left looks better than what passed, or fast
-enough for the baselines that the first full judgement has shown. Without a comparison (the process was lost)
-the tournament's quick judgements take its place.
+The planner's first course is judged in full at once, so that something verified is there soon. Beside that
+(after it on a CPU, where they would disturb each other) one process compares all courses and then, step by
+step, the parameters of the best one, the most valuable step first (coordinate descent). On a GPU, whatever
+clearly leads after the first of these races is judged in full while the others go on, and then the first
+course is not timed any more: it waits until the rest has failed. What won at last is judged in full like
+anything else, and only that number counts. A winner that is rejected is followed by the next; one whose
+values were wrong takes everything of the same or a coarser precision class with it. The search ends when
+nothing that is left looks better than what passed, or fast enough for the baselines that the first full
+judgement has shown. Without a comparison (the process was lost) the tournament's quick judgements take its
+place.
 """
 
 from __future__ import annotations
@@ -93,8 +94,10 @@ class Search:
             return ()
         planning = asyncio.create_task(_in_time(first, courses))
         try:
-            if self.device == "cuda" and self.budget > 1:
+            if self.budget > 1:
                 self._begin(first.candidate.id, first.candidate)
+            if self.device != "cuda":
+                await asyncio.gather(*self._judging.values())
             with phases.phase("tune"):
                 race = await self._compared(first, planning)
             field_, done = await planning, await self._ended()
@@ -124,7 +127,12 @@ class Search:
     async def _go_ahead(self, race: Race) -> None:
         """Judge what leads already; what is far behind it is not timed then. What is safer is: a coarser
         precision may be refused, and the safer candidate must not begin anew."""
-        if not race.order or not self._judging or len(self._judging) >= min(MOST_IN_FULL, self.budget):
+        if (
+            self.device != "cuda"
+            or not race.order
+            or not self._judging
+            or len(self._judging) >= min(MOST_IN_FULL, self.budget)
+        ):
             return
         name, speedup = race.order[0], race.speedup(race.order[0])
         bar = max(race.speedup(other) for other in self._judging)

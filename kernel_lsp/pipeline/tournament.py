@@ -177,18 +177,30 @@ class Tournament:
         path = evidence.keep(Path(self.settings.data_dir) / EVIDENCE_FOLDER, proposal.id, found)
         return Judged(proposal=replace(proposal, evidence=str(path) if path else None), evidence=found)
 
-    def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
+    def expected(self) -> EvaluationRequest:
+        """What a full judgement will ask the gate, before there is a candidate (`Gate.expecting`)."""
         patience = PATIENCE if self.prepared.job.background else 1.0
         return EvaluationRequest(
             reference=self.prepared.program,
+            candidate_source="",
+            candidate_entry="",
+            workload=self.prepared.workload,
+            device=self.device,
+            python=self.probe.python,
+            uses_triton=self.device == "cuda" and self.probe.triton is not None,
+            timeout_s=patience * self.settings.evaluate_timeout_s,
+            budget=FULL if patience == 1 else _stretched(FULL, patience),
+        )
+
+    def _request(self, candidate: Candidate, budget: Budget) -> EvaluationRequest:
+        asked = self.expected()
+        return replace(
+            asked,
             candidate_source=candidate.program,
             candidate_entry=candidate.entry,
-            workload=self.prepared.workload,
             device=self._device(candidate),
-            python=self.probe.python,
             uses_triton=candidate.uses_triton,
-            timeout_s=patience * self.settings.evaluate_timeout_s,
-            budget=budget if patience == 1 else _stretched(budget, patience),
+            budget=asked.budget if budget is FULL else replace(asked.budget, compile_s=0.0),
         )
 
     def _device(self, candidate: Candidate) -> str:

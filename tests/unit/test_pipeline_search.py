@@ -331,15 +331,19 @@ async def test_a_winner_that_the_engine_takes_back_is_passed_over(tmp_path: Path
     assert played.judged == ["f:old", "f:new"]
 
 
-async def test_on_a_cpu_the_race_comes_first_and_kernels_are_only_checked(tmp_path: Path) -> None:
+async def test_on_a_cpu_the_race_follows_the_first_and_kernels_are_only_checked(tmp_path: Path) -> None:
     courses = [course("p"), course("q"), course("k", triton=True)]
     slow = evaluation(eager=0.9)
     right = Evaluation(status=EvalStatus.PASSED, device="interpreter")
     times = {"p": 6.0, "q": 5.0}
-    played = await play(courses, times, {"q": faster(2.0)}, tmp_path, device="cpu")
-    assert played.tuner.asked == [["p", "q"]] and played.judged == ["q"]
+    verdicts = {"p": faster(1.5), "q": faster(2.0)}
+    played = await play(courses, times, verdicts, tmp_path, device="cpu", slow=True)
+    assert played.tuner.asked == [["p", "q"]] and played.judged == ["p", "q"]
+    assert played.ranking[0] == "q faster"
+    played = await play(courses, {"p": 5.0, "q": 6.0}, verdicts, tmp_path, device="cpu")
+    assert played.judged == ["p"]
     played = await play(courses, times, {"q": slow, "p": slow, "k": right}, tmp_path, device="cpu")
-    assert played.judged == ["q", "k"]
+    assert played.judged == ["p", "q", "k"]
 
 
 async def test_what_torch_compile_makes_is_judged_only_when_nothing_else_is_faster(tmp_path: Path) -> None:

@@ -117,3 +117,45 @@ async def test_a_child_that_stands_still_can_be_killed(module: str) -> None:
     child.pause()
     await child.kill()
     assert not child.alive
+
+
+async def test_who_has_begun_is_timed_to_the_end_before_others_begin(module: str) -> None:
+    one, two, tuner = [await started(module) for _ in range(3)]
+    quiet, order = Quiet(), list[str]()
+
+    async def window(child: process.Child, name: str, anew: bool = False) -> None:
+        async with quiet.alone(child, anew=anew):
+            order.append(name)
+
+    await window(one, "one 1")
+    await window(tuner, "race 1", anew=True)
+    async with quiet.alone(two):
+        waiting = [
+            asyncio.create_task(window(*asked))  # type: ignore[arg-type]
+            for asked in ((tuner, "race 2", True), (two, "two 2"), (one, "one 2"), (one, "one 3"))
+        ]
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*waiting)
+    assert order == ["one 1", "race 1", "one 2", "one 3", "two 2", "race 2"]
+    await asyncio.gather(*(child.kill() for child in (one, two, tuner)))
+
+
+async def test_who_stops_waiting_gives_way(module: str) -> None:
+    one, two = await started(module), await started(module)
+    quiet = Quiet()
+
+    async def window(child: process.Child) -> None:
+        async with quiet.alone(child):
+            pass
+
+    async with quiet.alone(one):
+        gone, waiting = asyncio.create_task(window(two)), asyncio.create_task(window(one))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+    await asyncio.wait_for(waiting, 10)
+    async with quiet.alone(one):
+        late = asyncio.create_task(window(two))
+        await asyncio.sleep(0.01)
+    late.cancel()  # in the moment in which it is given the window
+    await asyncio.wait_for(window(one), 10)
+    await asyncio.gather(one.kill(), two.kill())

@@ -60,8 +60,8 @@ class Pool:
         )
 
     async def warm(self, python: str) -> None:
-        """Import torch, where nobody waits for it yet."""
-        await self._zygote(python, interpreted=False, imports="")
+        """Import torch and what torch.compile needs, where nobody waits for it yet."""
+        await self._zygote(python, interpreted=False, imports="compiler")
 
     @staticmethod
     async def start_afresh(

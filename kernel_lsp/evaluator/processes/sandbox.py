@@ -94,10 +94,11 @@ class Sandbox:
         if self.store:
             self.store.take_in(self._candidates_key, self.root / "worker")
 
-    def hand_kernels_on(self) -> None:
-        """What the worker has compiled of the candidate, to the timer: after keep_baselines, never before."""
+    def hand_kernels_on(self, timers: Sandbox) -> None:
+        """What the worker has compiled of the candidate, to the timer in another sandbox: after
+        keep_baselines, never before."""
         if self.store:
-            self.store.lay_out(self._candidates_key, self.root / "timer")
+            self.store.lay_out(self._candidates_key, timers.root / "timer")
 
     @contextlib.asynccontextmanager
     async def making_baselines(self) -> AsyncIterator[None]:

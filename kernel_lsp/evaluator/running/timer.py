@@ -1,7 +1,8 @@
 """The timing process: reference and compiled reference first, then one candidate beside them.
 
 Requests: import (what torch.compile needs), open_driver (Triton's), prepare (reference and baselines,
-before any candidate exists here), baseline (eager by itself), load, time (interleaved rounds; may be
+before any candidate exists here), renew (other values for them, likewise), baseline (eager by itself),
+load, time (interleaved rounds; may be
 asked again), burst (the parent holds the clock), replay (CUDA graphs). Fresh for every candidate: what was
 loaded here is not trusted afterwards. Its clock is checked by the parent's, its outputs by the judge.
 """
@@ -30,6 +31,7 @@ class Timer(Worker):
     def __init__(self, device: str) -> None:
         super().__init__(device)
         self.clock: timing.Rounds | None = None
+        self.reference: Any = None
 
     def prepare(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
         """Reference, compiled reference and input sets, before any candidate is loaded here."""
@@ -38,16 +40,30 @@ class Timer(Worker):
         init = decode(message["init"], blobs)
         module = programs.load(program.source)
         target = programs.find(module, program.entry)
-        reference = programs.construct(target, (init[0], init[1]), self.device.place, workload.training)
+        self.reference = programs.construct(target, (init[0], init[1]), self.device.place, workload.training)
+        self.clock = self._clock(message, blobs)
+        self.clock.add_compiled(self.reference, message["compile_s"])
+        return {"notes": self.clock.notes}
+
+    def renew(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
+        """The values of another session for the same baselines; still no candidate has been loaded here."""
+        assert self.clock is not None
+        compiled, self.clock = self.clock.providers.get("compile"), None
+        self.clock = self._clock(message, blobs)
+        if compiled is not None:
+            self.clock.add("compile", compiled)
+        return {"ok": True}
+
+    def _clock(self, message: dict[str, Any], blobs: list[bytes]) -> timing.Rounds:
+        """Eager on a session's values; the parameters are set in place, where compiled code has them too."""
         self.sets = [decode(item, blobs, self.device.place) for item in message["sets"]]
         self.state = decode(message["state"], blobs)
-        if isinstance(reference, torch.nn.Module):
-            reference.load_state_dict(self.state)
-        self.clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
-        self.clock.add("eager", reference)
-        self.clock.add_tf32(reference)
-        self.clock.add_compiled(reference, message["compile_s"])
-        return {"notes": self.clock.notes}
+        if isinstance(self.reference, torch.nn.Module):
+            self.reference.load_state_dict(self.state)
+        clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
+        clock.add("eager", self.reference)
+        clock.add_tf32(self.reference)
+        return clock
 
     def baseline(self) -> dict[str, Any]:
         """The reference's times while nothing else is called here, and the bytes that it is given."""
@@ -145,6 +161,8 @@ def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: Outbo
         return open_driver()
     if what == "prepare":
         return timer.prepare(message, blobs)
+    if what == "renew":
+        return timer.renew(message, blobs)
     if what == "baseline":
         return timer.baseline()
     if what == "load":

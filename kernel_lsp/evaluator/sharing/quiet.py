@@ -11,6 +11,9 @@ kernels that it has launched run to their end, which `SETTLE_S` allows for and e
 Seconds in which a child stood still are not counted against it (process.Child), nor against its evaluation
 (gate.py).
 
+Whoever has begun to be timed comes before those who have not: of N measurements that arrive together, the
+average one is then ready after (N + 1) / 2 of their lengths instead of N.
+
 Covers one process of ours; other editors are kept away by the device's lock (manners.py). Does not cover
 processes that a candidate has moved out of its process group: they disturb a rival, never their own timing,
 for which their worker is dead.
@@ -20,6 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 from collections.abc import AsyncIterator, Callable
 
 from kernel_lsp import phases
@@ -34,8 +39,13 @@ class Quiet:
 
     def __init__(self) -> None:
         self._children: list[Child] = []
-        self._lock = asyncio.Lock()
         self._alone: Child | None = None
+        self._held = False
+        self._numbers = itertools.count()
+        self._begun: dict[Child, int] = {}
+        """Number of a child's first window: of those who wait, the lowest is next."""
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap; the second number keeps what is equal in its order."""
 
     def add(self, child: Child) -> None:
         """A new child; it stands still at once while another one is timed."""
@@ -45,10 +55,13 @@ class Quiet:
             child.pause()
 
     @contextlib.asynccontextmanager
-    async def alone(self, child: Child) -> AsyncIterator[None]:
-        """Hold everybody but ``child`` for the length of the block. Not to be nested."""
+    async def alone(self, child: Child, *, anew: bool = False) -> AsyncIterator[None]:
+        """Hold everybody but ``child`` for the length of the block. Not to be nested.
+
+        ``anew``: this is not part of a measurement that has begun before; it queues like a first window.
+        """
         with phases.phase("wait.alone"):
-            await self._lock.acquire()
+            await self._turn(child, anew)
         self._alone = child
         try:
             self._others(child, Child.pause)
@@ -57,7 +70,30 @@ class Quiet:
         finally:
             self._alone = None
             self._others(child, Child.resume)
-            self._lock.release()
+            self._held = False
+            self._open()
+
+    async def _turn(self, child: Child, anew: bool) -> None:
+        number, mine = next(self._numbers), asyncio.get_running_loop().create_future()
+        self._begun = {known: first for known, first in self._begun.items() if known.alive}
+        first = number if anew else self._begun.setdefault(child, number)
+        heapq.heappush(self._waiting, (first, number, mine))
+        self._open()
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if not mine.cancelled():  # it was given the window in this very moment
+                self._held = False
+                self._open()
+            raise
+
+    def _open(self) -> None:
+        """The next window, when none is open."""
+        while self._waiting and not self._held:
+            mine = heapq.heappop(self._waiting)[2]
+            if not mine.done():
+                self._held = True
+                mine.set_result(None)
 
     def _others(self, child: Child, do: Callable[[Child], None]) -> None:
         for other in self._children:

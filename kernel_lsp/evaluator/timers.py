@@ -1,0 +1,170 @@
+"""Timing processes of one reference, and the spare among them.
+
+A spare has the reference and its compiled baseline (the costliest thing in a judgement), and no candidate
+has ever been there. It is made while a job still looks for its first candidate, with the session that this
+candidate is going to have (`expect`), or left over by one that was refused before it was loaded there; the
+next one then gives it the values of its own session (`measure.renew`).
+
+What times a candidate has met none before: a timer is given back only as long as nothing was loaded into it.
+No torch. Not covered: who ends the spare of a reference that nobody asks about any more (judges.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import evidence, measure
+from kernel_lsp.evaluator.measure import Ready, Session
+from kernel_lsp.evaluator.processes.sandbox import Sandbox
+from kernel_lsp.evaluator.request import EvaluationRequest
+
+Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, Session]]
+Make = Callable[[EvaluationRequest, Session], Coroutine[Any, Any, Ready]]
+
+
+class Timers:
+    """The timers of one bench; it has at most one spare."""
+
+    def __init__(self, begin: Begin, make: Make) -> None:
+        """``begin`` opens a session with the judge, ``make`` a timer with its values."""
+        self._begin, self._make = begin, make
+        self._early: tuple[EvaluationRequest, asyncio.Task[Session]] | None = None
+        """The session of a candidate that is still looked for, and what asked for it."""
+        self._told = False
+        self._spare: asyncio.Future[Ready] | None = None
+
+    @property
+    def making(self) -> asyncio.Future[Ready] | None:
+        """The spare that is not ready yet."""
+        return None if self._spare is None or self._spare.done() else self._spare
+
+    # --- before there is a candidate ------------------------------------------------------
+
+    async def expect(self, request: EvaluationRequest) -> None:
+        """Make what the first candidate will need. What fails here is tried again when there is one."""
+        if self._spare is None and self._early is None:
+            request = evidence.with_seed(request)
+            session = asyncio.create_task(self._begin(request))
+            self._early = request, session
+            self._spare = asyncio.create_task(self._expected(request, session))
+            await asyncio.wait([self._spare])
+
+    async def _expected(self, request: EvaluationRequest, session: asyncio.Task[Session]) -> Ready:
+        return await self._make(request, await asyncio.shield(session))
+
+    def seed(self, request: EvaluationRequest) -> int | None:
+        """Of the session that waits for a candidate, when this may be the one; told once."""
+        if self._early is None or self._told or not _complete(request):
+            return None
+        early = self._early[0]
+        self._told = early.precision == request.precision
+        return early.seed if self._told else None
+
+    async def session(self, request: EvaluationRequest) -> Session | None:
+        """The session with this request's seed, once; None when no such is waiting."""
+        if self._early is None or self._early[0].seed != request.seed:
+            return None
+        session, self._early = self._early[1], None
+        return await session
+
+    # --- for a candidate -----------------------------------------------------------------
+
+    async def take(self, request: EvaluationRequest, session: Session) -> Ready:
+        """A timer with this session's values. Raises EvaluationError."""
+        if self._spare is not None and _complete(request):
+            spare, self._spare = self._spare, None
+            with contextlib.suppress(EvaluationError, OSError):  # it only saves time: another is made then
+                return await self._renewed(request, spare, session)
+        return await self._renewed(request, asyncio.create_task(self._make(request, session)), session)
+
+    async def _renewed(
+        self, request: EvaluationRequest, making: asyncio.Future[Ready], session: Session
+    ) -> Ready:
+        try:
+            ready = await asyncio.shield(making)
+        except asyncio.CancelledError:  # nothing was loaded there: whoever is next may have it
+            if self._spare is None and _complete(request):
+                self._spare = making
+            else:
+                await _end(making)
+            raise
+        try:
+            if not ready.party.child.alive:
+                raise EvaluationError("could not judge: the process for timing has died while it waited")
+            if ready.session is not session:
+                await measure.renew(request, ready, session)
+        except BaseException:  # also a cancellation
+            await ready.close()
+            raise
+        return ready
+
+    async def give_back(self, ready: Ready) -> None:
+        """A timer into which nothing was loaded."""
+        if self._spare is not None or not ready.complete:
+            await ready.close()
+            return
+        self._spare = asyncio.get_running_loop().create_future()
+        self._spare.set_result(ready)
+
+    async def close(self) -> None:
+        """End the spare."""
+        early, spare = self._early, self._spare
+        self._early = self._spare = None
+        if spare is not None:
+            await _end(spare)
+        if early is not None:
+            early[1].cancel()
+            await asyncio.gather(early[1], return_exceptions=True)
+
+
+class Loan:
+    """The timer of one judgement: given back when nothing was loaded into it, else ended.
+
+    async with Loan(timers) as loan: ...
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._ready: Ready | None = None
+        self._spent = False
+
+    async def __aenter__(self) -> Loan:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ready is None:
+            return
+        if self._spent:
+            await self._ready.close()
+        else:
+            await self._timers.give_back(self._ready)
+
+    async def take(self, request: EvaluationRequest, session: Session) -> Ready:
+        """Raises EvaluationError."""
+        self._ready = await self._timers.take(request, session)
+        return self._ready
+
+    def spend(self) -> Sandbox:
+        """Where the timer is; from now on things of a candidate are there."""
+        assert self._ready is not None
+        self._spent = True
+        return self._ready.sandbox
+
+
+def _complete(request: EvaluationRequest) -> bool:
+    """Whether torch.compile is among its baselines; only such a timer is worth keeping."""
+    return request.budget.compile_s > 0
+
+
+async def _end(making: asyncio.Future[Ready]) -> None:
+    making.cancel()
+    done = (await asyncio.gather(making, return_exceptions=True))[0]
+    if isinstance(done, Ready):
+        await done.close()
