@@ -1,0 +1,144 @@
+"""``kernel-lsp models``: the trained policies on this machine, and which one plans."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+from kernel_lsp import config, wire
+from kernel_lsp.commands import console
+from kernel_lsp.errors import KernelLspError, ModelError
+from kernel_lsp.models import RULE, Model, Store
+
+app = typer.Typer(help="Trained policies, and which one plans.", no_args_is_help=True)
+AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
+COLUMNS = ("", "policy", "from", "trained for", "held-out check")
+
+
+@app.command("list")
+def list_models(as_json: bool = AS_JSON) -> None:
+    """Every policy, the rule, which of them plans (*), and how each did on held-out tasks."""
+    store = _store()
+    used, trouble = _used(store)
+    if as_json:
+        told = [_as_json(model) for model in store.models()]
+        console.print_json(models=told, used=used, trouble=trouble)
+        return
+    rows = [COLUMNS, *(_row(model, used) for model in store.models()), _rule_row(used)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS) - 1)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        sys.stdout.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
+    if trouble:
+        console.err.print(f"the rule plans: {trouble}", markup=False)
+
+
+@app.command()
+def show(
+    name: str | None = typer.Argument(None, help="A policy; default: the one that plans."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """One policy: its files, its held-out check, what was noted of its training."""
+    store = _store()
+    try:
+        model = store.used() if name is None else store.get(name)
+        if model is None:
+            sys.stdout.write("the rule plans: deterministic, needs no model\n")
+            return
+        if model.problem is not None:
+            raise model.problem
+    except ModelError as error:
+        console.fail(error)
+    sys.stdout.write((wire.dumps(_as_json(model)) if as_json else _card(model)) + "\n")
+
+
+@app.command()
+def use(
+    name: str = typer.Argument(..., help="A policy, `rule`, or the folder of a checkpoint to install."),
+) -> None:
+    """Switch: the next request is planned by it. One that did worse on held-out tasks is refused."""
+    store = _store()
+    try:
+        place = Path(name)
+        chosen = store.install(place).id if name != RULE and place.is_dir() else name
+        model = store.use(chosen)
+    except KernelLspError as error:
+        console.fail(error)
+    _say(model)
+
+
+@app.command()
+def rollback() -> None:
+    """Back to what planned before the last switch."""
+    try:
+        model = _store().rollback()
+    except ModelError as error:
+        console.fail(error)
+    _say(model)
+
+
+def _store() -> Store:
+    return Store(Path(config.load(Path.cwd())[0].data_dir))
+
+
+def _used(store: Store) -> tuple[str, str | None]:
+    """What plans, and why it is the rule although something else was chosen."""
+    try:
+        model = store.used()
+    except ModelError as error:
+        return RULE, str(error)
+    return (model.id, None) if model else (RULE, None)
+
+
+def _say(model: Model | None) -> None:
+    if model is None:
+        sys.stdout.write("the rule plans from now on\n")
+    else:
+        assert model.manifest is not None
+        sys.stdout.write(f"{model.id} plans from now on: {model.manifest.held_out}\n")
+
+
+def _row(model: Model, used: str) -> tuple[str, ...]:
+    origin = "package" if model.packaged else "installed"
+    mark = "*" if model.id == used else ""
+    if model.manifest is None:
+        return (mark, model.id, origin, "-", str(model.problem))
+    return (
+        mark,
+        model.id,
+        origin,
+        ", ".join(model.manifest.devices),
+        str(model.manifest.held_out or "never checked"),
+    )
+
+
+def _rule_row(used: str) -> tuple[str, ...]:
+    return ("*" if used == RULE else "", RULE, "package", "cuda, cpu", "what policies are compared with")
+
+
+def _as_json(model: Model) -> dict[str, object]:
+    return {
+        "id": model.id,
+        "folder": str(model.folder),
+        "packaged": model.packaged,
+        "digest": model.manifest.digest if model.manifest else None,
+        "manifest": wire.to_json(model.manifest),
+        "problem": str(model.problem) if model.problem else None,
+    }
+
+
+def _card(model: Model) -> str:
+    told = model.manifest
+    assert told is not None
+    size = sum((model.folder / name).stat().st_size for name in told.files if (model.folder / name).exists())
+    lines = [
+        f"# {told.id}",
+        f"- {'came with the package' if model.packaged else 'installed'}: {model.folder}",
+        f"- {size / 1e6:.1f} MB, hash {told.digest}, {told.vocabulary}"
+        + (f", {told.created}" * bool(told.created)),
+        f"- trained for {', '.join(told.devices)}",
+        f"- held-out check: {told.held_out or 'none'}",
+    ]
+    return "\n".join([*lines, *(["", told.notes] if told.notes else [])])

@@ -1,0 +1,225 @@
+"""Which policy plans: kept atomically, refused with numbers, never half installed. No torch."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kernel_lsp.agents.backbones.small import shape
+from kernel_lsp.agents.compact import tokenizer
+from kernel_lsp.commands.app import app
+from kernel_lsp.errors import ModelError
+from kernel_lsp.models import HeldOut, Store, manifest, seal
+
+CHECK = HeldOut(
+    metric="first/best", tasks=64, value=0.95, low=0.93, high=0.97, rule=0.88, device="H200", suite="abc"
+)
+
+
+def checkpoint(
+    folder: Path,
+    version: str = "1",
+    held_out: HeldOut | None = CHECK,
+    name: str = "plan-small",
+    weights: bytes = b"w",
+) -> Path:
+    """Complete but for its weights, which nobody here reads."""
+    folder.mkdir(parents=True)
+    tokenizer.write(folder)
+    (folder / "config.json").write_text(json.dumps(shape.config(shape.Shape())))
+    (folder / "model.safetensors").write_bytes(weights * 100)
+    seal(folder, name=name, version=version, held_out=held_out)
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "data", packaged=tmp_path / "package")
+
+
+def installed(store: Store, tmp_path: Path, *checks: HeldOut) -> None:
+    for number, check in enumerate(checks, 1):
+        store.install(checkpoint(tmp_path / f"made{number}", str(number), check))
+
+
+def test_without_any_policy_the_rule_plans(store: Store) -> None:
+    assert store.used() is None
+    assert store.models() == ()
+
+
+def test_the_packages_own_is_used_until_something_is_chosen(store: Store, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "package" / "plan-small-9", "9")
+    checkpoint(tmp_path / "package" / "plan-small-10", "10")
+    used = store.used()
+    assert used is not None and (used.id, used.packaged) == ("plan-small@10", True)
+    assert used.manifest is not None
+    assert used.proposer == f"policy:plan-small@10#{used.manifest.digest}"
+    store.use("rule")
+    assert store.used() is None
+    back = store.rollback()
+    assert back is not None and back.id == "plan-small@10"
+
+
+def test_a_packaged_one_that_is_no_better_than_the_rule_is_passed_over(store: Store, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "package" / "a", "1")
+    checkpoint(tmp_path / "package" / "b", "2", replace(CHECK, value=0.80))
+    used = store.used()
+    assert used is not None and used.id == "plan-small@1"
+
+
+def test_switching_and_going_back(store: Store, tmp_path: Path) -> None:
+    installed(store, tmp_path, CHECK, replace(CHECK, value=0.96))
+    store.use("plan-small@1")
+    store.use("plan-small")  # the last version of that name
+    assert store.used().id == "plan-small@2"  # type: ignore[union-attr]
+    assert store.rollback().id == "plan-small@1"  # type: ignore[union-attr]
+    assert store.rollback() is None  # the rule planned before
+    with pytest.raises(ModelError, match="nothing was used before"):
+        store.rollback()
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (None, "never checked"),
+        (replace(CHECK, value=0.88), "no better than the rule: first/best 0.880 .*rule 0.880"),
+        (replace(CHECK, value=0.90), r"worse than plan-small@1.*0.900 \(0.930 to 0.970\) against 0.950"),
+        (replace(CHECK, value=float("nan")), "is no result"),
+        (replace(CHECK, tasks=0), "is no result"),
+    ],
+)
+def test_a_worse_one_is_refused_with_its_numbers(
+    store: Store, tmp_path: Path, check: HeldOut | None, words: str
+) -> None:
+    installed(store, tmp_path, CHECK)
+    store.use("plan-small@1")
+    store.install(checkpoint(tmp_path / "worse", "2", check))
+    with pytest.raises(ModelError, match=words):
+        store.use("plan-small@2")
+    assert store.used().id == "plan-small@1"  # type: ignore[union-attr]
+
+
+def test_numbers_of_another_suite_are_not_compared(store: Store, tmp_path: Path) -> None:
+    installed(store, tmp_path, CHECK, replace(CHECK, value=0.90, suite="other"))
+    store.use("plan-small@1")
+    assert store.use("plan-small@2").id == "plan-small@2"  # type: ignore[union-attr]
+
+
+def test_what_was_chosen_and_is_gone_is_said(store: Store, tmp_path: Path) -> None:
+    installed(store, tmp_path, CHECK)
+    store.use("plan-small")
+    shutil.rmtree(tmp_path / "data" / "models" / "plan-small-1")
+    with pytest.raises(ModelError, match="no policy is called plan-small@1"):
+        store.used()
+    (tmp_path / "data" / "models" / "used.json").write_text("{")
+    with pytest.raises(ModelError, match=r"used.json cannot be read"):
+        store.used()
+    assert store.use("rule") is None
+    assert store.used() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("model.safetensors", b"other", "model.safetensors changed"),
+        ("config.json", b'{"model_type": "llama"}', "cannot be used"),
+        ("manifest.json", b"{", "cannot be read"),
+        (
+            "manifest.json",
+            b'{"name": "../../x", "version": "1", "vocabulary": "", "files": {}}',
+            "must be of",
+        ),
+        ("manifest.json", None, "no finished policy"),
+        ("model.safetensors", None, "cannot be used"),
+    ],
+)
+def test_a_damaged_checkpoint_is_not_installed(
+    store: Store, tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    folder = checkpoint(tmp_path / "made")
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match=words):
+        store.install(folder)
+    assert store.models() == ()
+
+
+def test_another_vocabulary_or_tokenizer_is_refused(store: Store, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "made")
+    told = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**told, "vocabulary": "compact/0"}))
+    with pytest.raises(ModelError, match="speaks compact/0, this version compact/1"):
+        store.install(folder)
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary["model"]["vocab"]["relu "] = 5
+    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+    seal(folder, name="plan-small", version="1", held_out=CHECK)
+    with pytest.raises(ModelError, match="another tokenizer"):
+        store.install(folder)
+
+
+def test_one_version_has_one_content(store: Store, tmp_path: Path) -> None:
+    first = store.install(checkpoint(tmp_path / "made"))
+    assert store.install(tmp_path / "made").folder == first.folder
+    with pytest.raises(ModelError, match="with other weights"):
+        store.install(checkpoint(tmp_path / "other", weights=b"x"))
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(store, tmp_path, CHECK)
+    store.use("plan-small")
+    folder = checkpoint(tmp_path / "more", "2")
+
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(ModelError, match="No space left"):
+        store.install(folder)
+    assert [model.id for model in store.models()] == ["plan-small@1"]
+    assert sorted(p.name for p in (tmp_path / "data" / "models").iterdir()) == ["plan-small-1", "used.json"]
+    monkeypatch.setattr(
+        "kernel_lsp.models.store.replace_file", lambda path, content: full(path, path.with_name("x"))
+    )
+    with pytest.raises(ModelError, match="cannot be kept"):
+        store.use("rule")
+    assert store.used() is not None
+
+
+def test_a_checkpoint_is_finished_when_its_manifest_is_there(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "made")
+    told = manifest.read(folder)
+    manifest.verify(folder, told)
+    assert set(told.files) == {p.name for p in folder.iterdir()} - {"manifest.json"}
+    assert told.digest == manifest.read(folder).digest
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr("kernel_lsp.models.store.PACKAGED", tmp_path / "package")
+    monkeypatch.setattr(Store.__init__, "__defaults__", (tmp_path / "package",))
+    run = CliRunner()
+    assert "rule" in run.invoke(app, ["models", "list"]).stdout
+    good, bad = (
+        checkpoint(tmp_path / "good", "1"),
+        checkpoint(tmp_path / "bad", "2", replace(CHECK, value=0.5)),
+    )
+    made = run.invoke(app, ["models", "use", str(good)])
+    assert made.exit_code == 0 and "plan-small@1 plans from now on: first/best 0.950" in made.stdout
+    refused = run.invoke(app, ["models", "use", str(bad)])
+    assert refused.exit_code == 2 and "no better than the rule" in " ".join(refused.stderr.split())
+    listed = run.invoke(app, ["models", "list"]).stdout.splitlines()
+    assert [line.split()[:2] for line in listed[1:3]] == [
+        ["*", "plan-small@1"],
+        ["plan-small@2", "installed"],
+    ]
+    told = json.loads(run.invoke(app, ["models", "list", "--json"]).stdout)
+    assert told["used"] == "plan-small@1" and len(told["models"]) == 2
+    assert "held-out check: first/best 0.950" in run.invoke(app, ["models", "show"]).stdout
+    assert "the rule plans" in run.invoke(app, ["models", "rollback"]).stdout
+    assert run.invoke(app, ["models", "show", "nobody"]).exit_code == 2
