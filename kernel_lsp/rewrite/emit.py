@@ -2,19 +2,20 @@
 
 `emit(graph, generic_batch) -> Emission`. The class stays as it is; its ``forward`` becomes
 ``_forward_eager``, byte for byte (place.py), and a new ``forward`` checks the guard (guard.py), falls back
-to it, or runs one statement per step (statements.py). With a wrapper (`Graph.wrap`) the statements become
-``_forward_steps``, which ``forward`` hands to the wrapper. A function becomes ``_<name>_eager`` beside a new
-``<name>``.
+to it, or runs one statement per step (statements.py); layers are looked up once (lookups.py). With a wrapper
+(`Graph.wrap`) the statements become ``_forward_steps``, which ``forward`` hands to the wrapper. A function
+becomes ``_<name>_eager`` beside a new ``<name>``.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.records import Span
-from kernel_lsp.rewrite import guard
+from kernel_lsp.rewrite import guard, lookups
 from kernel_lsp.rewrite.generated import Generated, Wrapper
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.place import UNIT, Place
@@ -41,7 +42,8 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
     replaced = [node for node in writer.captured if node.name not in writer.untouched]
     checks = guard.conditions(graph, generic_batch, replaced)
     if graph.wrapper is None:
-        new = place.assemble([(place.name, [*_guard_lines(checks, place, graph), *body])])
+        guarded, steps = _looked_up_once(checks, body, graph, place)
+        new = place.assemble([(place.name, [*_guard_lines(guarded, place, graph), *steps])])
     else:
         new = place.assemble(_wrapped(graph, place, checks, body, generic_batch))
     kernels: list[Generated | Wrapper] = [*graph.generated]
@@ -67,10 +69,25 @@ def _wrapped(
     note = comment(graph.wrapper.note)
     steps = place.eager if graph.is_pristine else place.steps
     call = f"return {place.wrapper_call(graph.wrapper.name, steps)}"
-    methods = [(place.name, [*_guard_lines(outer, place, graph), *note, call])]
+    guarded, _ = _looked_up_once(outer, [], graph, place)
+    methods = [(place.name, [*_guard_lines(guarded, place, graph), *note, call])]
     if steps != place.eager:
+        inner, body = _looked_up_once(inner, body, graph, place)
         methods.insert(0, (steps, [*_refusal(inner, place), *body]))
     return methods
+
+
+def _looked_up_once(
+    checks: list[str], body: list[str], graph: Graph, place: Place
+) -> tuple[list[str], list[str]]:
+    """The same conditions and statements with local names for layers and weights."""
+    module = graph.origin.module
+    if module is None:
+        return checks, body
+    named = (module.named_modules, module.named_parameters, module.named_buffers)
+    paths = {guard.self_path(path) for each in named for path, _ in each(remove_duplicate=False) if path}
+    arguments = {node.arg for node in ast.walk(place.arguments) if isinstance(node, ast.arg)}
+    return lookups.bound_once(checks, body, paths, arguments)
 
 
 def _definitions(kernels: Sequence[Generated | Wrapper]) -> str:

@@ -203,6 +203,8 @@ def _kernels(graph: Graph) -> list[str]:
     found = [f"{item.source}.is_contiguous()" for item in tensors if item.value.is_contiguous()]
     found.append(NO_TRANSFORMS)
     if graph.device == "cuda":
+        if tensors:  # Triton launches there; tensors on another device are right, and not read by its kernels
+            found.append(f"{tensors[0].source}.get_device() == torch.cuda.current_device()")
         found += [f"{self_path(path)}.is_cuda" for path in sorted(_unregistered(graph))]
     if not all(kernel.supports_autograd for kernel in graph.generated):
         found += [condition for condition in [no_gradients(graph)] if condition]

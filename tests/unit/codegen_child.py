@@ -105,11 +105,14 @@ class Recorder:
 
 
 def fast_path(module, text):
-    """The statements after the guard, which meta tensors would not pass."""
+    """The statements after the guard, which meta tensors would not pass, and the names that it binds."""
     rest = text[text.index("def _forward_eager") :]
     parameters = re.search(r"    def forward\(self, (.*?)\):", rest)[1]
-    body = rest[rest.rindex("return self._forward_eager(") :].split("\n", 1)[1].split("\n\ndef get_")[0]
-    exec(f"def fast(self, {parameters}):\n{textwrap.indent(textwrap.dedent(body), '    ')}", vars(module))
+    guard, body = rest[: (end := rest.rindex("return self._forward_eager("))], rest[end:]
+    body = textwrap.dedent(body.split("\n", 1)[1].split("\n\ndef get_")[0])
+    bound = [f"{name} = {path}" for name, path in re.findall(r"(\w+) := ([\w.\[\]]+)", guard)]
+    body = "\n".join([*bound, body])
+    exec(f"def fast(self, {parameters}):\n{textwrap.indent(body, '    ')}", vars(module))
     return module.fast
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from codegen_helpers import Child
-from rewrite_helpers import module, program, skill, workload
+from rewrite_helpers import module, on_cpu, program, skill, workload
 
 from kernel_lsp.records import Step
 from kernel_lsp.rewrite.engine import Session
@@ -27,7 +27,7 @@ def for_a_gpu(source: str, name: str, **parameters: object) -> str:
     (found,) = opened.rewrites[name].match(opened.graph)
     made = opened.propose([Step(skill=name, site=found.label, parameters=parameters)]).candidate
     assert made.uses_triton
-    return made.program.replace("x.is_cuda", 'x.device.type == "cpu"')
+    return on_cpu(made.program)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Rewrites of whole models: what is found, what must not fire, and the source that a user gets."""
 
+import re
+
 import pytest
 from codegen_helpers import Child
 from rewrite_helpers import (
@@ -65,7 +67,7 @@ def test_rewritten_steps_are_a_method_with_the_conditions_on_layers() -> None:
     text = wrapped(module(CHAIN.replace("return x", "return self.drop(x)"), init), "remove-dead-work").program
     outer, steps = text.index("    def forward(self, x):"), text.index("    def _forward_steps(self, x):")
     assert steps < outer and "return _replayed(self, self._forward_steps, x)" in text[outer:]
-    assert "self.drop.training" in text[steps:outer] and "self.drop" not in text[outer:]
+    assert "not drop.training" in text[steps:outer] and "self.drop" not in text[outer:]
     assert "x.is_cuda" in text[outer:] and "x.is_cuda" not in text[steps:outer]
 
 
@@ -370,7 +372,7 @@ def test_inputs_of_all_steps_are_multiplied_at_once(case: str) -> None:
     forward, init = HOISTED[case]
     source = module(forward, init, WALK)
     candidate = rewrite(source, "hoist-recurrent-input")
-    assert "projected = F.linear(x, self." in candidate.program
+    assert re.search(r"projected = F\.linear\(x, \w+_weight", candidate.program)
     assert_same(source, candidate, torch.randn(6, 5, 8, dtype=torch.float64))
 
 

@@ -153,7 +153,7 @@ def _launcher(
         f"    n_planes = phases.shape[0] * {channels}",
         f"    out = phases.new_empty((phases.shape[0], {channels}, {after}), dtype=torch.{dtype})",
         "    if n_planes > 0:  # a grid of zero programs cannot be launched",
-        f"        grid = (triton.cdiv({size}, {block}), triton.cdiv(n_planes, 65535), min(n_planes, 65535))",
+        f"        grid = ({-(-size // block)}, (n_planes + 65534) // 65535, min(n_planes, 65535))",
         wrapped(
             f"_{name}_kernel[grid](", [*names, "out", "n_planes", f"BLOCK_SIZE={block}", "num_warps=4"], ")",
             indent="        ",

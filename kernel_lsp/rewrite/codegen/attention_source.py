@@ -293,9 +293,8 @@ class _Writer:
             *names, "out", *(text for _, text in self._strides()), *(["heads"] if self.rank == 4 else []),
             "n_queries", "n_keys", *(f"{name}={value}" for name, value in blocks.items()),
         ]  # fmt: skip
-        grid = f"triton.cdiv(n_queries, {blocks['BLOCK_QUERIES']}) * batch" + (
-            " * heads" if self.rank == 4 else ""
-        )
+        grid = source.blocks("n_queries", self.choice["BLOCK_QUERIES"]) + " * batch"
+        grid += " * heads" if self.rank == 4 else ""
         lines = [
             f"def {self.name}({', '.join(names)}):",
             *source.docstring(self.doc(), self._shapes()),

@@ -105,16 +105,15 @@ class Layout:
         if self.is_inner:
             grid, blocks = f"({self.size}, n_chunks)", ["BLOCK_SIZE=1024", "num_warps=4"]
         else:
-            grid = f"(triton.cdiv({self.size}, 32), n_chunks)"
+            grid = f"({source.blocks(self.size, 32)}, n_chunks)"
             blocks = ["BLOCK_ROWS=64", "BLOCK_SIZE=32", "num_warps=4"]
         return [source.wrapped(f"{kernel}[{grid}](", [*arguments, *dims, *blocks], ")", indent=indent)]
 
     @property
     def count_chunks(self) -> str:
         dims = [dim.name for dim in self.region.dims]
-        whole = (
-            f"triton.cdiv({dims[0]} * {dims[-1]}, 1024)" if self.is_inner else f"triton.cdiv({dims[0]}, 64)"
-        )
+        size, block = (f"{dims[0]} * {dims[-1]}", 1024) if self.is_inner else (dims[0], 64)
+        whole = source.blocks(size, block)
         return f"n_chunks = max(1, min({self.chunks}, {whole}))"
 
     @property

@@ -75,14 +75,14 @@ def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
     plane = [f"phase_{size}" for size in sizes] if conv.transposed else pooled
     lines.append(f"    n_pixels = {' * '.join(plane)}")
     channels = choice["BLOCK_CHANNELS"]
-    lines.append(f"    tiles = batch * triton.cdiv(n_pixels, {kernel.tile_pixels})")
+    lines.append(f"    tiles = batch * ({source.blocks('n_pixels', kernel.tile_pixels)})")
     lines += _allocate(job, x, [text.strip("()") if tail.pool else text for text in pooled])
     if kernel.packed:
         lines += _pack_lines(job, weight)
     if kernel.library:
         lines += _library_lines(conv, x, weight)
     groups = 1 if kernel.depthwise or kernel.library else conv.groups
-    per_group = f"out_channels // {groups}" if groups > 1 else "out_channels"
+    per_group = f"(out_channels // {groups})" if groups > 1 else "out_channels"
     copies = f" * {groups}" if groups > 1 else ""
     copies += f" * {conv_transposed.count(conv)}" if conv.transposed else ""
     constants = [name for name in kernel.constants if name not in BLOCKS]
@@ -92,7 +92,7 @@ def launcher(job: Job, choice: Mapping[str, Any], kernel: Parts) -> str:
         arguments.append(f"num_stages={choice['num_stages']}")
     lines += [
         "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-        f"        grid = (tiles * triton.cdiv({per_group}, {channels}){copies},)",
+        f"        grid = (tiles * ({source.blocks(per_group, channels)}){copies},)",
         source.wrapped(f"_{job.name}_kernel[grid](", arguments, ")", indent="        "),
         *_result(job, kernel.tile_pixels),
         "",
@@ -189,7 +189,7 @@ def _result(job: Job, tile_pixels: int) -> list[str]:
     dims, kept = ("(1, 2)", "1") if channels_too else ("1", "out_channels")
     how = kind if kind in ("amax", "amin") else "sum"
     lines = [
-        f"    by_image = out.view(batch, triton.cdiv(n_pixels, {tile_pixels}), out_channels)",
+        f"    by_image = out.view(batch, {source.blocks('n_pixels', tile_pixels)}, out_channels)",
         f"    result = by_image.{how}({dims})",
     ]
     if kind not in ("sum", "amax", "amin"):
@@ -232,7 +232,7 @@ def _pack_lines(job: Job, weight: str) -> list[str]:
     channels = "in_channels, out_channels" if job.conv.transposed else "in_channels"
     return [
         f"    packed = torch.empty_like({weight})  # weights may change between calls: packed on each",
-        f"    grid = (triton.cdiv({weight}.numel(), 1024),)",
+        f"    grid = ({source.blocks(f'{weight}.numel()', 1024)},)",
         f"    _{job.name}_pack_kernel[grid](",
         f"        {weight}, packed, {weight}.numel(), {channels}, BLOCK_SIZE=1024, num_warps=4",
         "    )",

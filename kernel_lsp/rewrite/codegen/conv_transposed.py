@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.conv_facts import Conv
 
 
@@ -85,6 +86,6 @@ def steps(conv: Conv, axes: Sequence[str]) -> tuple[str, list[str]]:
 def launcher_lines(conv: Conv, sizes: Sequence[str]) -> list[str]:
     """Sizes of a phase: as many pixels as the longest one has."""
     return [
-        f"    phase_{size} = {f'triton.cdiv(out_{size}, {step})' if step > 1 else f'out_{size}'}"
+        f"    phase_{size} = {source.blocks(f'out_{size}', step)}"
         for size, step in zip(sizes, conv.phases, strict=True)
     ]

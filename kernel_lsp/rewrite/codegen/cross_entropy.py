@@ -112,7 +112,7 @@ class _{title}(torch.autograd.Function):
         n_rows, n_cols = logits.shape
         grad_logits = torch.empty_like(logits)
         if n_rows > 0:  # a grid of zero programs cannot be launched
-            _{name}_backward_kernel[(n_rows, triton.cdiv(n_cols, 4096))](
+            _{name}_backward_kernel[(n_rows, (n_cols + 4095) // 4096)](
                 logits, target, log_sum, {scale_values}, grad_logits, n_cols, BLOCK_SIZE=4096, num_warps=8,
             )
         return grad_logits, None

@@ -92,7 +92,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
         *source.size_lines(region, sizes),
         f"    n_elements = {first.name}.numel()",
         "    if n_elements > 0:  # a grid of zero programs cannot be launched",
-        f"        grid = (triton.cdiv(n_elements, {choice['BLOCK_SIZE']}),)",
+        f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",
         source.wrapped(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
         f"    return {source.result(region)}",
         "",

@@ -117,12 +117,12 @@ def kernel(region: Region) -> str:
     return source.kernel_text(f"_{region.name}_rows_kernel", header, doc, body.lines)
 
 
-def before_launch(region: Region, left: str, block: str) -> list[str]:
+def before_launch(region: Region, left: str, block: int) -> list[str]:
     """Room for what the tiles leave; ``block``: columns of a tile."""
     count = slots(region)
     size = f"{count} * col_tiles * all_rows" if count > 1 else "col_tiles * all_rows"
     return [
-        f"    col_tiles = triton.cdiv(n_cols, {block})",
+        f"    col_tiles = {source.blocks('n_cols', block)}",
         f"    by_tile = torch.empty({size}, dtype=torch.float32, device={left}.device)",
     ]
 
@@ -130,7 +130,7 @@ def before_launch(region: Region, left: str, block: str) -> list[str]:
 def launch(region: Region) -> str:
     arguments = [
         "by_tile", region.outputs[0].name, "all_rows", "n_cols", "col_tiles",
-        "MAX_TILES=triton.next_power_of_2(col_tiles)", f"BLOCK_ROWS={FINISHED_ROWS}", "num_warps=4",
+        f"MAX_TILES={source.power_of_two('col_tiles')}", f"BLOCK_ROWS={FINISHED_ROWS}", "num_warps=4",
     ]  # fmt: skip
-    head = f"    _{region.name}_rows_kernel[(triton.cdiv(all_rows, {FINISHED_ROWS}),)]("
+    head = f"    _{region.name}_rows_kernel[({source.blocks('all_rows', FINISHED_ROWS)},)]("
     return source.wrapped(head, arguments, ")").replace("\n", "\n    ")

@@ -207,7 +207,7 @@ def _launcher(job: Job) -> str:
         *_grid(job),
         *([f"    all_rows = {left}.shape[0] * n_rows"] if job.split or job.reduced else []),
         *(_partial_lines(job) if job.split else []),
-        *(matmul_rows.before_launch(region, left, str(_tile_columns(job))) if job.reduced else []),
+        *(matmul_rows.before_launch(region, left, _tile_columns(job)) if job.reduced else []),
         *_size_lines(job),
         source.wrapped(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
         *(_finish_launch(job) if job.split else []),
@@ -252,7 +252,8 @@ def _tiles_lines(job: Job) -> list[str]:
 
 def _grid(job: Job) -> list[str]:
     tile = job.tile
-    programs = [f"triton.cdiv(n_rows, {tile.rows}) * triton.cdiv(n_cols, {tile.cols})"]
+    down, across = source.blocks("n_rows", tile.rows), source.blocks("n_cols", tile.cols)
+    programs = [f"{down} * ({across})"]
     programs += [f"{job.left}.shape[0]"] if job.batched else []
     programs += [str(tile.splits)] if job.split else []
     return [f"    grid = ({', '.join(programs)}{',' if len(programs) == 1 else ''})"]
@@ -262,7 +263,7 @@ def _partial_lines(job: Job) -> list[str]:
     tile, inner = job.tile, "padded" if job.parts else "n_inner"
     device = f"device={job.left}.device"
     return [
-        f"    share = triton.cdiv(triton.cdiv({inner}, {tile.inner}), {tile.splits}) * {tile.inner}",
+        f"    share = {source.blocks(inner, tile.inner * tile.splits)} * {tile.inner}",
         f"    partial = torch.empty({tile.splits} * all_rows * n_cols, dtype=torch.float32, {device})",
     ]
 
@@ -305,6 +306,6 @@ def _finish_launch(job: Job) -> list[str]:
         *_names_of_sizes(job), "num_warps=4",
     ]  # fmt: skip
     batch = f", {job.left}.shape[0]" if job.batched else ""
-    grid = f"triton.cdiv(n_rows, {FINISH_ROWS}), triton.cdiv(n_cols, {FINISH_COLS}){batch}"
+    grid = f"{source.blocks('n_rows', FINISH_ROWS)}, {source.blocks('n_cols', FINISH_COLS)}{batch}"
     head = f"    _{job.region.name}_finish_kernel[({grid})]("
     return [source.wrapped(head, arguments, ")").replace("\n", "\n    ")]

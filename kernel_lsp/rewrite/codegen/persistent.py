@@ -87,7 +87,7 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
     tile = choice["BLOCK_ROWS"]
     values = {
         "BLOCK_ROWS": f"BLOCK_ROWS={tile}",
-        "BLOCK_SIZE": "BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1))",
+        "BLOCK_SIZE": f"BLOCK_SIZE={source.power_of_two('n_cols')}",
     }
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
@@ -99,8 +99,8 @@ def _launcher(region: Region, choice: Mapping[str, Any], header: list[str], summ
             source.described(summary, region),
             *source.make_contiguous(region.operands),
             *size_lines(region, ["n_rows", "n_cols"]),
-            f"    rows_per_program = max({least}, triton.cdiv(n_rows, {PROGRAMS * tile}){rounded})",
-            "    n_programs = triton.cdiv(n_rows, rows_per_program)",
+            f"    rows_per_program = max({least}, {source.blocks('n_rows', PROGRAMS * tile)}{rounded})",
+            "    n_programs = (n_rows + rows_per_program - 1) // rows_per_program",
             *(source.allocate(output, f"{region.operands[0].name}.device") for output in region.outputs),
             "    if n_rows > 0:  # a grid of zero programs cannot be launched",
             source.wrapped(f"_{region.name}_kernel[(n_programs,)](", arguments, ")", indent="        "),

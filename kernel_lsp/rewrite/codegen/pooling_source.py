@@ -257,7 +257,7 @@ class _Writer:
             f"    out = torch.empty(shape, dtype=torch.{dtype}, device={x}.device)",
             *([f"    n_channels = {x}.shape[-{rank + 1}]"] if self.channels else []),
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
-            f"        grid = (triton.cdiv(out.numel(), {self.choice['BLOCK_SIZE']}),)",
+            f"        grid = ({source.blocks('out.numel()', self.choice['BLOCK_SIZE'])},)",
             source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
             "    return out",
             "",

@@ -228,7 +228,7 @@ class _Writer:
             f"    n_steps, n_elements = {first}.shape[0], {first}[0].numel()",
             *self._size_lines(sizes),
             "    if n_elements > 0:  # a grid of zero programs cannot be launched",
-            f"        grid = (triton.cdiv(n_elements, {choice['BLOCK_SIZE']}),)",
+            f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",
             source.wrapped(f"_{region.name}_kernel[grid](", arguments, ")", indent="        "),
             f"    return {', '.join(self.results)}",
             "",

@@ -231,11 +231,11 @@ def size_lines(region: Region, needed: list[str]) -> list[str]:
 def _launcher(layout: Layout, choice: Mapping[str, Any], header: list[str], summary: str) -> str:
     region = layout.region
     names = [item.split(":")[0].removesuffix("_ptr") for item in header]
-    block = str(choice["BLOCK_SIZE"]) if layout.looped else "triton.next_power_of_2(max(n_cols, 1))"
+    block = str(choice["BLOCK_SIZE"]) if layout.looped else source.power_of_two("n_cols")
     values = {"BLOCK_ROWS": f"BLOCK_ROWS={choice['BLOCK_ROWS']}", "BLOCK_SIZE": f"BLOCK_SIZE={block}"}
     arguments = [values.get(name, name) for name in names] + [f"num_warps={choice['num_warps']}"]
     arguments += accumulate.launch_options(region)
-    programs = f"triton.cdiv(n_rows, {choice['BLOCK_ROWS']})" if layout.tiled else "n_rows"
+    programs = source.blocks("n_rows", choice["BLOCK_ROWS"])
     lines = [
         f"def {region.name}({source.signature(region)}):",
         source.described(summary, region),

@@ -112,7 +112,7 @@ class _Writer:
         header = self._header(body, [*self._pointers(), "out_ptr", "n_lines"])
         doc = "Each program scans whole lines" + ("." if once else ", block by block.")
         text = source.kernel_text(f"_{self.name}_kernel", header, doc, body.lines)
-        grid = f"(triton.cdiv(n_lines, {self.choice['BLOCK_LINES']}),)"
+        grid = f"({source.blocks('n_lines', self.choice['BLOCK_LINES'])},)"
         launch = [
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             source.wrapped(f"_{self.name}_kernel[{grid}](", self._arguments(header), ")", indent="        "),
@@ -129,9 +129,9 @@ class _Writer:
         block = self.choice["BLOCK_SIZE"]
         dtype = "int64" if self.whole_numbers else "float32"
         launch = [
-            f"    blocks = triton.cdiv(n_scan, {block})",
-            f"    chunk_size = triton.cdiv(blocks, {MAX_CHUNKS}) * {block}  # at most {MAX_CHUNKS} a line",
-            "    n_chunks = triton.cdiv(n_scan, chunk_size)",
+            f"    blocks = {source.blocks('n_scan', block)}",
+            f"    chunk_size = {source.blocks('blocks', MAX_CHUNKS)} * {block}  # at most {MAX_CHUNKS}",
+            "    n_chunks = (n_scan + chunk_size - 1) // chunk_size",
             f"    partial = torch.empty(n_lines * n_chunks, dtype=torch.{dtype}, device=out.device)",
             "    grid = (n_chunks, n_lines)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",

@@ -128,5 +128,16 @@ def title(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
+def blocks(size: str, block: int) -> str:
+    """Source of how many blocks cover ``size``. triton.cdiv says the same and takes the host 1.5 us: it is
+    made for kernels, and looks at every argument."""
+    return size if block == 1 else f"({size} + {block - 1}) // {block}"
+
+
+def power_of_two(size: str) -> str:
+    """Source of the power of two that covers ``size``; triton.next_power_of_2 takes 1.5 us as well."""
+    return f"1 << max({size} - 1, 0).bit_length()"
+
+
 def next_power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()

@@ -192,7 +192,7 @@ def _launcher(
     device = f"{region.operands[0].name}.device"
     full = any(not output.rowwise for output in region.outputs)
     exact = accumulate.launch_options(region)
-    grids = ("n_chunks", f"triton.cdiv(n_cols, {block})" if full else "1")
+    grids = ("n_chunks", source.blocks("n_cols", block) if full else "1")
     if not _whole(region):
         grids = (f"{grids[0]}, n_rows", f"{grids[1]}, n_rows")
     elif not full:
@@ -212,7 +212,7 @@ def _launcher(
         *source.make_contiguous(region.operands),
         *_launch_sizes(region),
         *(source.allocate(output, device) for output in region.outputs),
-        f"    n_chunks = max(1, min(triton.cdiv(n_cols, {block}), {most}))",
+        f"    n_chunks = max(1, min({source.blocks('n_cols', block)}, {most}))",
         f"    partial = torch.empty({rows}{slots} * n_chunks, dtype=torch.float32, device={device})".replace(
             " 1 * ", " "
         ).replace("(1 * ", "("),

@@ -23,15 +23,22 @@ class Stem(nn.Module):
             and images.dtype == torch.float32
             and images.shape[1:] == (3, 128, 128)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.conv) is torch.nn.Conv2d
-            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation,
-                self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1,
-                1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
-            and self.conv.weight.dtype == torch.float32
-            and self.conv.weight.shape == (32, 3, 3, 3)
+            and type(conv := self.conv) is torch.nn.Conv2d
+            and (
+                conv.kernel_size,
+                conv.stride,
+                conv.padding,
+                conv.dilation,
+                conv.groups,
+                conv.padding_mode,
+                conv.output_padding,
+            )
+            == ((3, 3), (1, 1), (0, 0), (1, 1), 1, "zeros", (0, 0))
+            and not (conv._forward_hooks or conv._forward_pre_hooks)
+            and (conv_weight := conv.weight).dtype == torch.float32
+            and conv_weight.shape == (32, 3, 3, 3)
         ):
             return self._forward_eager(images)
         # Averaging the outputs of a stride-1 convolution averages its shifted kernels.
-        weight = F.avg_pool2d(F.pad(self.conv.weight, pad=(1, 1, 1, 1)), kernel_size=(2, 2), stride=(1, 1))
-        return F.conv2d(images, weight, self.conv.bias, stride=(2, 2))
+        weight = F.avg_pool2d(F.pad(conv_weight, pad=(1, 1, 1, 1)), kernel_size=(2, 2), stride=(1, 1))
+        return F.conv2d(images, weight, conv.bias, stride=(2, 2))

@@ -23,16 +23,23 @@ class GatedUpsampler(nn.Module):
             and features.dtype == torch.float32
             and features.shape[1:] == (64, 64, 64)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.up) is torch.nn.ConvTranspose2d
-            and (self.up.kernel_size, self.up.stride, self.up.padding, self.up.dilation,
-                self.up.groups, self.up.padding_mode, self.up.output_padding) == ((4, 4), (2, 2), (1,
-                1), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.up._forward_hooks or self.up._forward_pre_hooks)
-            and self.up.weight.dtype == torch.float32
-            and self.up.weight.shape == (64, 32, 4, 4)
+            and type(up := self.up) is torch.nn.ConvTranspose2d
+            and (
+                up.kernel_size,
+                up.stride,
+                up.padding,
+                up.dilation,
+                up.groups,
+                up.padding_mode,
+                up.output_padding,
+            )
+            == ((4, 4), (2, 2), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and not (up._forward_hooks or up._forward_pre_hooks)
+            and (up_weight := up.weight).dtype == torch.float32
+            and up_weight.shape == (64, 32, 4, 4)
         ):
             return self._forward_eager(features)
-        weighted = F.conv_transpose2d(features, self.up.weight, stride=(2, 2), padding=(1, 1))
+        weighted = F.conv_transpose2d(features, up_weight, stride=(2, 2), padding=(1, 1))
         # cuDNN adds a bias in a pass of its own: here it is part of what follows.
-        upsampled = weighted + self.up.bias.view(-1, 1, 1)
+        upsampled = weighted + up.bias.view(-1, 1, 1)
         return torch.tanh(upsampled) * 0.5

@@ -24,24 +24,38 @@ class Stylizer(nn.Module):
             and images.dtype == torch.float32
             and images.shape[1:] == (16, 128, 128)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.conv) is torch.nn.Conv2d
-            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation,
-                self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1,
-                1), (1, 1), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
-            and type(self.norm) is torch.nn.InstanceNorm2d
-            and (self.norm.track_running_stats, self.norm.affine) == (False, True)
-            and not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
-            and self.norm.training
-            and self.norm.eps == 1e-05
-            and self.norm.momentum == 0.1
-            and self.conv.weight.dtype == torch.float32
-            and self.conv.weight.shape == (64, 16, 3, 3)
+            and type(conv := self.conv) is torch.nn.Conv2d
+            and (
+                conv.kernel_size,
+                conv.stride,
+                conv.padding,
+                conv.dilation,
+                conv.groups,
+                conv.padding_mode,
+                conv.output_padding,
+            )
+            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and not (conv._forward_hooks or conv._forward_pre_hooks)
+            and type(norm := self.norm) is torch.nn.InstanceNorm2d
+            and (norm.track_running_stats, norm.affine) == (False, True)
+            and not (norm._forward_hooks or norm._forward_pre_hooks)
+            and norm.training
+            and norm.eps == 1e-05
+            and norm.momentum == 0.1
+            and (conv_weight := conv.weight).dtype == torch.float32
+            and conv_weight.shape == (64, 16, 3, 3)
         ):
             return self._forward_eager(images)
         # Zero, unless the shift is infinite or NaN: then its channel is NaN, as it was.
-        shift = self.conv.bias - self.conv.bias
-        bias = self.norm.bias + shift
+        shift = conv.bias - conv.bias
+        bias = norm.bias + shift
         # A shift before instance_norm is subtracted with the mean, so it is left out.
-        instance_norm = F.instance_norm(F.conv2d(images, self.conv.weight, padding=(1, 1)), weight=self.norm.weight, bias=bias, use_input_stats=True, momentum=0.1, eps=1e-05)
+        instance_norm = F.instance_norm(
+            F.conv2d(images, conv_weight, padding=(1, 1)),
+            weight=norm.weight,
+            bias=bias,
+            use_input_stats=True,
+            momentum=0.1,
+            eps=1e-05,
+        )
         return instance_norm

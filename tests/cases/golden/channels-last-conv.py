@@ -24,28 +24,42 @@ class Block(nn.Module):
             and images.dtype == torch.float32
             and images.shape[1:] == (64, 56, 56)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.widen) is torch.nn.Conv2d
-            and (self.widen.kernel_size, self.widen.stride, self.widen.padding,
-                self.widen.dilation, self.widen.groups, self.widen.padding_mode,
-                self.widen.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.widen._forward_hooks or self.widen._forward_pre_hooks)
-            and type(self.narrow) is torch.nn.Conv2d
-            and (self.narrow.kernel_size, self.narrow.stride, self.narrow.padding,
-                self.narrow.dilation, self.narrow.groups, self.narrow.padding_mode,
-                self.narrow.output_padding) == ((1, 1), (1, 1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.narrow._forward_hooks or self.narrow._forward_pre_hooks)
-            and self.narrow.weight.dtype == torch.float32
-            and self.narrow.weight.shape == (64, 128, 1, 1)
-            and self.widen.weight.dtype == torch.float32
-            and self.widen.weight.shape == (128, 64, 3, 3)
+            and type(widen := self.widen) is torch.nn.Conv2d
+            and (
+                widen.kernel_size,
+                widen.stride,
+                widen.padding,
+                widen.dilation,
+                widen.groups,
+                widen.padding_mode,
+                widen.output_padding,
+            )
+            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and not (widen._forward_hooks or widen._forward_pre_hooks)
+            and type(narrow := self.narrow) is torch.nn.Conv2d
+            and (
+                narrow.kernel_size,
+                narrow.stride,
+                narrow.padding,
+                narrow.dilation,
+                narrow.groups,
+                narrow.padding_mode,
+                narrow.output_padding,
+            )
+            == ((1, 1), (1, 1), (0, 0), (1, 1), 1, "zeros", (0, 0))
+            and not (narrow._forward_hooks or narrow._forward_pre_hooks)
+            and (narrow_weight := narrow.weight).dtype == torch.float32
+            and narrow_weight.shape == (64, 128, 1, 1)
+            and (widen_weight := widen.weight).dtype == torch.float32
+            and widen_weight.shape == (128, 64, 3, 3)
         ):
             return self._forward_eager(images)
         # Convolutions run fastest when the channels of a pixel are neighbors.
         packed = images.contiguous(memory_format=torch.channels_last)
-        packed_2 = self.widen.weight.contiguous(memory_format=torch.channels_last)
-        hidden = F.relu(F.conv2d(packed, packed_2, self.widen.bias, padding=(1, 1)))
+        packed_2 = widen_weight.contiguous(memory_format=torch.channels_last)
+        hidden = F.relu(F.conv2d(packed, packed_2, widen.bias, padding=(1, 1)))
         # Convolutions run fastest when the channels of a pixel are neighbors.
         packed = hidden.contiguous(memory_format=torch.channels_last)
-        packed_2 = self.narrow.weight.contiguous(memory_format=torch.channels_last)
+        packed_2 = narrow_weight.contiguous(memory_format=torch.channels_last)
         # The result's strides stay what they were.
-        return F.conv2d(packed, packed_2, self.narrow.bias).contiguous()
+        return F.conv2d(packed, packed_2, narrow.bias).contiguous()

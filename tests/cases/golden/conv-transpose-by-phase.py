@@ -40,7 +40,7 @@ def interleave_phases(phases, bias):
     n_planes = phases.shape[0] * 32
     out = phases.new_empty((phases.shape[0], 32, 128, 128), dtype=torch.float32)
     if n_planes > 0:  # a grid of zero programs cannot be launched
-        grid = (triton.cdiv(16384, 1024), triton.cdiv(n_planes, 65535), min(n_planes, 65535))
+        grid = (16, (n_planes + 65534) // 65535, min(n_planes, 65535))
         _interleave_phases_kernel[grid](phases, bias, out, n_planes, BLOCK_SIZE=1024, num_warps=4)
     return out
 
@@ -62,23 +62,37 @@ class Upsampler(nn.Module):
             and features.dtype == torch.float32
             and features.shape[1:] == (64, 64, 64)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.up) is torch.nn.ConvTranspose2d
-            and (self.up.kernel_size, self.up.stride, self.up.padding, self.up.dilation,
-                self.up.groups, self.up.padding_mode, self.up.output_padding) == ((4, 4), (2, 2), (1,
-                1), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.up._forward_hooks or self.up._forward_pre_hooks)
-            and self.up.weight.dtype == torch.float32
-            and self.up.weight.shape == (64, 32, 4, 4)
+            and type(up := self.up) is torch.nn.ConvTranspose2d
+            and (
+                up.kernel_size,
+                up.stride,
+                up.padding,
+                up.dilation,
+                up.groups,
+                up.padding_mode,
+                up.output_padding,
+            )
+            == ((4, 4), (2, 2), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and not (up._forward_hooks or up._forward_pre_hooks)
+            and (up_weight := up.weight).dtype == torch.float32
+            and up_weight.shape == (64, 32, 4, 4)
             and features.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
-            and not (torch.is_grad_enabled() and (features.requires_grad
-                or self.up.weight.requires_grad or any(p.requires_grad for p in self.parameters())))
+            and features.get_device() == torch.cuda.current_device()
+            and not (
+                torch.is_grad_enabled()
+                and (
+                    features.requires_grad
+                    or up_weight.requires_grad
+                    or any(p.requires_grad for p in self.parameters())
+                )
+            )
         ):
             return self._forward_eager(features)
-        taps = self.up.weight.reshape(1, 64, 32, 2, 2, 2, 2).permute(0, 2, 4, 6, 1, 3, 5)
+        taps = up_weight.reshape(1, 64, 32, 2, 2, 2, 2).permute(0, 2, 4, 6, 1, 3, 5)
         # Each output is reached by the taps of one phase only: (position + padding) % stride.
         # So every phase is a small stride-1 convolution, and all of them are one with more
         # channels.
         phase_weight = torch.flip(taps.reshape(128, 64, 2, 2), dims=(2, 3))
         by_phase = F.conv2d(features, phase_weight, padding=(1, 1))
-        return interleave_phases(by_phase, self.up.bias)
+        return interleave_phases(by_phase, up.bias)

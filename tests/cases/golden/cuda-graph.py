@@ -42,6 +42,8 @@ def _recorded(steps, arguments):
         with torch.cuda.device(arguments[0].device), torch.inference_mode(False), torch.no_grad():
             made = _Recording(steps, arguments)
     except RuntimeError:  # they wait for the device, or there is no memory left: the usual path can say
+        random = torch.cuda.default_generators[arguments[0].device.index]
+        random.graphsafe_set_state(random.clone_state())  # else it waits for the broken recording's end
         return None
     pairs = [(a, b) for a, b in zip(made.arguments, arguments, strict=True) if isinstance(a, torch.Tensor)]
     return made if all(a.stride() == b.stride() for a, b in pairs) else None
@@ -141,9 +143,14 @@ class Policy(nn.Module):
             and state.dtype == torch.float32
             and state.shape == (1, 64)
             and not torch.is_autocast_enabled("cuda")
-            and not (torch.is_grad_enabled() and (state.requires_grad
-                or self.layers[0].weight.requires_grad
-                or any(p.requires_grad for p in self.parameters())))
+            and not (
+                torch.is_grad_enabled()
+                and (
+                    state.requires_grad
+                    or self.layers[0].weight.requires_grad
+                    or any(p.requires_grad for p in self.parameters())
+                )
+            )
             and not torch.compiler.is_compiling()
         ):
             return self._forward_eager(state)

@@ -24,18 +24,25 @@ class Block(nn.Module):
             and images.dtype == torch.float32
             and images.shape[1:] == (16, 128, 128)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.conv) is torch.nn.Conv2d
-            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation,
-                self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1,
-                1), (1, 1), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
-            and self.conv.weight.dtype == torch.float32
-            and self.conv.weight.shape == (32, 16, 3, 3)
-            and self.shift.dtype == torch.float32
-            and self.shift.shape == (32, 1, 1)
+            and type(conv := self.conv) is torch.nn.Conv2d
+            and (
+                conv.kernel_size,
+                conv.stride,
+                conv.padding,
+                conv.dilation,
+                conv.groups,
+                conv.padding_mode,
+                conv.output_padding,
+            )
+            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and not (conv._forward_hooks or conv._forward_pre_hooks)
+            and (conv_weight := conv.weight).dtype == torch.float32
+            and conv_weight.shape == (32, 16, 3, 3)
+            and (shift := self.shift).dtype == torch.float32
+            and shift.shape == (32, 1, 1)
         ):
             return self._forward_eager(images)
-        bias = self.conv.bias / 3.0 + self.shift.flatten()
+        bias = conv.bias / 3.0 + shift.flatten()
         # Folded on each call, so training and load_state_dict stay right.
-        weight = self.conv.weight * 0.3333333333333333
+        weight = conv_weight * 0.3333333333333333
         return F.relu(F.conv2d(images, weight, bias, padding=(1, 1)))

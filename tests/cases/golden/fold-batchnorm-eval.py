@@ -23,23 +23,30 @@ class Stem(nn.Module):
             and images.dtype == torch.float32
             and images.shape[1:] == (3, 64, 64)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.conv) is torch.nn.Conv2d
-            and (self.conv.kernel_size, self.conv.stride, self.conv.padding, self.conv.dilation,
-                self.conv.groups, self.conv.padding_mode, self.conv.output_padding) == ((3, 3), (1,
-                1), (0, 0), (1, 1), 1, 'zeros', (0, 0))
-            and not (self.conv._forward_hooks or self.conv._forward_pre_hooks)
-            and type(self.norm) is torch.nn.BatchNorm2d
-            and (self.norm.track_running_stats, self.norm.affine) == (True, True)
-            and not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
-            and not self.norm.training
-            and self.norm.eps == 1e-05
-            and self.conv.weight.dtype == torch.float32
-            and self.conv.weight.shape == (64, 3, 3, 3)
+            and type(conv := self.conv) is torch.nn.Conv2d
+            and (
+                conv.kernel_size,
+                conv.stride,
+                conv.padding,
+                conv.dilation,
+                conv.groups,
+                conv.padding_mode,
+                conv.output_padding,
+            )
+            == ((3, 3), (1, 1), (0, 0), (1, 1), 1, "zeros", (0, 0))
+            and not (conv._forward_hooks or conv._forward_pre_hooks)
+            and type(norm := self.norm) is torch.nn.BatchNorm2d
+            and (norm.track_running_stats, norm.affine) == (True, True)
+            and not (norm._forward_hooks or norm._forward_pre_hooks)
+            and not norm.training
+            and norm.eps == 1e-05
+            and (conv_weight := conv.weight).dtype == torch.float32
+            and conv_weight.shape == (64, 3, 3, 3)
         ):
             return self._forward_eager(images)
         # Batch norm in eval mode is y * scale + shift, so it moves into the layer's weights.
         # Folded on each call: load_state_dict and fine-tuning stay right.
-        scale = self.norm.weight * torch.rsqrt(self.norm.running_var + 1e-05)
-        weight = self.conv.weight * scale.view(-1, 1, 1, 1)
-        shift = -self.norm.running_mean * scale + self.norm.bias
+        scale = norm.weight * torch.rsqrt(norm.running_var + 1e-05)
+        weight = conv_weight * scale.view(-1, 1, 1, 1)
+        shift = -norm.running_mean * scale + norm.bias
         return F.conv2d(images, weight, shift)

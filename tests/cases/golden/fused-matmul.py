@@ -5,13 +5,22 @@ import torch.nn as nn
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 @triton.jit
 def _split_rows(
-    values_ptr, parts_ptr, scale_ptr, block, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
-    BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    values_ptr,
+    parts_ptr,
+    scale_ptr,
+    block,
+    n_rows,
+    n_inner,
+    padded,
+    batch_stride,
+    row_stride,
+    inner_stride,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
 ):
     """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
     batch = tl.program_id(1).to(tl.int64)
@@ -41,23 +50,59 @@ def _split_rows(
 
 @triton.jit
 def _split_float16_kernel(
-    left_ptr, left_parts_ptr, left_scale_ptr, n_rows, left_batch_stride, left_row_stride, left_inner_stride,
-    right_ptr, right_parts_ptr, right_scale_ptr, n_cols, right_batch_stride, right_col_stride,
-    right_inner_stride, n_inner, padded,
-    LEFT_ROWS: tl.constexpr, LEFT_INNER: tl.constexpr, RIGHT_ROWS: tl.constexpr, RIGHT_INNER: tl.constexpr,
+    left_ptr,
+    left_parts_ptr,
+    left_scale_ptr,
+    n_rows,
+    left_batch_stride,
+    left_row_stride,
+    left_inner_stride,
+    right_ptr,
+    right_parts_ptr,
+    right_scale_ptr,
+    n_cols,
+    right_batch_stride,
+    right_col_stride,
+    right_inner_stride,
+    n_inner,
+    padded,
+    LEFT_ROWS: tl.constexpr,
+    LEFT_INNER: tl.constexpr,
+    RIGHT_ROWS: tl.constexpr,
+    RIGHT_INNER: tl.constexpr,
 ):
     """The first programs split the left factor, the others the right one: a second launch costs the host
     more than both take."""
     block, left_blocks = tl.program_id(0), tl.cdiv(n_rows, LEFT_ROWS)
     if block < left_blocks:
         _split_rows(
-            left_ptr, left_parts_ptr, left_scale_ptr, block, n_rows, n_inner, padded,
-            left_batch_stride, left_row_stride, left_inner_stride, LEFT_ROWS, LEFT_INNER,
+            left_ptr,
+            left_parts_ptr,
+            left_scale_ptr,
+            block,
+            n_rows,
+            n_inner,
+            padded,
+            left_batch_stride,
+            left_row_stride,
+            left_inner_stride,
+            LEFT_ROWS,
+            LEFT_INNER,
         )
     else:
         _split_rows(
-            right_ptr, right_parts_ptr, right_scale_ptr, block - left_blocks, n_cols, n_inner, padded,
-            right_batch_stride, right_col_stride, right_inner_stride, RIGHT_ROWS, RIGHT_INNER,
+            right_ptr,
+            right_parts_ptr,
+            right_scale_ptr,
+            block - left_blocks,
+            n_cols,
+            n_inner,
+            padded,
+            right_batch_stride,
+            right_col_stride,
+            right_inner_stride,
+            RIGHT_ROWS,
+            RIGHT_INNER,
         )
 
 
@@ -65,19 +110,33 @@ def _split_float16(left, right):
     """Both factors, float32 [batch, rows or columns, inner], as float16 parts [.., 2 * padded] with a scale
     for each row."""
     (batch, n_rows, n_inner), n_cols = left.shape, right.shape[1]
-    padded = triton.cdiv(n_inner, 64) * 64  # whole blocks: the product needs no mask there
+    padded = (n_inner + 63) // 64 * 64  # whole blocks: the product needs no mask there
     left_parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=left.device)
     right_parts = torch.empty(batch * n_cols, 2 * padded, dtype=torch.float16, device=left.device)
     left_scale = torch.empty(batch * n_rows, dtype=torch.float32, device=left.device)
     right_scale = torch.empty(batch * n_cols, dtype=torch.float32, device=left.device)
-    block = min(2048, triton.next_power_of_2(padded))
+    block = min(2048, 1 << (padded - 1).bit_length())  # a power of two
     wide, tall = (4096 // block, block), (32, 256)  # tall: neighbors in memory belong to different rows
     left_rows, left_inner = wide if left.stride(2) == 1 else tall
     right_rows, right_inner = wide if right.stride(2) == 1 else tall
-    _split_float16_kernel[(triton.cdiv(n_rows, left_rows) + triton.cdiv(n_cols, right_rows), batch)](
-        left, left_parts, left_scale, n_rows, *left.stride(),
-        right, right_parts, right_scale, n_cols, *right.stride(), n_inner, padded,
-        LEFT_ROWS=left_rows, LEFT_INNER=left_inner, RIGHT_ROWS=right_rows, RIGHT_INNER=right_inner,
+    blocks = (n_rows + left_rows - 1) // left_rows + (n_cols + right_rows - 1) // right_rows
+    _split_float16_kernel[(blocks, batch)](
+        left,
+        left_parts,
+        left_scale,
+        n_rows,
+        *left.stride(),
+        right,
+        right_parts,
+        right_scale,
+        n_cols,
+        *right.stride(),
+        n_inner,
+        padded,
+        LEFT_ROWS=left_rows,
+        LEFT_INNER=left_inner,
+        RIGHT_ROWS=right_rows,
+        RIGHT_INNER=right_inner,
         num_warps=8,
     )
     return left_parts, left_scale, right_parts, right_scale
@@ -85,8 +144,19 @@ def _split_float16(left, right):
 
 @triton.jit
 def _fused_linear_gelu_mul_kernel(
-    tokens_parts, weight_parts, tokens_scale_ptr, weight_scale_ptr, bias_ptr, gate_ptr, out_ptr, n_rows,
-    n_cols, padded, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    tokens_parts_ptr,
+    weight_parts_ptr,
+    tokens_scale_ptr,
+    weight_scale_ptr,
+    bias_ptr,
+    gate_ptr,
+    out_ptr,
+    n_rows,
+    n_cols,
+    padded,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
@@ -97,16 +167,21 @@ def _fused_linear_gelu_mul_kernel(
     height = tl.minimum(row_tiles - group * GROUP, GROUP)
     start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS
     start_col = tile % (GROUP * col_tiles) // height * BLOCK_COLS
+    left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)
+    right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)
+    inner = tl.arange(0, BLOCK_INNER)
+    left_at = tokens_parts_ptr + left_rows * 2 * padded + inner[None, :]
+    right_at = weight_parts_ptr + right_cols * 2 * padded + inner[:, None]
     product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
     for start in range(0, padded, BLOCK_INNER):
-        tokens_high = tokens_parts.load([start_row, start])
-        tokens_low = tokens_parts.load([start_row, padded + start])
-        weight_high = weight_parts.load([start_col, start])
-        weight_low = weight_parts.load([start_col, padded + start])
+        tokens_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)
+        tokens_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)
+        weight_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)
+        weight_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
         # low * low is below the last bit of float32
-        block = tl.dot(tokens_low, weight_high.T)
-        block = tl.dot(tokens_high, weight_low.T, block)
-        block = tl.dot(tokens_high, weight_high.T, block)
+        block = tl.dot(tokens_low, weight_high)
+        block = tl.dot(tokens_high, weight_low, block)
+        block = tl.dot(tokens_high, weight_high, block)
         product += block  # not on the tensor core, which drops low bits when it adds to a long sum
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
@@ -133,12 +208,24 @@ def fused_linear_gelu_mul(tokens, weight, bias, gate):
     n_rows, n_cols = tokens.shape[1], weight.shape[1]
     tokens_parts, tokens_scale, weight_parts, weight_scale = _split_float16(tokens, weight)
     padded = tokens_parts.shape[1] // 2
-    tokens_tiles = TensorDescriptor.from_tensor(tokens_parts, [128, 64])
-    weight_tiles = TensorDescriptor.from_tensor(weight_parts, [128, 64])
-    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 128),)
+    grid = ((n_rows + 127) // 128 * ((n_cols + 127) // 128),)
     _fused_linear_gelu_mul_kernel[grid](
-        tokens_tiles, weight_tiles, tokens_scale, weight_scale, bias, gate, out, n_rows, n_cols, padded,
-        BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=3,
+        tokens_parts,
+        weight_parts,
+        tokens_scale,
+        weight_scale,
+        bias,
+        gate,
+        out,
+        n_rows,
+        n_cols,
+        padded,
+        BLOCK_ROWS=128,
+        BLOCK_COLS=128,
+        BLOCK_INNER=64,
+        GROUP=8,
+        num_warps=8,
+        num_stages=3,
     )
     return out
 
@@ -164,16 +251,24 @@ class GatedProjection(nn.Module):
             and gate.dtype == torch.float32
             and gate.shape == (tokens.shape[0], 512, 4096)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.up) is torch.nn.Linear
-            and not (self.up._forward_hooks or self.up._forward_pre_hooks)
-            and self.up.weight.dtype == torch.float32
-            and self.up.weight.shape == (4096, 1024)
-            and torch.cuda.get_device_capability() >= (9, 0)
+            and type(up := self.up) is torch.nn.Linear
+            and not (up._forward_hooks or up._forward_pre_hooks)
+            and (up_weight := up.weight).dtype == torch.float32
+            and up_weight.shape == (4096, 1024)
+            and torch.cuda.get_device_properties(torch.cuda.current_device()).major >= 9
             and tokens.is_contiguous()
             and gate.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
-            and not (torch.is_grad_enabled() and (tokens.requires_grad or gate.requires_grad
-                or self.up.weight.requires_grad or any(p.requires_grad for p in self.parameters())))
+            and tokens.get_device() == torch.cuda.current_device()
+            and not (
+                torch.is_grad_enabled()
+                and (
+                    tokens.requires_grad
+                    or gate.requires_grad
+                    or up_weight.requires_grad
+                    or any(p.requires_grad for p in self.parameters())
+                )
+            )
         ):
             return self._forward_eager(tokens, gate)
-        return fused_linear_gelu_mul(tokens, self.up.weight, self.up.bias, gate)
+        return fused_linear_gelu_mul(tokens, up_weight, up.bias, gate)

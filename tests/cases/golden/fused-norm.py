@@ -9,7 +9,14 @@ import triton.language as tl
 
 @triton.jit
 def _fused_add_layer_norm_silu_mul_kernel(
-    hidden_ptr, residual_ptr, weight_ptr, bias_ptr, gain_ptr, out_ptr, n_cols, BLOCK_SIZE: tl.constexpr,
+    hidden_ptr,
+    residual_ptr,
+    weight_ptr,
+    bias_ptr,
+    gain_ptr,
+    out_ptr,
+    n_cols,
+    BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles one row."""
     row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
@@ -50,8 +57,15 @@ def fused_add_layer_norm_silu_mul(hidden, residual, weight, bias, gain):
     out = torch.empty_like(hidden, dtype=torch.float32)
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_add_layer_norm_silu_mul_kernel[(n_rows,)](
-            hidden, residual, weight, bias, gain, out, n_cols,
-            BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1)), num_warps=16,
+            hidden,
+            residual,
+            weight,
+            bias,
+            gain,
+            out,
+            n_cols,
+            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(),
+            num_warps=16,
         )
     return out
 
@@ -78,16 +92,24 @@ class GatedNorm(nn.Module):
             and residual.dtype == torch.float32
             and residual.shape == (hidden.shape[0], 4096)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.norm) is torch.nn.LayerNorm
-            and self.norm.normalized_shape == (4096,)
-            and not (self.norm._forward_hooks or self.norm._forward_pre_hooks)
-            and self.norm.eps == 1e-05
-            and self.gain.dtype == torch.float32
+            and type(norm := self.norm) is torch.nn.LayerNorm
+            and norm.normalized_shape == (4096,)
+            and not (norm._forward_hooks or norm._forward_pre_hooks)
+            and norm.eps == 1e-05
+            and (gain := self.gain).dtype == torch.float32
             and hidden.is_contiguous()
             and residual.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
-            and not (torch.is_grad_enabled() and (hidden.requires_grad or residual.requires_grad
-                or self.gain.requires_grad or any(p.requires_grad for p in self.parameters())))
+            and hidden.get_device() == torch.cuda.current_device()
+            and not (
+                torch.is_grad_enabled()
+                and (
+                    hidden.requires_grad
+                    or residual.requires_grad
+                    or gain.requires_grad
+                    or any(p.requires_grad for p in self.parameters())
+                )
+            )
         ):
             return self._forward_eager(hidden, residual)
-        return fused_add_layer_norm_silu_mul(hidden, residual, self.norm.weight, self.norm.bias, self.gain)
+        return fused_add_layer_norm_silu_mul(hidden, residual, norm.weight, norm.bias, gain)

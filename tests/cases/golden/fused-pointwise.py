@@ -18,7 +18,12 @@ def _tanh(x):
 
 @triton.jit
 def _fused_add_pow_mul_tanh_kernel(
-    hidden_ptr, bias_ptr, out_ptr, n_elements, n_cols: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    hidden_ptr,
+    bias_ptr,
+    out_ptr,
+    n_elements,
+    n_cols: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles BLOCK_SIZE consecutive elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -45,9 +50,15 @@ def fused_add_pow_mul_tanh(hidden, bias):
     n_cols = hidden.shape[1]
     n_elements = out.numel()
     if n_elements > 0:  # a grid of zero programs cannot be launched
-        grid = (triton.cdiv(n_elements, 1024),)
+        grid = ((n_elements + 1023) // 1024,)
         _fused_add_pow_mul_tanh_kernel[grid](
-            hidden, bias, out, n_elements, n_cols, BLOCK_SIZE=1024, num_warps=4,
+            hidden,
+            bias,
+            out,
+            n_elements,
+            n_cols,
+            BLOCK_SIZE=1024,
+            num_warps=4,
         )
     return out
 
@@ -71,10 +82,11 @@ class Tail(nn.Module):
             and hidden.dtype == torch.float32
             and hidden.shape[1:] == (3072,)
             and not torch.is_autocast_enabled("cuda")
-            and self.bias.dtype == torch.float32
+            and (bias := self.bias).dtype == torch.float32
             and hidden.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
-            and not (torch.is_grad_enabled() and (hidden.requires_grad or self.bias.requires_grad))
+            and hidden.get_device() == torch.cuda.current_device()
+            and not (torch.is_grad_enabled() and (hidden.requires_grad or bias.requires_grad))
         ):
             return self._forward_eager(hidden)
-        return fused_add_pow_mul_tanh(hidden, self.bias)
+        return fused_add_pow_mul_tanh(hidden, bias)

@@ -19,8 +19,16 @@ def _tanh(x):
 
 @triton.jit
 def _fused_add_leaky_relu_max_pool2d_tanh_kernel(
-    features_ptr, shift_ptr, out_ptr, n_elements, n_channels, height: tl.constexpr, width: tl.constexpr,
-    out_height: tl.constexpr, out_width: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    features_ptr,
+    shift_ptr,
+    out_ptr,
+    n_elements,
+    n_channels,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    out_height: tl.constexpr,
+    out_width: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
 ):
     """Each program computes BLOCK_SIZE consecutive outputs."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -67,10 +75,19 @@ def fused_add_leaky_relu_max_pool2d_tanh(features, shift):
     out = torch.empty(shape, dtype=torch.float32, device=features.device)
     n_channels = features.shape[-3]
     if out.numel() > 0:  # a grid of zero programs cannot be launched
-        grid = (triton.cdiv(out.numel(), 256),)
+        grid = ((out.numel() + 255) // 256,)
         _fused_add_leaky_relu_max_pool2d_tanh_kernel[grid](
-            features, shift, out, out.numel(), n_channels, height, width, out_height, out_width,
-            BLOCK_SIZE=256, num_warps=4,
+            features,
+            shift,
+            out,
+            out.numel(),
+            n_channels,
+            height,
+            width,
+            out_height,
+            out_width,
+            BLOCK_SIZE=256,
+            num_warps=4,
         )
     return out
 
@@ -94,12 +111,12 @@ class Block(nn.Module):
             and features.dtype == torch.float32
             and features.shape[1:] == (64, 112, 112)
             and not torch.is_autocast_enabled("cuda")
-            and self.shift.dtype == torch.float32
-            and self.shift.shape == (64, 1, 1)
+            and (shift := self.shift).dtype == torch.float32
+            and shift.shape == (64, 1, 1)
             and features.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
-            and not (torch.is_grad_enabled() and (features.requires_grad
-                or self.shift.requires_grad))
+            and features.get_device() == torch.cuda.current_device()
+            and not (torch.is_grad_enabled() and (features.requires_grad or shift.requires_grad))
         ):
             return self._forward_eager(features)
-        return fused_add_leaky_relu_max_pool2d_tanh(features, self.shift)
+        return fused_add_leaky_relu_max_pool2d_tanh(features, shift)

@@ -8,8 +8,16 @@ import triton.language as tl
 
 @triton.jit
 def _recurrence_kernel(
-    keep_ptr, average_ptr, rsub_ptr, frames_ptr, out_ptr, n_steps, n_elements, n_cols: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, STEPS_AHEAD: tl.constexpr,
+    keep_ptr,
+    average_ptr,
+    rsub_ptr,
+    frames_ptr,
+    out_ptr,
+    n_steps,
+    n_elements,
+    n_cols: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    STEPS_AHEAD: tl.constexpr,
 ):
     """Each program carries BLOCK_SIZE elements of the state through all steps."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -47,9 +55,18 @@ def recurrence(keep, average, rsub, frames):
     n_steps, n_elements = frames.shape[0], frames[0].numel()
     n_cols = average.shape[1]
     if n_elements > 0:  # a grid of zero programs cannot be launched
-        grid = (triton.cdiv(n_elements, 128),)
+        grid = ((n_elements + 127) // 128,)
         _recurrence_kernel[grid](
-            keep, average, rsub, frames, out, n_steps, n_elements, n_cols, BLOCK_SIZE=128, STEPS_AHEAD=8,
+            keep,
+            average,
+            rsub,
+            frames,
+            out,
+            n_steps,
+            n_elements,
+            n_cols,
+            BLOCK_SIZE=128,
+            STEPS_AHEAD=8,
             num_warps=4,
         )
     return out
@@ -78,13 +95,14 @@ class RunningAverage(nn.Module):
             and frames.dtype == torch.float32
             and frames.shape == (128, 64, 256)
             and not torch.is_autocast_enabled("cuda")
-            and self.decay.dtype == torch.float32
+            and (decay := self.decay).dtype == torch.float32
             and frames.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
-            and not (torch.is_grad_enabled() and (frames.requires_grad or self.decay.requires_grad))
+            and frames.get_device() == torch.cuda.current_device()
+            and not (torch.is_grad_enabled() and (frames.requires_grad or decay.requires_grad))
         ):
             return self._forward_eager(frames)
-        keep = torch.sigmoid(self.decay)
+        keep = torch.sigmoid(decay)
         average = torch.zeros_like(frames[0])
         rsub = 1 - keep
         return recurrence(keep, average, rsub, frames)

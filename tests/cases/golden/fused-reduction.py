@@ -53,7 +53,11 @@ def fused_tanh_mul_logsumexp(features):
     out = torch.empty((features.shape[0],), dtype=torch.float32, device=features.device)
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_tanh_mul_logsumexp_kernel[(n_rows,)](
-            features, out, n_cols, BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1)), num_warps=16,
+            features,
+            out,
+            n_cols,
+            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(),
+            num_warps=16,
         )
     return out
 
@@ -74,6 +78,7 @@ def spread(features):
         and not torch.is_autocast_enabled("cuda")
         and features.is_contiguous()
         and not torch._C._are_functorch_transforms_active()
+        and features.get_device() == torch.cuda.current_device()
         and not (torch.is_grad_enabled() and (features.requires_grad))
     ):
         return _spread_eager(features)

@@ -34,7 +34,12 @@ def fused_mul_add_softmax(scores, bias):
     out = torch.empty_like(scores, dtype=torch.float32)
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_mul_add_softmax_kernel[(n_rows,)](
-            scores, bias, out, n_cols, BLOCK_SIZE=triton.next_power_of_2(max(n_cols, 1)), num_warps=8,
+            scores,
+            bias,
+            out,
+            n_cols,
+            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(),
+            num_warps=8,
             enable_fp_fusion=False,
         )
     return out
@@ -60,6 +65,7 @@ def attention_weights(scores, bias):
         and scores.is_contiguous()
         and bias.is_contiguous()
         and not torch._C._are_functorch_transforms_active()
+        and scores.get_device() == torch.cuda.current_device()
         and not (torch.is_grad_enabled() and (scores.requires_grad or bias.requires_grad))
     ):
         return _attention_weights_eager(scores, bias)

@@ -7,7 +7,13 @@ import triton.language as tl
 
 @triton.jit
 def _fused_mul_reverse_cumsum_div_kernel(
-    rewards_ptr, alive_ptr, discount_ptr, out_ptr, n_lines, n_scan, BLOCK_SIZE: tl.constexpr,
+    rewards_ptr,
+    alive_ptr,
+    discount_ptr,
+    out_ptr,
+    n_lines,
+    n_scan,
+    BLOCK_SIZE: tl.constexpr,
     BLOCK_LINES: tl.constexpr,
 ):
     """Each program scans whole lines, block by block."""
@@ -17,7 +23,9 @@ def _fused_mul_reverse_cumsum_div_kernel(
     carry = tl.full([BLOCK_LINES], 0.0, tl.float32)
     edge = (tl.arange(0, BLOCK_SIZE) == 0)[None, :]
     for block in range(0, n_scan, BLOCK_SIZE):
-        start = (n_scan - 1) // BLOCK_SIZE * BLOCK_SIZE - block  # from the end: the last block, which is not full, comes first
+        start = (
+            n_scan - 1
+        ) // BLOCK_SIZE * BLOCK_SIZE - block  # from the end: the last block, which is not full, comes first
         steps = start + tl.arange(0, BLOCK_SIZE)
         mask = present[:, None] & (steps < n_scan)[None, :]  # the last block is not full
         offs = lines[:, None] * n_scan + steps[None, :]
@@ -46,8 +54,16 @@ def fused_mul_reverse_cumsum_div(rewards, alive, discount):
     out = torch.empty(rewards.shape, dtype=torch.float32, device=rewards.device)
     n_lines = out.numel() // n_scan
     if out.numel() > 0:  # a grid of zero programs cannot be launched
-        _fused_mul_reverse_cumsum_div_kernel[(triton.cdiv(n_lines, 1),)](
-            rewards, alive, discount, out, n_lines, n_scan, BLOCK_SIZE=4096, BLOCK_LINES=1, num_warps=8,
+        _fused_mul_reverse_cumsum_div_kernel[(n_lines,)](
+            rewards,
+            alive,
+            discount,
+            out,
+            n_lines,
+            n_scan,
+            BLOCK_SIZE=4096,
+            BLOCK_LINES=1,
+            num_warps=8,
         )
     return out
 
@@ -77,6 +93,7 @@ def returns(rewards, alive, discount):
         and alive.is_contiguous()
         and discount.is_contiguous()
         and not torch._C._are_functorch_transforms_active()
+        and rewards.get_device() == torch.cuda.current_device()
         and not (torch.is_grad_enabled() and (rewards.requires_grad or discount.requires_grad))
     ):
         return _returns_eager(rewards, alive, discount)

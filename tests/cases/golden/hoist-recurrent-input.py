@@ -34,16 +34,16 @@ class Reader(nn.Module):
             and words.dtype == torch.float32
             and words.shape == (64, 32, 128)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.see) is torch.nn.Linear
-            and not (self.see._forward_hooks or self.see._forward_pre_hooks)
-            and type(self.remember) is torch.nn.Linear
-            and not (self.remember._forward_hooks or self.remember._forward_pre_hooks)
-            and self.remember.weight.dtype == torch.float32
-            and self.remember.weight.shape == (128, 128)
-            and self.see.weight.dtype == torch.float32
-            and self.see.weight.shape == (128, 128)
+            and type(see := self.see) is torch.nn.Linear
+            and not (see._forward_hooks or see._forward_pre_hooks)
+            and type(remember := self.remember) is torch.nn.Linear
+            and not (remember._forward_hooks or remember._forward_pre_hooks)
+            and (remember_weight := remember.weight).dtype == torch.float32
+            and remember_weight.shape == (128, 128)
+            and (see_weight := see.weight).dtype == torch.float32
+            and see_weight.shape == (128, 128)
         ):
             return self._forward_eager(words)
         memory = torch.zeros_like(words[0])
-        projected = F.linear(words, self.see.weight, self.see.bias)
-        return recurrent_steps(projected, memory, self.remember.weight)
+        projected = F.linear(words, see_weight, see.bias)
+        return recurrent_steps(projected, memory, remember_weight)

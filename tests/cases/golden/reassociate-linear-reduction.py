@@ -22,13 +22,13 @@ class Total(nn.Module):
             and x.dtype == torch.float32
             and x.shape[1:] == (4096,)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.linear) is torch.nn.Linear
-            and not (self.linear._forward_hooks or self.linear._forward_pre_hooks)
-            and self.linear.weight.dtype == torch.float32
-            and self.linear.weight.shape == (4096, 4096)
+            and type(linear := self.linear) is torch.nn.Linear
+            and not (linear._forward_hooks or linear._forward_pre_hooks)
+            and (linear_weight := linear.weight).dtype == torch.float32
+            and linear_weight.shape == (4096, 4096)
         ):
             return self._forward_eager(x)
         # sum(x @ W.T + b) over output features is x @ sum(W) + sum(b).
         # Folded on each call, so training and load_state_dict stay right.
-        weight_sum = torch.sum(self.linear.weight, dim=0)
-        return (x @ weight_sum + torch.sum(self.linear.bias)).unsqueeze(-1)
+        weight_sum = torch.sum(linear_weight, dim=0)
+        return (x @ weight_sum + torch.sum(linear.bias)).unsqueeze(-1)

@@ -22,9 +22,9 @@ class Scaled(nn.Module):
             and hidden.dtype == torch.float32
             and hidden.shape[1:] == (4096,)
             and not torch.is_autocast_enabled("cuda")
-            and type(self.dropout) is torch.nn.Dropout
-            and not (self.dropout._forward_hooks or self.dropout._forward_pre_hooks)
-            and not self.dropout.training
+            and type(dropout := self.dropout) is torch.nn.Dropout
+            and not (dropout._forward_hooks or dropout._forward_pre_hooks)
+            and not dropout.training
         ):
             return self._forward_eager(hidden)
         return hidden * 2.0

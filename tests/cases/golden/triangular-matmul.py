@@ -7,84 +7,43 @@ import triton.language as tl
 
 
 @triton.jit
-def _split_rows(
-    values_ptr, parts_ptr, scale_ptr, block, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
-    BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
-):
-    """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
-    batch = tl.program_id(1).to(tl.int64)
-    rows = block.to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
-    row_mask = rows < n_rows  # the last block reaches past the end
-    values_ptr += batch * batch_stride + rows * row_stride
-    largest = tl.zeros([BLOCK_ROWS, 1], tl.float32)
-    for start in range(0, n_inner, BLOCK_INNER):
-        inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
-        values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
-        largest = tl.maximum(largest, tl.max(tl.abs(values), axis=1)[:, None])
-    # A power of two, so that dividing is exact and the largest number of the row lies in [2**14, 2**15).
-    exponent = tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
-    inverse = ((254 - exponent) << 23).to(tl.float32, bitcast=True)
-    rows += batch * n_rows
-    tl.store(scale_ptr + rows, (exponent << 23).to(tl.float32, bitcast=True), mask=row_mask)
-    for start in range(0, padded, BLOCK_INNER):
-        inner = start + tl.arange(0, BLOCK_INNER)[None, :].to(tl.int64)
-        values = tl.load(values_ptr + inner * inner_stride, mask=row_mask & (inner < n_inner), other=0.0)
-        scaled = values * inverse
-        high = scaled.to(tl.float16)
-        low = (scaled - high.to(tl.float32)).to(tl.float16)
-        mask = row_mask & (inner < padded)  # zeros up to the padding
-        tl.store(parts_ptr + rows * 2 * padded + inner, high, mask=mask)
-        tl.store(parts_ptr + rows * 2 * padded + padded + inner, low, mask=mask)
+def _power_of_two(largest):
+    """The exponent bits of a scale that brings the largest number of a block into [2**14, 2**15)."""
+    return tl.maximum(((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 14, 1)
 
 
 @triton.jit
-def _split_float16_kernel(
-    left_ptr, left_parts_ptr, left_scale_ptr, n_rows, left_batch_stride, left_row_stride, left_inner_stride,
-    right_ptr, right_parts_ptr, right_scale_ptr, n_cols, right_batch_stride, right_col_stride,
-    right_inner_stride, n_inner, padded,
-    LEFT_ROWS: tl.constexpr, LEFT_INNER: tl.constexpr, RIGHT_ROWS: tl.constexpr, RIGHT_INNER: tl.constexpr,
-):
-    """The first programs split the left factor, the others the right one: a second launch costs the host
-    more than both take."""
-    block, left_blocks = tl.program_id(0), tl.cdiv(n_rows, LEFT_ROWS)
-    if block < left_blocks:
-        _split_rows(
-            left_ptr, left_parts_ptr, left_scale_ptr, block, n_rows, n_inner, padded,
-            left_batch_stride, left_row_stride, left_inner_stride, LEFT_ROWS, LEFT_INNER,
-        )
-    else:
-        _split_rows(
-            right_ptr, right_parts_ptr, right_scale_ptr, block - left_blocks, n_cols, n_inner, padded,
-            right_batch_stride, right_col_stride, right_inner_stride, RIGHT_ROWS, RIGHT_INNER,
-        )
-
-
-def _split_float16(left, right):
-    """Both factors, float32 [batch, rows or columns, inner], as float16 parts [.., 2 * padded] with a scale
-    for each row."""
-    (batch, n_rows, n_inner), n_cols = left.shape, right.shape[1]
-    padded = triton.cdiv(n_inner, 64) * 64  # whole blocks: the product needs no mask there
-    left_parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=left.device)
-    right_parts = torch.empty(batch * n_cols, 2 * padded, dtype=torch.float16, device=left.device)
-    left_scale = torch.empty(batch * n_rows, dtype=torch.float32, device=left.device)
-    right_scale = torch.empty(batch * n_cols, dtype=torch.float32, device=left.device)
-    block = min(2048, triton.next_power_of_2(padded))
-    wide, tall = (4096 // block, block), (32, 256)  # tall: neighbors in memory belong to different rows
-    left_rows, left_inner = wide if left.stride(2) == 1 else tall
-    right_rows, right_inner = wide if right.stride(2) == 1 else tall
-    _split_float16_kernel[(triton.cdiv(n_rows, left_rows) + triton.cdiv(n_cols, right_rows), batch)](
-        left, left_parts, left_scale, n_rows, *left.stride(),
-        right, right_parts, right_scale, n_cols, *right.stride(), n_inner, padded,
-        LEFT_ROWS=left_rows, LEFT_INNER=left_inner, RIGHT_ROWS=right_rows, RIGHT_INNER=right_inner,
-        num_warps=8,
-    )
-    return left_parts, left_scale, right_parts, right_scale
+def _dot_float16x3(left, right):
+    """left @ right in float32 from three float16 products: two parts hold 22 bits of each number."""
+    left_bits = _power_of_two(tl.max(tl.abs(left), axis=1)[:, None])
+    right_bits = _power_of_two(tl.max(tl.abs(right), axis=0)[None, :])
+    left *= ((254 - left_bits) << 23).to(tl.float32, bitcast=True)  # exact: powers of two
+    right *= ((254 - right_bits) << 23).to(tl.float32, bitcast=True)
+    left_high, right_high = left.to(tl.float16), right.to(tl.float16)
+    left_low = (left - left_high.to(tl.float32)).to(tl.float16)
+    right_low = (right - right_high.to(tl.float32)).to(tl.float16)
+    product = tl.dot(left_low, right_high)
+    product = tl.dot(left_high, right_low, product)
+    product = tl.dot(left_high, right_high, product)
+    product *= (left_bits << 23).to(tl.float32, bitcast=True)
+    return product * (right_bits << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _fused_matmul_relu_kernel(
-    lower_left_parts_ptr, lower_right_parts_ptr, lower_left_scale_ptr, lower_right_scale_ptr, out_ptr,
-    n_rows, n_cols, padded, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    lower_left_ptr,
+    lower_right_ptr,
+    lower_left_row_stride,
+    lower_left_inner_stride,
+    lower_right_inner_stride,
+    lower_right_col_stride,
+    out_ptr,
+    n_rows,
+    n_cols,
+    n_inner,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
@@ -97,47 +56,61 @@ def _fused_matmul_relu_kernel(
     start_col = tile % (GROUP * col_tiles) // height * BLOCK_COLS
     left_rows = (start_row + tl.arange(0, BLOCK_ROWS)[:, None]).to(tl.int64)
     right_cols = (start_col + tl.arange(0, BLOCK_COLS)[None, :]).to(tl.int64)
-    inner = tl.arange(0, BLOCK_INNER)
-    left_at = lower_left_parts_ptr + left_rows * 2 * padded + inner[None, :]
-    right_at = lower_right_parts_ptr + right_cols * 2 * padded + inner[:, None]
     product = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)
     # Zeros above or below a diagonal are not multiplied.
-    begin, end = start_col, tl.minimum(padded, start_row + BLOCK_ROWS)
+    begin, end = start_col, tl.minimum(n_inner, start_row + BLOCK_ROWS)
     for start in range(begin, end, BLOCK_INNER):
-        lower_left_high = tl.load(left_at + start, mask=left_rows < n_rows, other=0.0)
-        lower_left_low = tl.load(left_at + padded + start, mask=left_rows < n_rows, other=0.0)
-        lower_right_high = tl.load(right_at + start, mask=right_cols < n_cols, other=0.0)
-        lower_right_low = tl.load(right_at + padded + start, mask=right_cols < n_cols, other=0.0)
-        # low * low is below the last bit of float32
-        block = tl.dot(lower_left_low, lower_right_high)
-        block = tl.dot(lower_left_high, lower_right_low, block)
-        block = tl.dot(lower_left_high, lower_right_high, block)
-        product += block  # not on the tensor core, which drops low bits when it adds to a long sum
+        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)
+        # past the end of end and of the rows and columns zeros stand in
+        lower_left_tile = tl.load(
+            lower_left_ptr + left_rows * lower_left_row_stride + inner[None, :] * lower_left_inner_stride,
+            mask=(left_rows < n_rows) & (inner[None, :] < end),
+            other=0.0,
+        )
+        lower_right_tile = tl.load(
+            lower_right_ptr + inner[:, None] * lower_right_inner_stride + right_cols * lower_right_col_stride,
+            mask=(inner[:, None] < end) & (right_cols < n_cols),
+            other=0.0,
+        )
+        product += _dot_float16x3(lower_left_tile, lower_right_tile)
     rows = start_row + tl.arange(0, BLOCK_ROWS)[:, None].to(tl.int64)
     cols = start_col + tl.arange(0, BLOCK_COLS)[None, :]
     # The last tiles reach past the end of the rows and of the columns.
     row_mask, col_mask = rows < n_rows, cols < n_cols
     mask = row_mask & col_mask  # both
-    product *= tl.load(lower_left_scale_ptr + rows, mask=row_mask)
-    product *= tl.load(lower_right_scale_ptr + cols, mask=col_mask)
     relu = tl.where(product < 0.0, 0.0, product)
     tl.store(out_ptr + rows * n_cols + cols, relu, mask=mask)
 
 
 def fused_matmul_relu(lower_left, lower_right):
     """Matmul as a float32 product on tensor cores, with relu in its last step."""
-    out = torch.empty((lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device)
+    out = torch.empty(
+        (lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device
+    )
     if out.numel() == 0:  # a grid of zero programs cannot be launched
         return out
     lower_left = lower_left.unsqueeze(0)  # [batch, rows, inner]
     lower_right = lower_right.T.unsqueeze(0)  # [batch, columns, inner]
     n_rows, n_cols = lower_left.shape[1], lower_right.shape[1]
-    lower_left_parts, lower_left_scale, lower_right_parts, lower_right_scale = _split_float16(lower_left, lower_right)
-    padded = lower_left_parts.shape[1] // 2
-    grid = (triton.cdiv(n_rows, 128) * triton.cdiv(n_cols, 128),)
+    n_inner = lower_left.shape[2]
+    grid = ((n_rows + 127) // 128 * ((n_cols + 127) // 128),)
     _fused_matmul_relu_kernel[grid](
-        lower_left_parts, lower_right_parts, lower_left_scale, lower_right_scale, out, n_rows, n_cols, padded,
-        BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=3,
+        lower_left,
+        lower_right,
+        lower_left.stride(1),
+        lower_left.stride(2),
+        lower_right.stride(2),
+        lower_right.stride(1),
+        out,
+        n_rows,
+        n_cols,
+        n_inner,
+        BLOCK_ROWS=128,
+        BLOCK_COLS=128,
+        BLOCK_INNER=64,
+        GROUP=8,
+        num_warps=8,
+        num_stages=2,
     )
     return out
 
@@ -160,10 +133,10 @@ class LowerProduct(nn.Module):
             and right.dtype == torch.float32
             and right.shape == (2048, 2048)
             and not torch.is_autocast_enabled("cuda")
-            and torch.cuda.get_device_capability() >= (9, 0)
             and left.is_contiguous()
             and right.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
+            and left.get_device() == torch.cuda.current_device()
             and not (torch.is_grad_enabled() and (left.requires_grad or right.requires_grad))
         ):
             return self._forward_eager(left, right)
