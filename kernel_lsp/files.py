@@ -54,8 +54,8 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
-def keep_newest(folder: Path, most: int) -> None:
-    """Remove the JSON files written first. Raises OSError, also when another process does the same."""
-    files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+def keep_newest(folder: Path, most: int, suffix: str = ".json") -> None:
+    """Remove the files of a kind written first. Raises OSError, also when another process does the same."""
+    files = sorted(folder.glob(f"*{suffix}"), key=lambda file: file.stat().st_mtime)
     for file in files[:-most]:
         file.unlink(missing_ok=True)

@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
 SECONDS_PER_DAY = 86400.0
+TEXTS = ("evidence", "searches")
+"""Folders of the user's data that pipeline/tournament.py and pipeline/deep.py write."""
 
 
 @app.command("list")
@@ -52,7 +54,7 @@ def forget(
     folder: Path | None = typer.Option(None, help="This workspace folder."),
     older_than_days: float | None = typer.Option(None, min=0, help="What is older."),
     everything: bool = typer.Option(
-        False, "--all", help="All of it, journals set aside as damaged included."
+        False, "--all", help="All of it: journals set aside as damaged, evidence and searches included."
     ),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -64,8 +66,26 @@ def forget(
             gone = journal.forget(older_than=before, session=session, folder=key, everything=everything)
         except JournalError as error:
             console.fail(error)
+    files = _remove_texts() if everything else 0
     render = sessions.forgotten_json if as_json else sessions.forgotten_text
-    sys.stdout.write(render(sessions=gone.sessions, events=gone.events, proposals=gone.proposals) + "\n")
+    counts = {"sessions": gone.sessions, "events": gone.events, "proposals": gone.proposals, "files": files}
+    sys.stdout.write(render(**counts) + "\n")
+
+
+def _remove_texts() -> int:
+    """Files beside the journal that hold code of the user's: what was judged, and what searches tried."""
+    settings, _ = config.load(Path.cwd())
+    removed = 0
+    for folder in TEXTS:
+        for path in sorted((Path(settings.data_dir) / folder).glob("*.*")):
+            try:
+                path.unlink()
+            except OSError as error:
+                console.fail(
+                    JournalError(f"{path} cannot be removed ({error.strerror})", "remove it by hand")
+                )
+            removed += 1
+    return removed
 
 
 def _journal() -> AbstractContextManager[Journal]:

@@ -66,12 +66,14 @@ def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
     return versioned(session=session, events=list(events))
 
 
-def forgotten_text(*, sessions: int, events: int, proposals: int) -> str:
-    return f"removed: {events} events, {proposals} proposals, {sessions} sessions"
+def forgotten_text(*, sessions: int, events: int, proposals: int, files: int) -> str:
+    removed = f"removed: {events} events, {proposals} proposals, {sessions} sessions"
+    return f"{removed}, {files} files of evidence and searches" if files else removed
 
 
-def forgotten_json(*, sessions: int, events: int, proposals: int) -> str:
-    return versioned(forgotten={"sessions": sessions, "events": events, "proposals": proposals})
+def forgotten_json(*, sessions: int, events: int, proposals: int, files: int) -> str:
+    counts = {"sessions": sessions, "events": events, "proposals": proposals, "files": files}
+    return versioned(forgotten=counts)
 
 
 def _note(event: Event) -> str:
