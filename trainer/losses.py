@@ -82,10 +82,10 @@ def clipped(
     """PPO's token loss with clip-higher and dual clip.
 
     rho = exp(logprobs - old); L = max(-A rho, -A clip(rho, 1 - low, 1 + high)), and for A < 0 not above
-    -A dual. ``old`` (R, T): of the weights that began this update; ``advantages`` (R,).
+    -A dual. ``old`` (R, T): of the weights that began this update; ``advantages`` (R,) or (R, T).
     daVinci-kernel and Dr. Kernel: 0.2, 0.28, 3 (methods.md 1.6); Kevin without the dual clip (dual = inf).
     """
-    spread = advantages[:, None]
+    spread = advantages if advantages.dim() == 2 else advantages[:, None]
     ratio = torch.exp(logprobs - old)
     plain, bounded = -spread * ratio, -spread * ratio.clamp(1 - low, 1 + high)
     loss = torch.maximum(plain, bounded)
@@ -169,13 +169,13 @@ def supervised(logprobs: Tensor) -> Tensor:
 def advantage_weighted(
     logprobs: Tensor, advantages: Tensor, temperature: float = 1.0, cap: float = 20.0
 ) -> Tensor:
-    """-min(exp(A / temperature), cap) log p, (R, T).
+    """-min(exp(A / temperature), cap) log p, (R, T); A (R,) or (R, T).
 
     Advantage-weighted regression (Peng et al. 2019, arXiv 1910.00177): needs no probabilities of whoever
     sampled. The cap keeps one lucky row from being the batch.
     """
     weight = torch.exp(advantages / temperature).clamp(max=cap)
-    return -weight[:, None] * logprobs
+    return -(weight if weight.dim() == 2 else weight[:, None]) * logprobs
 
 
 def best_step(logprobs: Tensor, best: Tensor) -> Tensor:
@@ -198,3 +198,14 @@ def preference(
     """
     margin = (accepted - accepted_start) - (rejected - rejected_start)
     return -logsigmoid(beta * margin)
+
+
+def pull(
+    accepted: Tensor, rejected: Tensor, accepted_start: Tensor, rejected_start: Tensor, beta: float = 0.1
+) -> Tensor:
+    """d preference / d accepted, (P,); of ``rejected`` it is the negative.
+
+    With it a pair's gradient is the sum of its replies' own, so they need not be in memory together.
+    """
+    margin = (accepted - accepted_start) - (rejected - rejected_start)
+    return -beta * torch.sigmoid(-beta * margin)

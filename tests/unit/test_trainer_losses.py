@@ -134,3 +134,12 @@ def test_preference() -> None:
     assert losses.preference(zero, zero, zero, zero).item() == pytest.approx(math.log(2))
     learned = losses.preference(torch.tensor([5.0]), torch.tensor([-5.0]), zero, zero, beta=0.1)
     assert learned.item() == pytest.approx(math.log(1 + math.exp(-1.0)))
+
+
+def test_the_pull_of_a_pair_is_the_gradient_of_its_preference() -> None:
+    values = [torch.randn(4) for _ in range(4)]
+    accepted, rejected = values[0].requires_grad_(), values[1].requires_grad_()
+    losses.preference(accepted, rejected, *values[2:], beta=0.7).sum().backward()  # type: ignore[no-untyped-call]
+    found = losses.pull(accepted.detach(), rejected.detach(), *values[2:], beta=0.7)
+    assert accepted.grad is not None and rejected.grad is not None
+    assert torch.allclose(found, accepted.grad) and torch.allclose(-found, rejected.grad)

@@ -1,0 +1,90 @@
+"""``kernel-lsp train``: starts the trainer as a process of its own, with the interpreter that has torch.
+
+The trainer is no part of the installed package's server half: it needs the ``train`` extra, and a checkout or
+an installation that has the ``trainer`` package. Not covered: what it does (trainer/).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import typer
+
+from kernel_lsp.commands import console
+from kernel_lsp.errors import ConfigError, KernelLspError
+
+app = typer.Typer(help="Train the policy on recorded or logged rewrites.", no_args_is_help=True)
+ROOT = Path(__file__).resolve().parents[2]
+"""Of a checkout: where the trainer package lies."""
+RECIPE = typer.Argument(..., help="A TOML file, e.g. trainer/recipes/cpu-smoke.toml.")
+DRY_RUN = typer.Option(
+    False, "--dry-run", help="Say what would be done, with memory and steps; start nothing."
+)
+PYTHON = typer.Option(None, "--python", help="Interpreter with the train extra; default: this one.")
+NEEDED = "import torch, transformers, accelerate, safetensors, trainer"
+
+
+@app.command()
+def sft(recipe: Path = RECIPE, dry_run: bool = DRY_RUN, python: str | None = PYTHON) -> None:
+    """Supervised or offline training."""
+    _start("sft", recipe, dry_run, python)
+
+
+@app.command()
+def rl(recipe: Path = RECIPE, dry_run: bool = DRY_RUN, python: str | None = PYTHON) -> None:
+    """Multi-turn reinforcement learning of the three agents."""
+    _start("rl", recipe, dry_run, python)
+
+
+@app.command()
+def evaluate(recipe: Path = RECIPE, dry_run: bool = DRY_RUN, python: str | None = PYTHON) -> None:
+    """The newest checkpoint on tasks that training never saw."""
+    _start("evaluate", recipe, dry_run, python)
+
+
+def _start(what: str, recipe: Path, dry_run: bool, python: str | None) -> None:
+    """Ends with the trainer's exit code; Ctrl-C reaches it, and it goes on from its checkpoint next time."""
+    try:
+        command = command_of(what, recipe, dry_run, python or sys.executable)
+    except KernelLspError as error:
+        console.fail(error)
+    child = subprocess.Popen(command, env=_environment())
+    while True:
+        try:
+            raise typer.Exit(child.wait())
+        except KeyboardInterrupt:
+            continue  # it has got the signal too, and ends by itself
+
+
+def command_of(what: str, recipe: Path, dry_run: bool, python: str) -> list[str]:
+    """What is run. Raises ConfigError when it could not start."""
+    if not recipe.is_file():
+        raise ConfigError(f"there is no recipe {recipe}", "trainer/recipes has some")
+    tried = subprocess.run([python, "-c", NEEDED], env=_environment(), capture_output=True, text=True)
+    if tried.returncode:
+        reason = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        raise ConfigError(
+            f"{python} cannot run the trainer: {reason}", "install the extra: pip install 'kernel-lsp[train]'"
+        )
+    several = _gpus(recipe) if what != "evaluate" and not dry_run else 0
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={several}"]
+    module = [*(launcher if several > 1 else []), "-m", f"trainer.{what}", str(recipe)]
+    return [python, *module, *(["--dry-run"] if dry_run else [])]
+
+
+def _gpus(recipe: Path) -> int:
+    """As the recipe has it; what is wrong with the rest of it, the trainer says better."""
+    try:
+        return int(tomllib.loads(recipe.read_text()).get("hardware", {}).get("gpus", 0))
+    except (ValueError, TypeError, AttributeError):
+        return 0
+
+
+def _environment() -> dict[str, str]:
+    """With the checkout's trainer findable, wherever the command was called."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

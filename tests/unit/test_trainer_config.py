@@ -1,0 +1,76 @@
+"""Recipes: what is wrong with one is said key by key, and nothing is guessed."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp.errors import ConfigError
+from trainer import config
+
+RECIPES = Path(__file__).resolve().parents[2] / "trainer" / "recipes"
+GOOD = {"rl": {"steps": 3}, "world": {"synthetic": 8}}
+
+
+def complaints(**data: object) -> str:
+    with pytest.raises(ConfigError) as failed:
+        config.read(data, Path("r.toml"))
+    return failed.value.cause
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_of_ours_can_be_read(path: Path) -> None:
+    assert config.load(path).name == path.stem
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    recipe = config.read(GOOD, Path("a/b.toml"))
+    assert recipe.name == "b" and recipe.folder == "a" and recipe.sft is None
+    assert recipe.rl is not None and recipe.rl.steps == 3 and recipe.rl.clip_high == 0.28
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"rl": {"stepz": 3}}, "rl.stepz is no key: did you mean steps?"),
+        ({"rl": {"steps": "3"}}, "rl.steps is '3' and should be a whole number"),
+        ({"rl": {"steps": True}}, "rl.steps is True and should be a whole number"),
+        ({"rl": {"steps": 0}}, "rl.steps is 0 and should be from 1 to 1000000"),
+        ({"rl": {"reward": "speed"}}, "rl.reward is 'speed' and should be one of davinci, dr_kernel"),
+        ({"rl": 3}, "rl is 3 and should be a table: [rl]"),
+        ({"world": {"tables": "x.json"}}, "world.tables is 'x.json' and should be a list of texts"),
+        ({"optimizer": {"rate": float("nan")}}, "optimizer.rate is nan and should be from 0.0 to 1.0"),
+        ({"model": {"heads": 4, "key_heads": 3}}, "model.key_heads (3) does not divide"),
+        ({"rl": {"schemes": 0, "null": False}}, "there is nothing to roll out"),
+        ({"rl": {"schemes": 0, "rollouts": 1}}, "one rollout per task"),
+        ({"hardware": {"fsdp": True}}, "hardware.fsdp needs several GPUs"),
+        ({"hardware": {"fsdp": True, "gpus": 8}}, "cannot sample from divided weights"),
+        ({"world": {}}, "neither world.tables nor world.synthetic"),
+    ],
+)
+def test_complaints_name_key_value_and_what_is_possible(data: dict[str, object], said: str) -> None:
+    assert said in complaints(**{**GOOD, **data})
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    told = complaints(rl={"steps": 0, "turns": "x"}, nmae="x")
+    assert told.count("\n") == 3 and "did you mean name?" in told
+
+
+def test_a_recipe_that_does_nothing_is_refused() -> None:
+    assert "nothing to do" in complaints(world={"synthetic": 1})
+
+
+def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        config.load(tmp_path / "none.toml")
+    (tmp_path / "broken.toml").write_text("a = = 1")
+    with pytest.raises(ConfigError, match="is no TOML"):
+        config.load(tmp_path / "broken.toml")
+
+
+def test_the_fingerprint_is_of_what_decides_the_numbers() -> None:
+    def of(**data: object) -> str:
+        return config.read({**GOOD, **data}, Path("r.toml")).fingerprint
+
+    assert of() == of(output="elsewhere") == of(checkpoints={"every": 3}) == of(name="other")
+    assert of() != of(seed=1) and of() != of(optimizer={"rate": 0.5})

@@ -1,0 +1,403 @@
+"""One batch of rollouts: selections, turns of the policy, judgements, summaries; then rows with advantages.
+
+The order of daVinci-kernel's step (methods.md 1.3), with its faults mended: every rollout has its own id, the
+null scheme takes part in the selections' baseline, a summary is measured on other tasks than its source.
+All asks of one kind go to the sampler together. Nothing here is random but the sampler, whose seed is
+(run, step, question), so that a step that is repeated after a crash is the same step.
+Not covered: the loss (rl.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from kernel_lsp.agents.summary import BETTER
+from kernel_lsp.records import ToolCall
+from trainer import advantages, rewards
+from trainer.advantages import ADVANTAGES, Row
+from trainer.batches import Example
+from trainer.config import Rl
+from trainer.generation import Ask, Generator, Sampled
+from trainer.judging import Case, JudgePool
+from trainer.records import (
+    Agent,
+    Outcome,
+    Permission,
+    Source,
+    Status,
+    Tally,
+    Trajectory,
+    Turn,
+    Versions,
+)
+from trainer.worlds import State, TableWorld
+
+NULL = "null"
+OURS = Permission(training=True, source=True, redacted=True, because="our own task")
+UNKNOWN = "a turn whose reward is unknown"
+NOTHING_APPLIES = "none of the chosen skills applies here"
+
+
+@dataclass(kw_only=True)
+class Rollout:
+    """One rollout that is going on."""
+
+    id: str
+    scheme: str
+    state: State
+    skills: frozenset[str]
+    turns: list[Turn] = field(default_factory=list)
+    sampled: dict[int, Sampled] = field(default_factory=dict)
+    """By the turn's number."""
+
+
+@dataclass(kw_only=True)
+class Selection:
+    task: str
+    scheme: str
+    skills: tuple[str, ...]
+    call: ToolCall
+    ask: Ask
+    sampled: Sampled
+
+
+@dataclass(kw_only=True)
+class Summary:
+    task: str
+    number: int
+    reward: float
+    call: ToolCall
+    ask: Ask
+    sampled: Sampled
+
+
+@dataclass(kw_only=True)
+class Episodes:
+    """All of one step's."""
+
+    rollouts: list[Rollout]
+    selections: list[Selection]
+    summaries: list[Summary]
+
+
+def seed_of(*parts: object) -> int:
+    """A number for a sampler, from what names its question."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")
+
+
+async def roll(
+    world: TableWorld, tasks: Sequence[str], sampler: Generator, pool: JudgePool, rl: Rl, seed: int
+) -> Episodes:
+    """``seed``: of the run and the step together."""
+    selections = _selections(world, tasks, sampler, rl, seed)
+    rollouts = list(_begun(world, tasks, selections, rl))
+    for turn in range(rl.turns):
+        await _turn(world, rollouts, sampler, pool, turn, seed_of(seed, "policy", turn))
+    summaries = _summaries(world, rollouts, sampler, rl, seed) if rl.summaries else []
+    return Episodes(rollouts=rollouts, selections=selections, summaries=summaries)
+
+
+def _selections(
+    world: TableWorld, tasks: Sequence[str], sampler: Generator, rl: Rl, seed: int
+) -> list[Selection]:
+    asked = [(task, str(scheme), world.selection(task)) for task in tasks for scheme in range(rl.schemes)]
+    found = []
+    answers = sampler.generate([ask for _, _, ask in asked], seed_of(seed, "selection"))
+    for (task, scheme, ask), sampled in zip(asked, answers, strict=True):
+        call, names = world.selected(sampled.text)
+        one = Selection(task=task, scheme=scheme, skills=names, call=call, ask=ask, sampled=sampled)
+        found.append(one)
+    return found
+
+
+def _begun(
+    world: TableWorld, tasks: Sequence[str], selections: Sequence[Selection], rl: Rl
+) -> Iterable[Rollout]:
+    schemes: list[tuple[str, str, tuple[str, ...] | None]] = [
+        (one.task, one.scheme, one.skills) for one in selections
+    ]
+    schemes += [(task, NULL, None) for task in tasks if rl.null]
+    for task, scheme, skills in schemes:
+        for number in range(rl.rollouts):
+            yield Rollout(
+                id=f"{task}/{scheme}/{number}",
+                scheme=scheme,
+                state=world.begin(task, skills),
+                skills=frozenset(skills or ()) if skills is not None else frozenset({NULL}),
+            )
+
+
+async def _turn(
+    world: TableWorld,
+    rollouts: Sequence[Rollout],
+    sampler: Generator,
+    pool: JudgePool,
+    step: int,
+    seed: int,
+) -> None:
+    """One turn of every rollout."""
+    asks = [(rollout, world.policy(rollout.state)) for rollout in rollouts]
+    able = [(rollout, ask) for rollout, ask in asks if ask is not None]
+    for rollout, ask in asks:
+        if ask is None and step == 0:
+            refused = Outcome(status=Status.REFUSED, complaint=NOTHING_APPLIES)
+            rollout.turns.append(Turn(number=0, agent=Agent.POLICY, outcome=refused, step=0))
+    answers = sampler.generate([ask for _, ask in able], seed)
+    planned = [
+        world.applied(rollout.state, sampled.text)
+        for (rollout, _), sampled in zip(able, answers, strict=True)
+    ]
+    cases = [
+        Case(task=rollout.state.task, steps=steps)
+        for (rollout, _), (_, steps) in zip(able, planned, strict=True)
+    ]
+    outcomes = await pool.judge(cases)
+    for (rollout, ask), sampled, (call, steps), outcome in zip(able, answers, planned, outcomes, strict=True):
+        number = len(rollout.turns)
+        rollout.turns.append(
+            replace(
+                _written(Agent.POLICY, ask, call, sampled, outcome),
+                number=number,
+                step=step,
+                steps=steps,
+                parent=_parent(rollout),
+                skills=tuple(sorted(rollout.skills - {NULL})),
+            )
+        )
+        rollout.sampled[number] = sampled
+        rollout.state = world.after(rollout.state, steps, outcome)
+
+
+def _parent(rollout: Rollout) -> int | None:
+    """The best turn so far: where `TableWorld.after` goes on."""
+    right = [turn for turn in rollout.turns if turn.outcome.speedup is not None]
+    return max(right, key=lambda turn: _mid(turn) or 0.0).number if right else None
+
+
+def _mid(turn: Turn) -> float | None:
+    return turn.outcome.speedup.mid if turn.outcome.speedup else None
+
+
+def _summaries(
+    world: TableWorld, rollouts: Sequence[Rollout], sampler: Generator, rl: Rl, seed: int
+) -> list[Summary]:
+    """Of the best rollout of each task, where it clearly improved."""
+    asked = []
+    for task in dict.fromkeys(rollout.state.task for rollout in rollouts):
+        improved = [one for one in rollouts if one.state.task == task and _improved(one)]
+        best = max(improved, key=lambda one: one.state.speedup or 0.0, default=None)
+        ask = world.summary(best.state) if best else None
+        if ask is not None:
+            asked += [(task, number, ask) for number in range(rl.summaries)]
+    answers = sampler.generate([ask for _, _, ask in asked], seed_of(seed, "summary"))
+    found = []
+    for (task, number, ask), sampled in zip(asked, answers, strict=True):
+        call, drafts = world.advised(sampled.text)
+        uplifts = [world.uplifts(draft, task, world.names) for draft in drafts]
+        reward = rewards.summary(uplifts)
+        one = Summary(task=task, number=number, reward=reward, call=call, ask=ask, sampled=sampled)
+        found.append(one)
+    return found
+
+
+def _improved(rollout: Rollout) -> bool:
+    """The trigger of the product's summary agent, over policy turns (kernel_lsp/agents/summary.py)."""
+    bounds = [turn.outcome.lower_bound for turn in rollout.turns]
+    if not bounds or bounds[0] is None:
+        return False
+    return max(one or 0.0 for one in bounds) >= BETTER * max(1.0, bounds[0])
+
+
+def _written(agent: Agent, ask: Ask, call: ToolCall, sampled: Sampled, outcome: Outcome) -> Turn:
+    return Turn(
+        number=0,
+        agent=agent,
+        messages=ask.messages,
+        reply=sampled.text,
+        calls=(call,),
+        prompt_ids=sampled.prompt_ids,
+        reply_ids=sampled.reply_ids,
+        logprobs=sampled.logprobs,
+        outcome=outcome,
+        prompt_tokens=len(sampled.prompt_ids),
+        reply_tokens=len(sampled.reply_ids),
+    )
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learned:
+    """What a step learns from, and how it went."""
+
+    examples: tuple[Example, ...]
+    metrics: dict[str, float]
+
+
+def learned(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
+    """Rewards, advantages and examples, all agents together."""
+    rows: list[Row] = []
+    replies: list[Sampled | None] = []
+    judged: list[rewards.Judged | None] = []
+    terms: Counter[str] = Counter()
+    of_scheme: list[tuple[str, rewards.Rollout]] = []
+    rollout_rewards: dict[str, list[float]] = {}
+    for rollout in episodes.rollouts:
+        known = _rewarded(rollout, rl, tally, terms)
+        rollout_rewards[rollout.id] = [reward for _, reward, _ in known]
+        final = max(rollout_rewards[rollout.id], default=None)
+        for turn, reward, found in known:
+            if turn.number in rollout.sampled:  # the refused turn of a useless selection has no tokens
+                task, step = rollout.state.task, turn.step
+                row = Row(
+                    agent=Agent.POLICY, task=task, rollout=rollout.id, step=step, reward=reward, final=final
+                )
+                rows.append(row)
+                replies.append(rollout.sampled[turn.number])
+                judged.append(found)
+        earned = rewards.Rollout(
+            id=rollout.id,
+            scheme=f"{rollout.state.task}\0{rollout.scheme}",
+            skills=frozenset({rollout.state.task, *rollout.skills}),
+            rewards=tuple(rollout_rewards[rollout.id]),
+        )
+        of_scheme.append((rollout.state.task, earned))
+    worth = rewards.schemes(earned for _, earned in of_scheme)
+    tasks = list(dict.fromkeys(task for task, _ in of_scheme))
+    selections = {(one.task, one.scheme): one for one in episodes.selections}
+    for key, reward in worth.items():
+        task, _, scheme = key.partition("\0")
+        selection = selections.get((task, scheme))
+        rows.append(Row(agent=Agent.SELECTION, task=task, rollout=scheme, reward=reward))
+        replies.append(selection.sampled if selection else None)  # the null scheme is compared, not learned
+        judged.append(None)
+    for one in episodes.summaries:
+        row = Row(agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward)
+        rows.append(row)
+        replies.append(one.sampled)
+        judged.append(None)
+    found_advantages = ADVANTAGES[rl.advantage](rows, rl.gamma)
+    if rl.scaled:
+        found_advantages = advantages.mean_absolute(found_advantages, rows)
+    examples = tuple(
+        _example(row, reply, value, found)
+        for row, reply, value, found in zip(rows, replies, found_advantages, judged, strict=True)
+        if reply is not None
+    )
+    metrics = _metrics(episodes, rows, rollout_rewards, terms, tasks)
+    return Learned(examples=examples, metrics=metrics)
+
+
+def _rewarded(
+    rollout: Rollout, rl: Rl, tally: Tally, terms: Counter[str]
+) -> list[tuple[Turn, float, rewards.Judged]]:
+    """Turns whose reward is known."""
+    found = []
+    by_number = {turn.number: turn for turn in rollout.turns}
+    for turn in rollout.turns:
+        tally.read += 1
+        numbers = rewards.judged(turn, by_number.get(turn.parent) if turn.parent is not None else None)
+        parts = None if numbers is None else rewards.REWARDS[rl.reward](numbers)
+        if numbers is None or parts is None:
+            tally.skip(UNKNOWN, rollout.id)
+            continue
+        tally.kept += 1
+        terms.update(parts)
+        found.append((turn, rewards.total(parts), numbers))
+    return found
+
+
+def _example(row: Row, sampled: Sampled, advantage: float, found: rewards.Judged | None) -> Example:
+    return Example(
+        prompt=sampled.prompt_ids,
+        reply=sampled.reply_ids,
+        allowed=sampled.allowed,
+        sampled=sampled.logprobs,
+        advantage=advantage,
+        trajectory=f"{row.agent.value}/{row.task}/{row.rollout}",
+        agent=row.agent,
+        correct=found is not None and found.correct,
+        coverage=found.coverage if found else None,
+    )
+
+
+def _metrics(
+    episodes: Episodes,
+    rows: Sequence[Row],
+    of_rollouts: dict[str, list[float]],
+    terms: Counter[str],
+    tasks: Sequence[str],
+) -> dict[str, float]:
+    turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
+    first = [turn for turn in turns if turn.step == 0]
+    count = max(1, sum(map(len, of_rollouts.values())))
+    found = {
+        "reward/policy": _mean(reward for values in of_rollouts.values() for reward in values),
+        "reward/best_turn": _mean(max(values) for values in of_rollouts.values() if values),
+        "turns/correct": _mean(float(turn.outcome.status is Status.PASSED) for turn in turns),
+        "speedup/first_turn": geometric(_mid(turn) for turn in first),
+        "speedup/best_turn": geometric(rollout.state.speedup for rollout in episodes.rollouts),
+        "groups/informative": len(advantages.informative(rows)) / max(1, len(tasks)),
+    }
+    for agent in (Agent.SELECTION, Agent.SUMMARY):
+        own = [row.reward for row in rows if row.agent is agent]
+        if own:
+            found[f"reward/{agent.value}"] = fmean(own)
+    return found | {f"terms/{name}": value / count for name, value in terms.items()}
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return fmean(known) if known else math.nan
+
+
+def geometric(values: Iterable[float | None]) -> float:
+    """Of the known ones; NaN where none is."""
+    known = [math.log(value) for value in values if value]
+    return math.exp(fmean(known)) if known else math.nan
+
+
+def trajectories(episodes: Episodes, world: TableWorld, model: str) -> list[Trajectory]:
+    """The rollouts as records, for whoever keeps them."""
+    selected = {(one.task, one.scheme): one for one in episodes.selections}
+    return [_trajectory(rollout, selected, world, model) for rollout in episodes.rollouts]
+
+
+def _trajectory(
+    rollout: Rollout, selected: dict[tuple[str, str], Selection], world: TableWorld, model: str
+) -> Trajectory:
+    task = rollout.state.task
+    space = world.spaces[task]
+    turns = list(rollout.turns)
+    if one := selected.get((task, rollout.scheme)):
+        nothing = Outcome(status=Status.NONE)
+        asked = _written(Agent.SELECTION, one.ask, one.call, one.sampled, nothing)
+        turns = [
+            asked,
+            *(
+                replace(t, number=t.number + 1, parent=None if t.parent is None else t.parent + 1)
+                for t in turns
+            ),
+        ]
+    told = repr((model, rollout.id, [turn.reply for turn in turns])).encode()
+    return Trajectory(
+        id=hashlib.sha256(told).hexdigest()[:16],
+        task=hashlib.sha256(task.encode()).hexdigest()[:16],
+        task_name=task,
+        family=space.family,
+        device="cuda" if "NVIDIA" in space.device else "cpu",
+        device_name=space.device,
+        versions=Versions(),
+        source=Source.ROLLOUT,
+        origin=model,
+        rollout=rollout.id,
+        scheme=rollout.scheme,
+        turns=tuple(replace(turn, model=model) for turn in turns),
+        permission=OURS,
+    )

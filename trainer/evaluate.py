@@ -1,0 +1,232 @@
+"""How good a policy is on tasks it never saw: `python -m trainer.evaluate RECIPE [--checkpoint FOLDER]`.
+
+Per held-out task: the greedy first suggestion's speedup over the best that was recorded, and how many
+evaluations it takes to come within 5 % of that best, beside the rule (defaults first, then one change at a
+time, as the shipped planner's backbone). Intervals are bootstrapped over tasks, differences are paired.
+Not covered: tasks without a recording, which take a gate and a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from kernel_lsp.errors import ConfigError, KernelLspError
+from trainer import config, spaces
+from trainer.config import Recipe
+from trainer.generation import Generator, Local
+from trainer.judging import Case, JudgePool, Table
+from trainer.records import Tally
+from trainer.spaces import Point, Space
+from trainer.worlds import TableWorld
+
+if TYPE_CHECKING:
+    from trainer.training import Run
+
+NO_WORLD = TableWorld(())
+NEAR = 0.95
+"""Of the best: what counts as found."""
+DRAWS = 2000
+
+
+def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
+    """(training, held out). Raises ConfigError."""
+    told = recipe.world
+    found = spaces.load(told.tables, Path(recipe.folder), tally)
+    if told.synthetic:
+        found += spaces.synthetic(told.synthetic, recipe.seed)
+    training, held_out = spaces.split(found, told.held_out, recipe.seed)
+    if not training:
+        raise ConfigError("[world] holds no task to train on", "give tables, or a smaller held_out")
+    return TableWorld(training), TableWorld(held_out)
+
+
+def pool_of(recipe: Recipe, *known: TableWorld) -> JudgePool:
+    """Raises ConfigError for a pool that cannot judge a table's tasks."""
+    if recipe.judging.pool != "table":
+        cause = f"judging.pool is {recipe.judging.pool!r}, and a table's tasks have no program to run"
+        raise ConfigError(cause, 'set it to "table"')
+    return Table({name: space for world in known for name, space in world.spaces.items()})
+
+
+def sampler_of(recipe: Recipe, run: Run) -> Generator:
+    told = recipe.rollouts
+    if told.engine == "vllm":
+        from trainer.serving import Served
+
+        return Served(run.tokenizer, run.folder / "served", told, recipe.seed)
+    return Local(
+        run.model,
+        run.tokenizer,
+        temperature=told.temperature,
+        max_tokens=told.max_tokens,
+        batch=told.batch,
+    )
+
+
+# --- one policy --------------------------------------------------------------------------------------
+
+
+async def attempts(
+    world: TableWorld, sampler: Generator, pool: JudgePool, turns: int, seed: int
+) -> dict[str, list[float | None]]:
+    """Task -> speedup of each suggestion, greedy in the first turn and sampled afterwards."""
+    states = {}
+    names = list(world.names)
+    chosen = sampler.generate([world.selection(name) for name in names], seed, greedy=True)
+    for name, sampled in zip(names, chosen, strict=True):
+        states[name] = world.begin(name, world.selected(sampled.text)[1])
+    found: dict[str, list[float | None]] = {name: [] for name in names}
+    for turn in range(turns):
+        asks = [(name, world.policy(states[name])) for name in names]
+        able = [(name, ask) for name, ask in asks if ask is not None]
+        for name, ask in asks:
+            if ask is None:
+                found[name].append(None)
+        answers = sampler.generate([ask for _, ask in able], seed + turn + 1, greedy=turn == 0)
+        planned = [
+            world.applied(states[name], one.text)[1] for (name, _), one in zip(able, answers, strict=True)
+        ]
+        outcomes = await pool.judge(
+            [Case(task=name, steps=steps) for (name, _), steps in zip(able, planned, strict=True)]
+        )
+        for (name, _), steps, outcome in zip(able, planned, outcomes, strict=True):
+            states[name] = world.after(states[name], steps, outcome)
+            found[name].append(outcome.speedup.mid if outcome.speedup else None)
+    return found
+
+
+def ruled(space: Space) -> list[float | None]:
+    """Speedups of the rule's suggestions, in its order: defaults, then one other choice at a time."""
+    points: list[Point] = [space.default]
+    for place, axis in enumerate(space.axes):
+        points += [
+            (*space.default[:place], choice, *space.default[place + 1 :])
+            for choice in range(1, len(axis.choices))
+        ]
+    return [space.speedup(point) for point in points]
+
+
+def needed(space: Space, speedups: Sequence[float | None]) -> int | None:
+    """Evaluations until one is within 5 % of the best; None: never among these."""
+    bar = NEAR * space.best
+    return next((i + 1 for i, one in enumerate(speedups) if one is not None and one >= bar), None)
+
+
+def share(space: Space, speedup: float | None) -> float:
+    """ln of the first suggestion's speedup over the best; one that fails leaves the original as it is."""
+    return math.log((speedup or 1.0) / space.best)
+
+
+def metrics(
+    world: TableWorld, sampler: Generator, pool: JudgePool, turns: int, seed: int
+) -> dict[str, float]:
+    """For the curves: geometric means over the held-out tasks."""
+    if not world.names:
+        return {}
+    found = asyncio.run(attempts(world, sampler, pool, turns, seed))
+    first = [share(world.spaces[name], values[0]) for name, values in found.items()]
+    best = [
+        share(world.spaces[name], max((v for v in values if v), default=None))
+        for name, values in found.items()
+    ]
+    rule = [share(space, ruled(space)[0]) for space in world.spaces.values()]
+    return {
+        "held_out/first_over_best": math.exp(fmean(first)),
+        "held_out/best_turn_over_best": math.exp(fmean(best)),
+        "held_out/rule_over_best": math.exp(fmean(rule)),
+    }
+
+
+def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """95 % of the mean, bootstrapped over tasks."""
+    draw = random.Random(seed)
+    means = sorted(fmean(draw.choices(values, k=len(values))) for _ in range(DRAWS))
+    return means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
+
+
+def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -> dict[str, object]:
+    """Everything of one evaluation, as JSON."""
+    names = list(found)
+    first = [share(world.spaces[name], found[name][0]) for name in names]
+    rule = [share(world.spaces[name], ruled(world.spaces[name])[0]) for name in names]
+    gains = [ours - theirs for ours, theirs in zip(first, rule, strict=True)]
+    return {
+        "tasks": len(names),
+        "first_over_best": _told(first, seed),
+        "rule_over_best": _told(rule, seed),
+        "first_over_rule": _told(gains, seed),
+        "evaluations_to_95": {
+            name: {
+                "policy": needed(world.spaces[name], found[name]),
+                "rule": needed(world.spaces[name], ruled(world.spaces[name])),
+            }
+            for name in names
+        },
+    }
+
+
+def _told(logarithms: Sequence[float], seed: int) -> dict[str, float]:
+    low, high = interval(logarithms, seed)
+    return {"mean": math.exp(fmean(logarithms)), "low": math.exp(low), "high": math.exp(high)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--checkpoint", type=Path, help="default: the newest of the recipe's rl, else sft")
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--dry-run", action="store_true", help="say what would be evaluated")
+    options = parser.parse_args()
+    try:
+        sys.exit(run(config.load(options.recipe), options))
+    except KernelLspError as error:
+        sys.exit(f"trainer: {error}")
+
+
+def run(recipe: Recipe, options: argparse.Namespace) -> int:
+    from trainer import checkpoints, models
+
+    place = options.checkpoint or newest(recipe)
+    _, held_out = worlds_of(recipe, Tally())
+    if not held_out.names:
+        raise ConfigError("nothing is held out", "set world.held_out, and have two families")
+    print(f"{place}: {len(held_out.names)} held-out tasks", flush=True)
+    if options.dry_run:
+        return 0
+    checkpoints.check(place)
+    shape = replace(recipe.model, path=str(place.absolute()))
+    model, tokenizer = models.load(replace(recipe, model=shape, lora=None), ())
+    sampler = Local(model, tokenizer, max_tokens=recipe.rollouts.max_tokens, batch=recipe.rollouts.batch)
+    pool = pool_of(recipe, held_out)
+    found = asyncio.run(attempts(held_out, sampler, pool, options.turns, recipe.seed))
+    told = json.dumps({"checkpoint": str(place), **report(held_out, found, recipe.seed)}, indent=1)
+    print(told)
+    if options.out:
+        options.out.write_text(told + "\n")
+    return 0
+
+
+def newest(recipe: Recipe) -> Path:
+    """Raises ConfigError when the recipe was never run."""
+    from trainer import checkpoints
+
+    for kind in ("rl", "sft"):
+        if places := checkpoints.found(Path(recipe.output, recipe.name, kind)):
+            return places[0]
+    where = Path(recipe.output, recipe.name)
+    raise ConfigError(f"there is no checkpoint in {where}", "run trainer.rl, or name one with --checkpoint")
+
+
+if __name__ == "__main__":
+    main()

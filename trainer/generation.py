@@ -1,0 +1,215 @@
+"""Rollouts' replies: what is asked, what was sampled, and the sampler that shares the trainer's weights.
+
+A question may come with the list of its valid replies (`Ask.choices`): then each is spelled in the
+tokenizer's own tokens, a tree of these says what may follow, and only where the tree branches is anything
+sampled. Forced tokens are read in one go, so a call of forty tokens costs as many passes as it has choices.
+Log-probabilities are those of what was sampled from: among the allowed ones, at the sampling temperature.
+Not covered: vLLM (serving.py), which samples by the same interface from weights of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.records import Message
+from trainer import models
+from trainer.batches import Allowed
+
+MOST_CHOICES = 4096
+"""Of one question: their tokens are spelled out, at 30 µs a reply."""
+TREES = 512
+"""That are kept: most prompts of one task offer the same calls."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    messages: tuple[Message, ...]
+    choices: tuple[str, ...] | None = None
+    """All valid replies; None: free text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampled:
+    """One reply as the trainer needs it."""
+
+    text: str
+    prompt_ids: tuple[int, ...]
+    reply_ids: tuple[int, ...]
+    """With the token that ends it, unless it was cut."""
+    logprobs: tuple[float, ...] | None
+    """0 on forced tokens; None: not told, or not of these tokens."""
+    allowed: tuple[Allowed, ...] | None
+    version: int
+    """Of the weights."""
+
+
+class Generator(Protocol):
+    """Whatever answers asks."""
+
+    def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
+        """In order. The same weights, asks and seed give the same answers."""
+
+    def refresh(self, model: Any, version: int) -> None:
+        """From now on these weights."""
+
+    def close(self) -> None: ...
+
+
+Tree = dict[int, Any]
+"""Token -> tree of what may follow."""
+
+
+def tree(spelled: Sequence[Sequence[int]]) -> Tree:
+    root: Tree = {}
+    for tokens in spelled:
+        node = root
+        for token in tokens:
+            node = node.setdefault(token, {})
+    return root
+
+
+@dataclass(slots=True)
+class _Row:
+    """A reply that is being written."""
+
+    node: Tree | None
+    """None: free text."""
+    feed: list[int]
+    """Tokens that the model has not read yet."""
+    reply: list[int]
+    logprobs: list[float]
+    allowed: list[Allowed]
+    done: bool = False
+
+
+class Local:
+    """Samples from the very model that is trained."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, temperature: float = 1.0, max_tokens: int = 256, batch: int = 256
+    ) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        self._temperature, self._max_tokens, self._batch = temperature, max_tokens, batch
+        self._version = 0
+        self._trees: dict[tuple[str, ...], Tree] = {}
+
+    def refresh(self, model: Any, version: int) -> None:
+        self._model, self._version = model, version
+
+    def close(self) -> None:
+        pass
+
+    def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
+        """Raises ValueError when a question has no choice, or more than MOST_CHOICES."""
+        draw = torch.Generator().manual_seed(seed)
+        prompts = [models.encoded(self._tokenizer, ask.messages) for ask in asks]
+        order = sorted(range(len(asks)), key=lambda i: (-len(prompts[i]), i))
+        found: dict[int, Sampled] = {}
+        training = self._model.training
+        self._model.eval()
+        with torch.inference_mode():
+            for start in range(0, len(order), self._batch):
+                chosen = order[start : start + self._batch]
+                rows = [self._begun(asks[i], prompts[i]) for i in chosen]
+                self._write(rows, draw, greedy)
+                for i, row in zip(chosen, rows, strict=True):
+                    found[i] = self._sampled(prompts[i], row)
+        self._model.train(training)
+        return [found[i] for i in range(len(asks))]
+
+    def _begun(self, ask: Ask, prompt: list[int]) -> _Row:
+        if ask.choices is None:
+            return _Row(None, list(prompt), [], [], [])
+        if not ask.choices or len(ask.choices) > MOST_CHOICES:
+            raise ValueError(
+                f"a question has {len(ask.choices)} valid replies: 1 to {MOST_CHOICES} it can be"
+            )
+        if ask.choices not in self._trees:
+            if len(self._trees) >= TREES:
+                self._trees.pop(next(iter(self._trees)))
+            end = self._tokenizer.eos_token_id
+            spelled = self._tokenizer(list(ask.choices), add_special_tokens=False)["input_ids"]
+            self._trees[ask.choices] = tree([[*tokens, end] for tokens in spelled])
+        row = _Row(self._trees[ask.choices], list(prompt), [], [], [])
+        self._follow(row)
+        return row
+
+    def _follow(self, row: _Row) -> None:
+        """Write what is forced."""
+        while row.node is not None and len(row.node) == 1:
+            ((token, row.node),) = row.node.items()
+            self._put(row, token, 0.0, (token,))
+        row.done = row.done or row.node == {}
+
+    def _put(self, row: _Row, token: int, logprob: float, allowed: Allowed) -> None:
+        row.feed.append(token)
+        row.reply.append(token)
+        row.logprobs.append(logprob)
+        row.allowed.append(allowed)
+
+    def _write(self, rows: Sequence[_Row], draw: torch.Generator, greedy: bool) -> None:
+        from transformers import DynamicCache
+
+        device = next(self._model.parameters()).device
+        causal = self._model.get_base_model() if hasattr(self._model, "get_base_model") else self._model
+        cache = DynamicCache(config=causal.config)
+        seen = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
+        while not all(row.done for row in rows):
+            ids, real = self._fed(rows, device)
+            seen = torch.cat([seen, real], dim=1)
+            positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            states = causal.model(
+                input_ids=ids,
+                attention_mask=seen,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state
+            logits = causal.lm_head(states[:, -1]).float().cpu() / self._temperature
+            self._choose(rows, logits, draw, greedy)
+
+    def _fed(self, rows: Sequence[_Row], device: Any) -> tuple[Tensor, Tensor]:
+        """Tokens that are new to the model, padded on the left, and which of them are real."""
+        width = max(len(row.feed) for row in rows if not row.done)
+        ids = torch.full((len(rows), width), self._tokenizer.pad_token_id, dtype=torch.long)
+        real = torch.zeros(len(rows), width, dtype=torch.long)
+        for place, row in enumerate(rows):
+            if not row.done:
+                ids[place, width - len(row.feed) :] = torch.tensor(row.feed)
+                real[place, width - len(row.feed) :] = 1
+                row.feed = []
+        return ids.to(device), real.to(device)
+
+    def _choose(self, rows: Sequence[_Row], logits: Tensor, draw: torch.Generator, greedy: bool) -> None:
+        for place, row in enumerate(rows):
+            if row.done:
+                continue
+            among = None if row.node is None else tuple(row.node)
+            scores = logits[place] if among is None else logits[place, list(among)]
+            spread = torch.log_softmax(scores, dim=0)
+            if greedy:
+                taken = int(spread.argmax())
+            else:
+                taken = int(torch.multinomial(spread.exp(), 1, generator=draw))
+            token = taken if among is None else among[taken]
+            self._put(row, token, float(spread[taken]), among)
+            if row.node is not None:
+                row.node = row.node[token]
+                self._follow(row)
+            else:
+                row.done = token == self._tokenizer.eos_token_id or len(row.reply) >= self._max_tokens
+
+    def _sampled(self, prompt: Sequence[int], row: _Row) -> Sampled:
+        return Sampled(
+            text=self._tokenizer.decode(row.reply, skip_special_tokens=True),
+            prompt_ids=tuple(prompt),
+            reply_ids=tuple(row.reply),
+            logprobs=tuple(row.logprobs),
+            allowed=tuple(row.allowed),
+            version=self._version,
+        )

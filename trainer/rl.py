@@ -1,0 +1,195 @@
+"""Multi-turn reinforcement learning of the three agents with one model: `python -m trainer.rl RECIPE`.
+
+What a step does: a few tasks are drawn; for each, the selection agent chooses skills k times (and once nobody
+does), every choice is rolled out n times over T turns, each turn is judged, clearly improved rollouts are
+summed up. Rewards become advantages agent by agent, and all replies together one update of the weights.
+
+What is simpler than in the published runs (daVinci-kernel, Dr. Kernel): no KL term and no entropy bonus, as
+there; one process samples and all of them learn; no over-sampling of prompts, a task whose rewards are all
+alike just adds nothing. What is stricter: see episodes.py.
+
+Killed at any point, the same command goes on from the newest checkpoint with the same numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from torch import Tensor
+
+from kernel_lsp.errors import ConfigError, KernelLspError
+from trainer import batches, config, episodes, evaluate, losses, models, planning, worlds
+from trainer.batches import Batch, Example
+from trainer.config import Recipe, Rl
+from trainer.generation import Generator
+from trainer.judging import JudgePool
+from trainer.records import Tally
+from trainer.training import Run, say
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, with its memory")
+    options = parser.parse_args()
+    try:
+        recipe = config.load(options.recipe)
+        if recipe.rl is None:
+            raise ConfigError(f"{options.recipe} has no [rl]", "add the table")
+        sys.exit(planning.show(recipe, "rl") if options.dry_run else train(recipe, recipe.rl))
+    except KernelLspError as error:
+        sys.exit(f"trainer: {error}")
+
+
+def train(recipe: Recipe, rl: Rl) -> int:
+    # -----------------------------------------------------------------------------------------------
+    # Tasks, model, sampler, judges
+    tally = Tally()
+    training, held_out = evaluate.worlds_of(recipe, tally)
+    model, tokenizer = models.load(recipe, training.texts())
+    run = Run(recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates)
+    run.restore()
+    run.open_curves()
+    sampler, pool = evaluate.sampler_of(recipe, run), evaluate.pool_of(recipe, training, held_out)
+    say(f"{len(training.names)} tasks, {len(held_out.names)} held out; from step {run.step} of {run.steps}")
+    if run.step == 0 and run.main:
+        run.log(evaluate.metrics(held_out, sampler, pool, rl.turns, recipe.seed))
+
+    # -----------------------------------------------------------------------------------------------
+    # Steps
+    while run.step < run.steps:
+        begun = time.perf_counter()
+        number = run.step // rl.updates
+        sampler.refresh(run.model, run.step)
+        made: list[Any] = [None]  # by the main process, for all
+        if run.main:
+            seed = episodes.seed_of(recipe.seed, number)
+            made = [_rolled(training, sampler, pool, rl, seed, tally)]
+        if run.accelerator.num_processes > 1:
+            broadcast_object_list(made)
+        examples, metrics = made[0]
+        metrics["rollouts/s"] = time.perf_counter() - begun
+        metrics |= learn(run, rl, examples, recipe.rollouts.temperature, number)
+        metrics["step/s"] = time.perf_counter() - begun
+        last = run.step >= run.steps
+        if last and run.main:
+            metrics |= evaluate.metrics(held_out, sampler, pool, rl.turns, recipe.seed)
+        run.log(metrics)
+        say(_line(run.step, metrics))
+        if last or (number + 1) % recipe.checkpoints.every == 0:
+            run.save({"step": number + 1})
+
+    # -----------------------------------------------------------------------------------------------
+    # The end
+    asyncio.run(pool.close())
+    sampler.close()
+    run.close()
+    for one in tally.skipped:
+        say(f"left out: {one.count} x {one.reason}")
+    say(f"the policy is in {run.folder}")
+    return 0
+
+
+def _rolled(
+    world: worlds.TableWorld, sampler: Generator, pool: JudgePool, rl: Rl, seed: int, tally: Tally
+) -> tuple[list[Example], dict[str, float]]:
+    names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
+    batch = asyncio.run(episodes.roll(world, names, sampler, pool, rl, seed))
+    found = episodes.learned(batch, rl, tally)
+    return list(found.examples), found.metrics
+
+
+def learn(run: Run, rl: Rl, examples: Sequence[Example], temperature: float, number: int) -> dict[str, float]:
+    """The updates on one batch of rollouts."""
+    examples = batches.usable(examples, run.model.config.max_position_embeddings, Tally())
+    if len(examples) < run.accelerator.num_processes:
+        run.step += rl.updates  # nothing was chosen anywhere: nothing to learn from
+        return {"rows": len(examples)}
+    old = _padded(run.logprobs(examples, rl.tokens, temperature)) if _off_policy(rl) else None
+    kept, told = rejected(examples, old, rl, number)
+    whole = _mask(examples) & torch.tensor(kept)[:, None]
+    clips: list[float] = []
+
+    def loss(batch: Batch, logprobs: Tensor, places: Tensor) -> Tensor:
+        width = batch.mask.shape[1]
+        before = logprobs.detach() if old is None else old[places.cpu(), :width].to(logprobs.device)
+        found = losses.clipped(logprobs, before, batch.advantages, rl.clip_low, rl.clip_high, rl.dual)
+        value = found.loss
+        if rl.importance_cap:
+            weight = losses.truncated_importance(before, batch.sampled, rl.importance_cap)
+            value = value * torch.where(batch.mask, weight, 1.0)  # unknown ones are NaN, and masked
+        if batch.mask.any():
+            clips.append(float(found.clipped[batch.mask].float().mean()))
+        return losses.AGGREGATES[rl.aggregate](value, batch.mask, whole.to(value.device))
+
+    for _ in range(rl.updates):
+        told |= run.update(examples, loss, tokens=rl.tokens, kept=kept, temperature=temperature)
+    return told | {"rows": len(examples), "clipped": sum(clips) / max(1, len(clips))}
+
+
+def _off_policy(rl: Rl) -> bool:
+    """Whether anything asks what the weights thought before the update; else the ratio is 1 by definition."""
+    return rl.updates > 1 or bool(rl.band or rl.veto or rl.importance_cap)
+
+
+def rejected(
+    examples: Sequence[Example], old: Tensor | None, rl: Rl, number: int
+) -> tuple[list[bool], dict[str, float]]:
+    """Which rows stay, by the rules that the recipe turns on; advantages have been computed before."""
+    keep = torch.ones(len(examples), dtype=torch.bool)
+    told: dict[str, float] = {}
+    if old is not None and (rl.band or rl.veto):
+        sampled, mask = _padded([_known(one) for one in examples]), _mask(examples)
+        if rl.band:
+            names = [one.trajectory for one in examples]
+            inside = losses.in_band(old, sampled, mask, names, 1 - rl.band, 1 + rl.band)
+            told["kept/band"] = float(inside.float().mean())
+            keep &= inside
+        if rl.veto:
+            possible = losses.not_vetoed(old, sampled, mask, rl.veto)
+            told["kept/veto"] = float(possible.float().mean())
+            keep &= possible
+    if rl.profiling:
+        draws = [random.Random(f"{number}/{one.trajectory}/{i}").random() for i, one in enumerate(examples)]
+        stays = losses.profiled([e.coverage for e in examples], [e.correct for e in examples], draws)
+        told["kept/profiling"] = sum(stays) / len(stays)
+        keep &= torch.tensor(stays)
+    return keep.tolist(), told
+
+
+def _known(example: Example) -> list[float]:
+    if example.sampled is None:
+        raise KernelLspError(
+            "the sampler told no log-probabilities", "turn off rl.band and rl.veto, or take another sampler"
+        )
+    return [example.sampled[place] for place in example.counted]
+
+
+def _mask(examples: Sequence[Example]) -> Tensor:
+    counts = torch.tensor([len(one.counted) for one in examples])
+    return torch.arange(int(counts.max()))[None, :] < counts[:, None]
+
+
+def _padded(values: Sequence[Sequence[float]]) -> Tensor:
+    found = torch.zeros(len(values), max(map(len, values)))
+    for row, own in enumerate(values):
+        found[row, : len(own)] = torch.tensor(own)
+    return found
+
+
+def _line(step: int, metrics: dict[str, float]) -> str:
+    shown = ("loss", "reward/policy", "speedup/first_turn", "speedup/best_turn", "step/s")
+    return f"step {step:5d}  " + "  ".join(f"{k} {metrics[k]:.4g}" for k in shown if k in metrics)
+
+
+if __name__ == "__main__":
+    main()
