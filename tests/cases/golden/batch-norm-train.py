@@ -8,11 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def _fused_batch_norm_add_relu_statistics_partial_kernel(
-    images_ptr,
-    partial_ptr,
-    n_outer,
-    n_channels: tl.constexpr,
-    n_inner: tl.constexpr,
+    images_ptr, partial_ptr, n_outer, n_channels: tl.constexpr, n_inner: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
 ):
     """Count, mean and squared deviations of a chunk (Welford, lane by lane)."""
@@ -41,14 +37,7 @@ def _fused_batch_norm_add_relu_statistics_partial_kernel(
 
 @triton.jit
 def _fused_batch_norm_add_relu_statistics_kernel(
-    partial_ptr,
-    mean_ptr,
-    rstd_ptr,
-    running_mean_ptr,
-    running_var_ptr,
-    n_channels,
-    n_chunks,
-    n_elements,
+    partial_ptr, mean_ptr, rstd_ptr, running_mean_ptr, running_var_ptr, n_channels, n_chunks, n_elements,
     MAX_CHUNKS: tl.constexpr,
 ):
     """Each program merges the chunks of one channel."""
@@ -81,30 +70,17 @@ def fused_batch_norm_add_relu_statistics(images, running_mean, running_var):
     n_elements = n_outer * n_inner
     if n_elements < 2:
         raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {images.shape}"
+            f"Expected more than 1 value per channel when training, "
+            f"got input size {images.shape}"
         )
     n_chunks = max(1, min(16, (n_outer * n_inner + 1023) // 1024))
     mean = torch.empty(n_channels, dtype=torch.float32, device=images.device)
     rstd, partial = torch.empty_like(mean), mean.new_empty((3, *mean.shape, n_chunks))
     _fused_batch_norm_add_relu_statistics_partial_kernel[(n_channels, n_chunks)](
-        images,
-        partial,
-        n_outer,
-        n_channels,
-        n_inner,
-        BLOCK_SIZE=1024,
-        num_warps=4,
+        images, partial, n_outer, n_channels, n_inner, BLOCK_SIZE=1024, num_warps=4,
     )
     _fused_batch_norm_add_relu_statistics_kernel[(n_channels,)](
-        partial,
-        mean,
-        rstd,
-        running_mean,
-        running_var,
-        n_channels,
-        n_chunks,
-        n_elements,
-        MAX_CHUNKS=16,
+        partial, mean, rstd, running_mean, running_var, n_channels, n_chunks, n_elements, MAX_CHUNKS=16,
         num_warps=1,
     )
     torch.autograd.graph.increment_version((running_mean, running_var))
@@ -113,17 +89,8 @@ def fused_batch_norm_add_relu_statistics(images, running_mean, running_var):
 
 @triton.jit
 def _fused_batch_norm_add_relu_apply_kernel(
-    images_ptr,
-    mean_ptr,
-    rstd_ptr,
-    weight_ptr,
-    bias_ptr,
-    residual_ptr,
-    out_ptr,
-    n_elements,
-    n_channels: tl.constexpr,
-    n_inner: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    images_ptr, mean_ptr, rstd_ptr, weight_ptr, bias_ptr, residual_ptr, out_ptr, n_elements,
+    n_channels: tl.constexpr, n_inner: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles BLOCK_SIZE consecutive elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -165,36 +132,16 @@ def fused_batch_norm_add_relu_apply(images, mean, rstd, weight, bias, residual):
     if n_elements > 0:  # a grid of zero programs cannot be launched
         grid = ((n_elements + 1023) // 1024,)
         _fused_batch_norm_add_relu_apply_kernel[grid](
-            images,
-            mean,
-            rstd,
-            weight,
-            bias,
-            residual,
-            out,
-            n_elements,
-            n_channels,
-            n_inner,
-            BLOCK_SIZE=1024,
-            num_warps=4,
+            images, mean, rstd, weight, bias, residual, out, n_elements, n_channels, n_inner,
+            BLOCK_SIZE=1024, num_warps=4,
         )
     return out
 
 
 @triton.jit
 def _fused_batch_norm_add_relu_sums_kernel(
-    images_ptr,
-    residual_ptr,
-    grad_out_ptr,
-    mean_ptr,
-    rstd_ptr,
-    weight_ptr,
-    bias_ptr,
-    partial_ptr,
-    n_outer,
-    n_channels: tl.constexpr,
-    n_inner: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    images_ptr, residual_ptr, grad_out_ptr, mean_ptr, rstd_ptr, weight_ptr, bias_ptr, partial_ptr, n_outer,
+    n_channels: tl.constexpr, n_inner: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program adds up a chunk of a channel."""
     chunk, n_chunks = tl.program_id(1), tl.num_programs(1)
@@ -243,40 +190,17 @@ def fused_batch_norm_add_relu_sums(images, residual, grad_out, mean, rstd, weigh
     n_chunks = max(1, min(16, (n_outer * n_inner + 1023) // 1024))
     partial = torch.empty((2, n_channels, n_chunks), dtype=torch.float32, device=images.device)
     _fused_batch_norm_add_relu_sums_kernel[(n_channels, n_chunks)](
-        images,
-        residual,
-        grad_out,
-        mean,
-        rstd,
-        weight,
-        bias,
-        partial,
-        n_outer,
-        n_channels,
-        n_inner,
-        BLOCK_SIZE=1024,
-        num_warps=4,
+        images, residual, grad_out, mean, rstd, weight, bias, partial, n_outer, n_channels, n_inner,
+        BLOCK_SIZE=1024, num_warps=4,
     )
     return partial.sum(-1)
 
 
 @triton.jit
 def _fused_batch_norm_add_relu_backward_kernel(
-    images_ptr,
-    mean_ptr,
-    rstd_ptr,
-    weight_ptr,
-    bias_ptr,
-    residual_ptr,
-    grad_out_ptr,
-    sum_grad_ptr,
-    sum_grad_normed_ptr,
-    grad_images_ptr,
-    n_elements,
-    n_outer: tl.constexpr,
-    n_channels: tl.constexpr,
-    n_inner: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    images_ptr, mean_ptr, rstd_ptr, weight_ptr, bias_ptr, residual_ptr, grad_out_ptr, sum_grad_ptr,
+    sum_grad_normed_ptr, grad_images_ptr, n_elements, n_outer: tl.constexpr, n_channels: tl.constexpr,
+    n_inner: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles BLOCK_SIZE consecutive elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -308,9 +232,7 @@ def _fused_batch_norm_add_relu_backward_kernel(
     tl.store(grad_images_ptr + offs, grad_images, mask=mask)
 
 
-def fused_batch_norm_add_relu_backward(
-    images, mean, rstd, weight, bias, residual, grad_out, sum_grad, sum_grad_normed
-):
+def fused_batch_norm_add_relu_backward(images, mean, rstd, weight, bias, residual, grad_out, sum_grad, sum_grad_normed):
     """Gradients of fused_batch_norm_add_relu.
 
     images, residual, grad_out, grad_images: float32 (n_outer, n_channels, n_inner)
@@ -333,29 +255,17 @@ def fused_batch_norm_add_relu_backward(
     if n_elements > 0:  # a grid of zero programs cannot be launched
         grid = ((n_elements + 1023) // 1024,)
         _fused_batch_norm_add_relu_backward_kernel[grid](
-            images,
-            mean,
-            rstd,
-            weight,
-            bias,
-            residual,
-            grad_out,
-            sum_grad,
-            sum_grad_normed,
-            grad_images,
-            n_elements,
-            n_outer,
-            n_channels,
-            n_inner,
-            BLOCK_SIZE=1024,
-            num_warps=4,
+            images, mean, rstd, weight, bias, residual, grad_out, sum_grad, sum_grad_normed, grad_images,
+            n_elements, n_outer, n_channels, n_inner, BLOCK_SIZE=1024, num_warps=4,
         )
     return grad_images
 
 
 def fused_batch_norm_add_relu_eager(images, mean, rstd, weight, bias, residual):
     """The same in PyTorch, for gradients of gradients; the statistics are made again."""
-    normalized = torch.nn.functional.batch_norm(images, None, None, weight, bias, training=True, eps=1e-05)
+    normalized = torch.nn.functional.batch_norm(
+        images, None, None, weight, bias, training=True, eps=1e-05
+    )
     add = normalized + residual
     relu = torch.nn.functional.relu(add)
     return relu
@@ -388,24 +298,10 @@ class _FusedBatchNormAddRelu(torch.autograd.Function):
             return differentiate_again(ctx, fused_batch_norm_add_relu_eager, grad_out)
         images, mean, rstd, weight, bias, residual = ctx.saved_tensors
         sum_grad, sum_grad_normed = fused_batch_norm_add_relu_sums(
-            images,
-            residual,
-            grad_out,
-            mean,
-            rstd,
-            weight,
-            bias,
+            images, residual, grad_out, mean, rstd, weight, bias,
         )
         grad_images = fused_batch_norm_add_relu_backward(
-            images,
-            mean,
-            rstd,
-            weight,
-            bias,
-            residual,
-            grad_out,
-            sum_grad,
-            sum_grad_normed,
+            images, mean, rstd, weight, bias, residual, grad_out, sum_grad, sum_grad_normed,
         )
         return grad_images, None, None, sum_grad_normed.to(weight.dtype), sum_grad.to(bias.dtype), None
 
@@ -449,7 +345,5 @@ class BlockEnd(nn.Module):
         ):
             return self._forward_eager(images, residual)
         norm.num_batches_tracked.add_(1)
-        relu_fused = fused_batch_norm_add_relu(
-            images, norm.weight, norm.bias, residual, norm.running_mean, norm.running_var
-        )
+        relu_fused = fused_batch_norm_add_relu(images, norm.weight, norm.bias, residual, norm.running_mean, norm.running_var)
         return relu_fused

@@ -24,16 +24,8 @@ class GatedUpsampler(nn.Module):
             and features.shape[1:] == (64, 64, 64)
             and not torch.is_autocast_enabled("cuda")
             and type(up := self.up) is torch.nn.ConvTranspose2d
-            and (
-                up.kernel_size,
-                up.stride,
-                up.padding,
-                up.dilation,
-                up.groups,
-                up.padding_mode,
-                up.output_padding,
-            )
-            == ((4, 4), (2, 2), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (up.kernel_size, up.stride, up.padding, up.dilation, up.groups, up.padding_mode,
+                up.output_padding) == ((4, 4), (2, 2), (1, 1), (1, 1), 1, 'zeros', (0, 0))
             and not (up._forward_hooks or up._forward_pre_hooks)
             and (up_weight := up.weight).dtype == torch.float32
             and up_weight.shape == (64, 32, 4, 4)

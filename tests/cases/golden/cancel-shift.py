@@ -25,16 +25,9 @@ class Stylizer(nn.Module):
             and images.shape[1:] == (16, 128, 128)
             and not torch.is_autocast_enabled("cuda")
             and type(conv := self.conv) is torch.nn.Conv2d
-            and (
-                conv.kernel_size,
-                conv.stride,
-                conv.padding,
-                conv.dilation,
-                conv.groups,
-                conv.padding_mode,
-                conv.output_padding,
-            )
-            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
+                conv.padding_mode, conv.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1,
+                'zeros', (0, 0))
             and not (conv._forward_hooks or conv._forward_pre_hooks)
             and type(norm := self.norm) is torch.nn.InstanceNorm2d
             and (norm.track_running_stats, norm.affine) == (False, True)
@@ -50,12 +43,5 @@ class Stylizer(nn.Module):
         shift = conv.bias - conv.bias
         bias = norm.bias + shift
         # A shift before instance_norm is subtracted with the mean, so it is left out.
-        instance_norm = F.instance_norm(
-            F.conv2d(images, conv_weight, padding=(1, 1)),
-            weight=norm.weight,
-            bias=bias,
-            use_input_stats=True,
-            momentum=0.1,
-            eps=1e-05,
-        )
+        instance_norm = F.instance_norm(F.conv2d(images, conv_weight, padding=(1, 1)), weight=norm.weight, bias=bias, use_input_stats=True, momentum=0.1, eps=1e-05)
         return instance_norm

@@ -25,28 +25,14 @@ class Block(nn.Module):
             and images.shape[1:] == (64, 56, 56)
             and not torch.is_autocast_enabled("cuda")
             and type(widen := self.widen) is torch.nn.Conv2d
-            and (
-                widen.kernel_size,
-                widen.stride,
-                widen.padding,
-                widen.dilation,
-                widen.groups,
-                widen.padding_mode,
-                widen.output_padding,
-            )
-            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (widen.kernel_size, widen.stride, widen.padding, widen.dilation, widen.groups,
+                widen.padding_mode, widen.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1,
+                'zeros', (0, 0))
             and not (widen._forward_hooks or widen._forward_pre_hooks)
             and type(narrow := self.narrow) is torch.nn.Conv2d
-            and (
-                narrow.kernel_size,
-                narrow.stride,
-                narrow.padding,
-                narrow.dilation,
-                narrow.groups,
-                narrow.padding_mode,
-                narrow.output_padding,
-            )
-            == ((1, 1), (1, 1), (0, 0), (1, 1), 1, "zeros", (0, 0))
+            and (narrow.kernel_size, narrow.stride, narrow.padding, narrow.dilation, narrow.groups,
+                narrow.padding_mode, narrow.output_padding) == ((1, 1), (1, 1), (0, 0), (1, 1), 1,
+                'zeros', (0, 0))
             and not (narrow._forward_hooks or narrow._forward_pre_hooks)
             and (narrow_weight := narrow.weight).dtype == torch.float32
             and narrow_weight.shape == (64, 128, 1, 1)

@@ -27,31 +27,17 @@ class Block(nn.Module):
             and images.shape[1:] == (128, 56, 56)
             and not torch.is_autocast_enabled("cuda")
             and type(first := self.first) is torch.nn.Conv2d
-            and (
-                first.kernel_size,
-                first.stride,
-                first.padding,
-                first.dilation,
-                first.groups,
-                first.padding_mode,
-                first.output_padding,
-            )
-            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (first.kernel_size, first.stride, first.padding, first.dilation, first.groups,
+                first.padding_mode, first.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1,
+                'zeros', (0, 0))
             and not (first._forward_hooks or first._forward_pre_hooks)
             and type(norm1 := self.norm1) is torch.nn.BatchNorm2d
             and (norm1.track_running_stats, norm1.affine) == (True, True)
             and not (norm1._forward_hooks or norm1._forward_pre_hooks)
             and type(second := self.second) is torch.nn.Conv2d
-            and (
-                second.kernel_size,
-                second.stride,
-                second.padding,
-                second.dilation,
-                second.groups,
-                second.padding_mode,
-                second.output_padding,
-            )
-            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (second.kernel_size, second.stride, second.padding, second.dilation, second.groups,
+                second.padding_mode, second.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1,
+                'zeros', (0, 0))
             and not (second._forward_hooks or second._forward_pre_hooks)
             and type(norm2 := self.norm2) is torch.nn.BatchNorm2d
             and (norm2.track_running_stats, norm2.affine) == (True, True)

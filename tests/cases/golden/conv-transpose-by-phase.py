@@ -63,30 +63,16 @@ class Upsampler(nn.Module):
             and features.shape[1:] == (64, 64, 64)
             and not torch.is_autocast_enabled("cuda")
             and type(up := self.up) is torch.nn.ConvTranspose2d
-            and (
-                up.kernel_size,
-                up.stride,
-                up.padding,
-                up.dilation,
-                up.groups,
-                up.padding_mode,
-                up.output_padding,
-            )
-            == ((4, 4), (2, 2), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (up.kernel_size, up.stride, up.padding, up.dilation, up.groups, up.padding_mode,
+                up.output_padding) == ((4, 4), (2, 2), (1, 1), (1, 1), 1, 'zeros', (0, 0))
             and not (up._forward_hooks or up._forward_pre_hooks)
             and (up_weight := up.weight).dtype == torch.float32
             and up_weight.shape == (64, 32, 4, 4)
             and features.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and features.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    features.requires_grad
-                    or up_weight.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (features.requires_grad
+                or up_weight.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(features)
         taps = up_weight.reshape(1, 64, 32, 2, 2, 2, 2).permute(0, 2, 4, 6, 1, 3, 5)

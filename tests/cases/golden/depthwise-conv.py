@@ -9,18 +9,9 @@ import triton.language as tl
 
 @triton.jit
 def _fused_conv2d_relu6_kernel(
-    features_ptr,
-    weight_ptr,
-    bias_ptr,
-    out_ptr,
-    in_channels: tl.constexpr,
-    out_channels: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    out_width: tl.constexpr,
-    n_pixels: tl.constexpr,
-    BLOCK_PIXELS: tl.constexpr,
-    BLOCK_CHANNELS: tl.constexpr,
+    features_ptr, weight_ptr, bias_ptr, out_ptr, in_channels: tl.constexpr, out_channels: tl.constexpr,
+    height: tl.constexpr, width: tl.constexpr, out_width: tl.constexpr, n_pixels: tl.constexpr,
+    BLOCK_PIXELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
 ):
     """One tile of BLOCK_PIXELS pixels of an image x BLOCK_CHANNELS output channels."""
     channel_tiles = tl.cdiv(out_channels, BLOCK_CHANNELS)
@@ -39,11 +30,8 @@ def _fused_conv2d_relu6_kernel(
         y = (out_y * 2 - 1 + tap // 3)[:, None]
         x = (out_x * 2 - 1 + tap % 3)[:, None]
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)  # beyond lies padding
-        patch = tl.load(
-            base + channels[None, :] * (height * width) + y * width + x,
-            mask=pixel_mask[:, None] & channel_mask[None, :] & inside,
-            other=0.0,
-        )
+        patch = tl.load(base + channels[None, :] * (height * width) + y * width + x,
+                        mask=pixel_mask[:, None] & channel_mask[None, :] & inside, other=0.0)
         filters = tl.load(weight_ptr + channels * 9 + tap, mask=channel_mask)
         acc += patch * filters[None, :]
     bias_value = tl.load(bias_ptr + channels[None, :], mask=channel_mask[None, :])
@@ -73,19 +61,8 @@ def fused_conv2d_relu6(features, weight, bias):
     if out.numel() > 0:  # a grid of zero programs cannot be launched
         grid = (tiles * (out_channels),)
         _fused_conv2d_relu6_kernel[grid](
-            features,
-            weight,
-            bias,
-            out,
-            in_channels,
-            out_channels,
-            height,
-            width,
-            out_width,
-            n_pixels,
-            BLOCK_PIXELS=256,
-            BLOCK_CHANNELS=1,
-            num_warps=4,
+            features, weight, bias, out, in_channels, out_channels, height, width, out_width, n_pixels,
+            BLOCK_PIXELS=256, BLOCK_CHANNELS=1, num_warps=4,
         )
     return out
 
@@ -107,30 +84,17 @@ class Depthwise(nn.Module):
             and features.shape[1:] == (192, 56, 56)
             and not torch.is_autocast_enabled("cuda")
             and type(conv := self.conv) is torch.nn.Conv2d
-            and (
-                conv.kernel_size,
-                conv.stride,
-                conv.padding,
-                conv.dilation,
-                conv.groups,
-                conv.padding_mode,
-                conv.output_padding,
-            )
-            == ((3, 3), (2, 2), (1, 1), (1, 1), 192, "zeros", (0, 0))
+            and (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
+                conv.padding_mode, conv.output_padding) == ((3, 3), (2, 2), (1, 1), (1, 1), 192,
+                'zeros', (0, 0))
             and not (conv._forward_hooks or conv._forward_pre_hooks)
             and (conv_weight := conv.weight).dtype == torch.float32
             and conv_weight.shape == (192, 1, 3, 3)
             and features.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and features.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    features.requires_grad
-                    or conv_weight.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (features.requires_grad
+                or conv_weight.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(features)
         return fused_conv2d_relu6(features, conv_weight, conv.bias)

@@ -8,36 +8,11 @@ import triton.language as tl
 
 @triton.jit
 def _flash_attention_kernel(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    distance_ptr,
-    out_ptr,
-    stride_q_batch,
-    stride_q_head,
-    stride_q_query,
-    stride_q_inner,
-    stride_k_batch,
-    stride_k_head,
-    stride_k_key,
-    stride_k_inner,
-    stride_v_batch,
-    stride_v_head,
-    stride_v_key,
-    stride_v_inner,
-    stride_out_batch,
-    stride_out_head,
-    stride_out_query,
-    stride_out_inner,
-    stride_distance_head,
-    stride_distance_query,
-    stride_distance_key,
-    heads,
-    n_queries,
-    n_keys,
-    BLOCK_QUERIES: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr,
-    BLOCK_INNER: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, distance_ptr, out_ptr, stride_q_batch, stride_q_head, stride_q_query,
+    stride_q_inner, stride_k_batch, stride_k_head, stride_k_key, stride_k_inner, stride_v_batch,
+    stride_v_head, stride_v_key, stride_v_inner, stride_out_batch, stride_out_head, stride_out_query,
+    stride_out_inner, stride_distance_head, stride_distance_query, stride_distance_key, heads, n_queries,
+    n_keys, BLOCK_QUERIES: tl.constexpr, BLOCK_KEYS: tl.constexpr, BLOCK_INNER: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Each program handles BLOCK_QUERIES queries of one head."""
@@ -50,13 +25,7 @@ def _flash_attention_kernel(
     query = queries.to(tl.int64)[:, None]
     inner = tl.arange(0, BLOCK_INNER)
     columns = tl.arange(0, BLOCK_COLUMNS)
-    q_here = (
-        q_ptr
-        + batch * stride_q_batch
-        + head * stride_q_head
-        + query * stride_q_query
-        + inner[None, :] * stride_q_inner
-    )
+    q_here = q_ptr + batch * stride_q_batch + head * stride_q_head + query * stride_q_query + inner[None, :] * stride_q_inner
     q = tl.load(q_here, mask=present[:, None], other=0.0)
     k_base = k_ptr + batch * stride_k_batch + head * stride_k_head + inner[None, :] * stride_k_inner
     v_base = v_ptr + batch * stride_v_batch + head * stride_v_head + columns[None, :] * stride_v_inner
@@ -75,9 +44,7 @@ def _flash_attention_kernel(
         scaled = products * 0.125
         here_2 = present[:, None] & (keys < n_keys)[None, :]  # neither tile needs to be full
         distance_here = distance_ptr + head * stride_distance_head + query * stride_distance_query
-        distance = tl.load(
-            distance_here + keys.to(tl.int64)[None, :] * stride_distance_key, mask=here_2, other=0
-        )
+        distance = tl.load(distance_here + keys.to(tl.int64)[None, :] * stride_distance_key, mask=here_2, other=0)
         scores = scaled + distance
         masked_fill = tl.where(hidden, float("-inf"), scores)
         kept = tl.where((keys < n_keys)[None, :], masked_fill, float("-inf"))  # the last tile is not full
@@ -113,38 +80,11 @@ def flash_attention(q, k, v, distance):
     grid = ((n_queries + 127) // 128 * batch * heads,)
     if out.numel() > 0:  # a grid of zero programs cannot be launched
         _flash_attention_kernel[grid](
-            q,
-            k,
-            v,
-            distance,
-            out,
-            q.stride(0),
-            q.stride(1),
-            q.stride(2),
-            q.stride(3),
-            k.stride(0),
-            k.stride(1),
-            k.stride(2),
-            k.stride(3),
-            v.stride(0),
-            v.stride(1),
-            v.stride(2),
-            v.stride(3),
-            out.stride(0),
-            out.stride(1),
-            out.stride(2),
-            out.stride(3),
-            distance.stride(0),
-            distance.stride(1),
-            distance.stride(2),
-            heads,
-            n_queries,
-            n_keys,
-            BLOCK_QUERIES=128,
-            BLOCK_KEYS=64,
-            BLOCK_INNER=64,
-            BLOCK_COLUMNS=64,
-            num_warps=8,
+            q, k, v, distance, out, q.stride(0), q.stride(1), q.stride(2), q.stride(3), k.stride(0),
+            k.stride(1), k.stride(2), k.stride(3), v.stride(0), v.stride(1), v.stride(2), v.stride(3),
+            out.stride(0), out.stride(1), out.stride(2), out.stride(3), distance.stride(0),
+            distance.stride(1), distance.stride(2), heads, n_queries, n_keys, BLOCK_QUERIES=128,
+            BLOCK_KEYS=64, BLOCK_INNER=64, BLOCK_COLUMNS=64, num_warps=8,
         )
     return out
 
@@ -179,14 +119,8 @@ class Attention(nn.Module):
             and x.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and x.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    x.requires_grad
-                    or distance.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (x.requires_grad or distance.requires_grad
+                or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(x)
         unbind = torch.unbind(self.qkv(x).view(8, 512, 3, 8, 64).permute(2, 0, 3, 1, 4))

@@ -25,16 +25,9 @@ class Block(nn.Module):
             and images.shape[1:] == (16, 128, 128)
             and not torch.is_autocast_enabled("cuda")
             and type(conv := self.conv) is torch.nn.Conv2d
-            and (
-                conv.kernel_size,
-                conv.stride,
-                conv.padding,
-                conv.dilation,
-                conv.groups,
-                conv.padding_mode,
-                conv.output_padding,
-            )
-            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
+                conv.padding_mode, conv.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1,
+                'zeros', (0, 0))
             and not (conv._forward_hooks or conv._forward_pre_hooks)
             and (conv_weight := conv.weight).dtype == torch.float32
             and conv_weight.shape == (32, 16, 3, 3)

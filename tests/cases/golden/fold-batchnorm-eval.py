@@ -24,16 +24,9 @@ class Stem(nn.Module):
             and images.shape[1:] == (3, 64, 64)
             and not torch.is_autocast_enabled("cuda")
             and type(conv := self.conv) is torch.nn.Conv2d
-            and (
-                conv.kernel_size,
-                conv.stride,
-                conv.padding,
-                conv.dilation,
-                conv.groups,
-                conv.padding_mode,
-                conv.output_padding,
-            )
-            == ((3, 3), (1, 1), (0, 0), (1, 1), 1, "zeros", (0, 0))
+            and (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
+                conv.padding_mode, conv.output_padding) == ((3, 3), (1, 1), (0, 0), (1, 1), 1,
+                'zeros', (0, 0))
             and not (conv._forward_hooks or conv._forward_pre_hooks)
             and type(norm := self.norm) is torch.nn.BatchNorm2d
             and (norm.track_running_stats, norm.affine) == (True, True)

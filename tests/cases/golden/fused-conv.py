@@ -9,23 +9,10 @@ import triton.language as tl
 
 @triton.jit
 def _fused_conv2d_batch_norm_hardswish_max_pool2d_kernel(
-    image_ptr,
-    weight_ptr,
-    bias_ptr,
-    norm_weight_ptr,
-    norm_bias_ptr,
-    running_mean_ptr,
-    running_var_ptr,
-    out_ptr,
-    in_channels: tl.constexpr,
-    out_channels: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    out_width: tl.constexpr,
-    n_pixels: tl.constexpr,
-    BLOCK_PIXELS: tl.constexpr,
-    BLOCK_CHANNELS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    image_ptr, weight_ptr, bias_ptr, norm_weight_ptr, norm_bias_ptr, running_mean_ptr, running_var_ptr,
+    out_ptr, in_channels: tl.constexpr, out_channels: tl.constexpr, height: tl.constexpr,
+    width: tl.constexpr, out_width: tl.constexpr, n_pixels: tl.constexpr, BLOCK_PIXELS: tl.constexpr,
+    BLOCK_CHANNELS: tl.constexpr, BLOCK_K: tl.constexpr,
 ):
     """One tile of BLOCK_PIXELS pixels of an image x BLOCK_CHANNELS output channels."""
     channel_tiles = tl.cdiv(out_channels, BLOCK_CHANNELS)
@@ -49,15 +36,11 @@ def _fused_conv2d_batch_norm_hardswish_max_pool2d_kernel(
         y = (out_y - 1)[None, :] + (terms // 3 % 3)[:, None]
         x = (out_x - 1)[None, :] + (terms % 3)[:, None]
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)  # beyond lies padding
-        patch = tl.load(
-            base + (terms // 9)[:, None] * (height * width) + y * width + x,
-            mask=term_mask[:, None] & pixel_mask[None, :] & inside,
-            other=0.0,
-        )
+        patch = tl.load(base + (terms // 9)[:, None] * (height * width) + y * width + x,
+                        mask=term_mask[:, None] & pixel_mask[None, :] & inside, other=0.0)
         row = channels[None, :] * (in_channels * 9)
-        filters = tl.load(
-            weight_ptr + row + terms[:, None], mask=term_mask[:, None] & channel_mask[None, :], other=0.0
-        )
+        filters = tl.load(weight_ptr + row + terms[:, None],
+                          mask=term_mask[:, None] & channel_mask[None, :], other=0.0)
         acc = tl.dot(tl.trans(patch), filters, acc, input_precision="tf32x3")
         bias_value = tl.load(bias_ptr + channels[None, :], mask=channel_mask[None, :])
         conv2d = acc + bias_value
@@ -71,23 +54,13 @@ def _fused_conv2d_batch_norm_hardswish_max_pool2d_kernel(
         normed = centered * scale_2
         norm_bias_value = tl.load(norm_bias_ptr + channels[None, :], mask=channel_mask[None, :])
         normed_2 = normed + norm_bias_value
-        active = (
-            normed_2
-            * tl.where(
-                tl.where((normed_2 + 3.0) < 0.0, 0.0, (normed_2 + 3.0)) > 6.0,
-                6.0,
-                tl.where((normed_2 + 3.0) < 0.0, 0.0, (normed_2 + 3.0)),
-            )
-            / 6.0
-        )
+        active = normed_2 * tl.where(tl.where((normed_2 + 3.0) < 0.0, 0.0, (normed_2 + 3.0)) > 6.0, 6.0, tl.where((normed_2 + 3.0) < 0.0, 0.0, (normed_2 + 3.0))) / 6.0
         pooled = tl.maximum(pooled, active, propagate_nan=tl.PropagateNan.ALL)
     place = (image * out_channels + channels[None, :]) * n_pixels + pixels[:, None]
     tl.store(out_ptr + place, pooled, mask=pixel_mask[:, None] & channel_mask[None, :])
 
 
-def fused_conv2d_batch_norm_hardswish_max_pool2d(
-    image, weight, bias, norm_weight, norm_bias, running_mean, running_var
-):
+def fused_conv2d_batch_norm_hardswish_max_pool2d(image, weight, bias, norm_weight, norm_bias, running_mean, running_var):
     """A 3 x 3 convolution, batch_norm, hardswish and max_pool2d, in one kernel.
 
     image: float32 (batch, channels, height, width)
@@ -117,25 +90,9 @@ def fused_conv2d_batch_norm_hardswish_max_pool2d(
     if out.numel() > 0:  # a grid of zero programs cannot be launched
         grid = (tiles * ((out_channels + 31) // 32),)
         _fused_conv2d_batch_norm_hardswish_max_pool2d_kernel[grid](
-            image,
-            weight,
-            bias,
-            norm_weight,
-            norm_bias,
-            running_mean,
-            running_var,
-            out,
-            in_channels,
-            out_channels,
-            height,
-            width,
-            out_width,
-            n_pixels,
-            BLOCK_PIXELS=128,
-            BLOCK_CHANNELS=32,
-            BLOCK_K=32,
-            num_warps=4,
-            num_stages=4,
+            image, weight, bias, norm_weight, norm_bias, running_mean, running_var, out, in_channels,
+            out_channels, height, width, out_width, n_pixels, BLOCK_PIXELS=128, BLOCK_CHANNELS=32,
+            BLOCK_K=32, num_warps=4, num_stages=4,
         )
     return out
 
@@ -160,16 +117,9 @@ class Stem(nn.Module):
             and image.shape[1:] == (3, 128, 128)
             and not torch.is_autocast_enabled("cuda")
             and type(conv := self.conv) is torch.nn.Conv2d
-            and (
-                conv.kernel_size,
-                conv.stride,
-                conv.padding,
-                conv.dilation,
-                conv.groups,
-                conv.padding_mode,
-                conv.output_padding,
-            )
-            == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups,
+                conv.padding_mode, conv.output_padding) == ((3, 3), (1, 1), (1, 1), (1, 1), 1,
+                'zeros', (0, 0))
             and not (conv._forward_hooks or conv._forward_pre_hooks)
             and type(norm := self.norm) is torch.nn.BatchNorm2d
             and (norm.track_running_stats, norm.affine) == (True, True)
@@ -181,19 +131,11 @@ class Stem(nn.Module):
             and image.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and image.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    image.requires_grad
-                    or conv_weight.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (image.requires_grad or conv_weight.requires_grad
+                or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(image)
-        return fused_conv2d_batch_norm_hardswish_max_pool2d(
-            image, conv_weight, conv.bias, norm.weight, norm.bias, norm.running_mean, norm.running_var
-        )
+        return fused_conv2d_batch_norm_hardswish_max_pool2d(image, conv_weight, conv.bias, norm.weight, norm.bias, norm.running_mean, norm.running_var)
 
 
 def get_inputs():

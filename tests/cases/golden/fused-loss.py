@@ -8,11 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def _fused_mul_huber_loss_partial_kernel(
-    predicted_ptr,
-    target_ptr,
-    partial_ptr,
-    n_cols,
-    BLOCK_SIZE: tl.constexpr,
+    predicted_ptr, target_ptr, partial_ptr, n_cols, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program reduces every n_chunks-th block to one partial result."""
     chunk, n_chunks = tl.program_id(0), tl.num_programs(0)
@@ -59,12 +55,7 @@ def fused_mul_huber_loss(predicted, target):
     n_chunks = max(1, min((n_cols + 4095) // 4096, 1024))
     partial = torch.empty(n_chunks, dtype=torch.float32, device=predicted.device)
     _fused_mul_huber_loss_partial_kernel[(n_chunks,)](
-        predicted,
-        target,
-        partial,
-        n_cols,
-        BLOCK_SIZE=4096,
-        num_warps=8,
+        predicted, target, partial, n_cols, BLOCK_SIZE=4096, num_warps=8,
     )
     _fused_mul_huber_loss_kernel[(1,)](out, partial, n_chunks, n_cols, MAX_CHUNKS=1024, num_warps=8)
     return out

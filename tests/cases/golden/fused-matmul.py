@@ -9,18 +9,8 @@ import triton.language as tl
 
 @triton.jit
 def _split_rows(
-    values_ptr,
-    parts_ptr,
-    scale_ptr,
-    block,
-    n_rows,
-    n_inner,
-    padded,
-    batch_stride,
-    row_stride,
-    inner_stride,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_INNER: tl.constexpr,
+    values_ptr, parts_ptr, scale_ptr, block, n_rows, n_inner, padded, batch_stride, row_stride, inner_stride,
+    BLOCK_ROWS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):
     """Writes rows as scale * (high + low): two float16 hold 22 bits of each number."""
     batch = tl.program_id(1).to(tl.int64)
@@ -50,59 +40,23 @@ def _split_rows(
 
 @triton.jit
 def _split_float16_kernel(
-    left_ptr,
-    left_parts_ptr,
-    left_scale_ptr,
-    n_rows,
-    left_batch_stride,
-    left_row_stride,
-    left_inner_stride,
-    right_ptr,
-    right_parts_ptr,
-    right_scale_ptr,
-    n_cols,
-    right_batch_stride,
-    right_col_stride,
-    right_inner_stride,
-    n_inner,
-    padded,
-    LEFT_ROWS: tl.constexpr,
-    LEFT_INNER: tl.constexpr,
-    RIGHT_ROWS: tl.constexpr,
-    RIGHT_INNER: tl.constexpr,
+    left_ptr, left_parts_ptr, left_scale_ptr, n_rows, left_batch_stride, left_row_stride, left_inner_stride,
+    right_ptr, right_parts_ptr, right_scale_ptr, n_cols, right_batch_stride, right_col_stride,
+    right_inner_stride, n_inner, padded,
+    LEFT_ROWS: tl.constexpr, LEFT_INNER: tl.constexpr, RIGHT_ROWS: tl.constexpr, RIGHT_INNER: tl.constexpr,
 ):
     """The first programs split the left factor, the others the right one: a second launch costs the host
     more than both take."""
     block, left_blocks = tl.program_id(0), tl.cdiv(n_rows, LEFT_ROWS)
     if block < left_blocks:
         _split_rows(
-            left_ptr,
-            left_parts_ptr,
-            left_scale_ptr,
-            block,
-            n_rows,
-            n_inner,
-            padded,
-            left_batch_stride,
-            left_row_stride,
-            left_inner_stride,
-            LEFT_ROWS,
-            LEFT_INNER,
+            left_ptr, left_parts_ptr, left_scale_ptr, block, n_rows, n_inner, padded,
+            left_batch_stride, left_row_stride, left_inner_stride, LEFT_ROWS, LEFT_INNER,
         )
     else:
         _split_rows(
-            right_ptr,
-            right_parts_ptr,
-            right_scale_ptr,
-            block - left_blocks,
-            n_cols,
-            n_inner,
-            padded,
-            right_batch_stride,
-            right_col_stride,
-            right_inner_stride,
-            RIGHT_ROWS,
-            RIGHT_INNER,
+            right_ptr, right_parts_ptr, right_scale_ptr, block - left_blocks, n_cols, n_inner, padded,
+            right_batch_stride, right_col_stride, right_inner_stride, RIGHT_ROWS, RIGHT_INNER,
         )
 
 
@@ -121,22 +75,9 @@ def _split_float16(left, right):
     right_rows, right_inner = wide if right.stride(2) == 1 else tall
     blocks = (n_rows + left_rows - 1) // left_rows + (n_cols + right_rows - 1) // right_rows
     _split_float16_kernel[(blocks, batch)](
-        left,
-        left_parts,
-        left_scale,
-        n_rows,
-        *left.stride(),
-        right,
-        right_parts,
-        right_scale,
-        n_cols,
-        *right.stride(),
-        n_inner,
-        padded,
-        LEFT_ROWS=left_rows,
-        LEFT_INNER=left_inner,
-        RIGHT_ROWS=right_rows,
-        RIGHT_INNER=right_inner,
+        left, left_parts, left_scale, n_rows, *left.stride(),
+        right, right_parts, right_scale, n_cols, *right.stride(), n_inner, padded,
+        LEFT_ROWS=left_rows, LEFT_INNER=left_inner, RIGHT_ROWS=right_rows, RIGHT_INNER=right_inner,
         num_warps=8,
     )
     return left_parts, left_scale, right_parts, right_scale
@@ -144,19 +85,8 @@ def _split_float16(left, right):
 
 @triton.jit
 def _fused_linear_gelu_mul_kernel(
-    tokens_parts_ptr,
-    weight_parts_ptr,
-    tokens_scale_ptr,
-    weight_scale_ptr,
-    bias_ptr,
-    gate_ptr,
-    out_ptr,
-    n_rows,
-    n_cols,
-    padded,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLS: tl.constexpr,
-    BLOCK_INNER: tl.constexpr,
+    tokens_parts_ptr, weight_parts_ptr, tokens_scale_ptr, weight_scale_ptr, bias_ptr, gate_ptr, out_ptr,
+    n_rows, n_cols, padded, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, BLOCK_INNER: tl.constexpr,
     GROUP: tl.constexpr,
 ):
     """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
@@ -210,22 +140,8 @@ def fused_linear_gelu_mul(tokens, weight, bias, gate):
     padded = tokens_parts.shape[1] // 2
     grid = ((n_rows + 127) // 128 * ((n_cols + 127) // 128),)
     _fused_linear_gelu_mul_kernel[grid](
-        tokens_parts,
-        weight_parts,
-        tokens_scale,
-        weight_scale,
-        bias,
-        gate,
-        out,
-        n_rows,
-        n_cols,
-        padded,
-        BLOCK_ROWS=128,
-        BLOCK_COLS=128,
-        BLOCK_INNER=64,
-        GROUP=8,
-        num_warps=8,
-        num_stages=3,
+        tokens_parts, weight_parts, tokens_scale, weight_scale, bias, gate, out, n_rows, n_cols, padded,
+        BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64, GROUP=8, num_warps=8, num_stages=3,
     )
     return out
 
@@ -260,15 +176,8 @@ class GatedProjection(nn.Module):
             and gate.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and tokens.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    tokens.requires_grad
-                    or gate.requires_grad
-                    or up_weight.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (tokens.requires_grad or gate.requires_grad
+                or up_weight.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(tokens, gate)
         return fused_linear_gelu_mul(tokens, up_weight, up.bias, gate)

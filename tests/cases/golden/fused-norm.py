@@ -9,14 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def _fused_add_layer_norm_silu_mul_kernel(
-    hidden_ptr,
-    residual_ptr,
-    weight_ptr,
-    bias_ptr,
-    gain_ptr,
-    out_ptr,
-    n_cols,
-    BLOCK_SIZE: tl.constexpr,
+    hidden_ptr, residual_ptr, weight_ptr, bias_ptr, gain_ptr, out_ptr, n_cols, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles one row."""
     row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
@@ -57,15 +50,8 @@ def fused_add_layer_norm_silu_mul(hidden, residual, weight, bias, gain):
     out = torch.empty_like(hidden, dtype=torch.float32)
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_add_layer_norm_silu_mul_kernel[(n_rows,)](
-            hidden,
-            residual,
-            weight,
-            bias,
-            gain,
-            out,
-            n_cols,
-            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(),
-            num_warps=16,
+            hidden, residual, weight, bias, gain, out, n_cols,
+            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(), num_warps=16,
         )
     return out
 
@@ -101,15 +87,8 @@ class GatedNorm(nn.Module):
             and residual.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and hidden.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    hidden.requires_grad
-                    or residual.requires_grad
-                    or gain.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (hidden.requires_grad or residual.requires_grad
+                or gain.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(hidden, residual)
         return fused_add_layer_norm_silu_mul(hidden, residual, norm.weight, norm.bias, gain)

@@ -18,12 +18,7 @@ def _tanh(x):
 
 @triton.jit
 def _fused_add_pow_mul_tanh_kernel(
-    hidden_ptr,
-    bias_ptr,
-    out_ptr,
-    n_elements,
-    n_cols: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    hidden_ptr, bias_ptr, out_ptr, n_elements, n_cols: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles BLOCK_SIZE consecutive elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -52,13 +47,7 @@ def fused_add_pow_mul_tanh(hidden, bias):
     if n_elements > 0:  # a grid of zero programs cannot be launched
         grid = ((n_elements + 1023) // 1024,)
         _fused_add_pow_mul_tanh_kernel[grid](
-            hidden,
-            bias,
-            out,
-            n_elements,
-            n_cols,
-            BLOCK_SIZE=1024,
-            num_warps=4,
+            hidden, bias, out, n_elements, n_cols, BLOCK_SIZE=1024, num_warps=4,
         )
     return out
 

@@ -19,16 +19,8 @@ def _tanh(x):
 
 @triton.jit
 def _fused_add_leaky_relu_max_pool2d_tanh_kernel(
-    features_ptr,
-    shift_ptr,
-    out_ptr,
-    n_elements,
-    n_channels,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    out_height: tl.constexpr,
-    out_width: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
+    features_ptr, shift_ptr, out_ptr, n_elements, n_channels, height: tl.constexpr, width: tl.constexpr,
+    out_height: tl.constexpr, out_width: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):
     """Each program computes BLOCK_SIZE consecutive outputs."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -77,17 +69,8 @@ def fused_add_leaky_relu_max_pool2d_tanh(features, shift):
     if out.numel() > 0:  # a grid of zero programs cannot be launched
         grid = ((out.numel() + 255) // 256,)
         _fused_add_leaky_relu_max_pool2d_tanh_kernel[grid](
-            features,
-            shift,
-            out,
-            out.numel(),
-            n_channels,
-            height,
-            width,
-            out_height,
-            out_width,
-            BLOCK_SIZE=256,
-            num_warps=4,
+            features, shift, out, out.numel(), n_channels, height, width, out_height, out_width,
+            BLOCK_SIZE=256, num_warps=4,
         )
     return out
 

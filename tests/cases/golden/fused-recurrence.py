@@ -8,16 +8,8 @@ import triton.language as tl
 
 @triton.jit
 def _recurrence_kernel(
-    keep_ptr,
-    average_ptr,
-    rsub_ptr,
-    frames_ptr,
-    out_ptr,
-    n_steps,
-    n_elements,
-    n_cols: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    STEPS_AHEAD: tl.constexpr,
+    keep_ptr, average_ptr, rsub_ptr, frames_ptr, out_ptr, n_steps, n_elements, n_cols: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, STEPS_AHEAD: tl.constexpr,
 ):
     """Each program carries BLOCK_SIZE elements of the state through all steps."""
     start = tl.program_id(0).to(tl.int64) * BLOCK_SIZE  # int64: offsets can pass 2**31
@@ -57,16 +49,7 @@ def recurrence(keep, average, rsub, frames):
     if n_elements > 0:  # a grid of zero programs cannot be launched
         grid = ((n_elements + 127) // 128,)
         _recurrence_kernel[grid](
-            keep,
-            average,
-            rsub,
-            frames,
-            out,
-            n_steps,
-            n_elements,
-            n_cols,
-            BLOCK_SIZE=128,
-            STEPS_AHEAD=8,
+            keep, average, rsub, frames, out, n_steps, n_elements, n_cols, BLOCK_SIZE=128, STEPS_AHEAD=8,
             num_warps=4,
         )
     return out

@@ -53,11 +53,7 @@ def fused_tanh_mul_logsumexp(features):
     out = torch.empty((features.shape[0],), dtype=torch.float32, device=features.device)
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_tanh_mul_logsumexp_kernel[(n_rows,)](
-            features,
-            out,
-            n_cols,
-            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(),
-            num_warps=16,
+            features, out, n_cols, BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(), num_warps=16,
         )
     return out
 

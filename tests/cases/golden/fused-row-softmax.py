@@ -34,12 +34,7 @@ def fused_mul_add_softmax(scores, bias):
     out = torch.empty_like(scores, dtype=torch.float32)
     if n_rows > 0:  # a grid of zero programs cannot be launched
         _fused_mul_add_softmax_kernel[(n_rows,)](
-            scores,
-            bias,
-            out,
-            n_cols,
-            BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(),
-            num_warps=8,
+            scores, bias, out, n_cols, BLOCK_SIZE=1 << max(n_cols - 1, 0).bit_length(), num_warps=8,
             enable_fp_fusion=False,
         )
     return out

@@ -7,13 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def _fused_mul_reverse_cumsum_div_kernel(
-    rewards_ptr,
-    alive_ptr,
-    discount_ptr,
-    out_ptr,
-    n_lines,
-    n_scan,
-    BLOCK_SIZE: tl.constexpr,
+    rewards_ptr, alive_ptr, discount_ptr, out_ptr, n_lines, n_scan, BLOCK_SIZE: tl.constexpr,
     BLOCK_LINES: tl.constexpr,
 ):
     """Each program scans whole lines, block by block."""
@@ -23,9 +17,7 @@ def _fused_mul_reverse_cumsum_div_kernel(
     carry = tl.full([BLOCK_LINES], 0.0, tl.float32)
     edge = (tl.arange(0, BLOCK_SIZE) == 0)[None, :]
     for block in range(0, n_scan, BLOCK_SIZE):
-        start = (
-            n_scan - 1
-        ) // BLOCK_SIZE * BLOCK_SIZE - block  # from the end: the last block, which is not full, comes first
+        start = (n_scan - 1) // BLOCK_SIZE * BLOCK_SIZE - block  # from the end: the last block, which is not full, comes first
         steps = start + tl.arange(0, BLOCK_SIZE)
         mask = present[:, None] & (steps < n_scan)[None, :]  # the last block is not full
         offs = lines[:, None] * n_scan + steps[None, :]
@@ -55,15 +47,7 @@ def fused_mul_reverse_cumsum_div(rewards, alive, discount):
     n_lines = out.numel() // n_scan
     if out.numel() > 0:  # a grid of zero programs cannot be launched
         _fused_mul_reverse_cumsum_div_kernel[(n_lines,)](
-            rewards,
-            alive,
-            discount,
-            out,
-            n_lines,
-            n_scan,
-            BLOCK_SIZE=4096,
-            BLOCK_LINES=1,
-            num_warps=8,
+            rewards, alive, discount, out, n_lines, n_scan, BLOCK_SIZE=4096, BLOCK_LINES=1, num_warps=8,
         )
     return out
 

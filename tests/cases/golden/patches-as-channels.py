@@ -24,16 +24,9 @@ class Patches(nn.Module):
             and images.shape[1:] == (3, 224, 224)
             and not torch.is_autocast_enabled("cuda")
             and type(project := self.project) is torch.nn.Conv2d
-            and (
-                project.kernel_size,
-                project.stride,
-                project.padding,
-                project.dilation,
-                project.groups,
-                project.padding_mode,
-                project.output_padding,
-            )
-            == ((16, 16), (16, 16), (0, 0), (1, 1), 1, "zeros", (0, 0))
+            and (project.kernel_size, project.stride, project.padding, project.dilation,
+                project.groups, project.padding_mode, project.output_padding) == ((16, 16), (16, 16),
+                (0, 0), (1, 1), 1, 'zeros', (0, 0))
             and not (project._forward_hooks or project._forward_pre_hooks)
             and (project_weight := project.weight).dtype == torch.float32
             and project_weight.shape == (384, 3, 16, 16)
@@ -43,8 +36,6 @@ class Patches(nn.Module):
         # Windows lie side by side, so a window's pixels can be the channels of a 1 x 1
         # convolution.
         patches = pixels.reshape(-1, 14, 14, 768)
-        projected = F.conv2d(
-            patches.permute(0, 3, 1, 2), project_weight.reshape(384, 768, 1, 1), project.bias
-        )
+        projected = F.conv2d(patches.permute(0, 3, 1, 2), project_weight.reshape(384, 768, 1, 1), project.bias)
         tokens = projected.flatten(2).transpose(1, 2)
         return tokens

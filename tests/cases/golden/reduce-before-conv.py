@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 
 @triton.jit
-def _sum_by_tap_kernel(x_ptr, sums_ptr, BLOCK_ROWS: tl.constexpr, BLOCK_W: tl.constexpr, TAPS: tl.constexpr):
+def _sum_by_tap_kernel(
+    x_ptr, sums_ptr, BLOCK_ROWS: tl.constexpr, BLOCK_W: tl.constexpr, TAPS: tl.constexpr
+):
     """Each program reads one channel of one sample and sums it once for each tap of the kernel."""
     plane = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31
     tap = tl.arange(0, TAPS)[None, :]  # 16 taps, rounded up to a power of two
@@ -45,7 +47,9 @@ def sum_by_tap(x):
     n, channels = x.shape[:2]
     sums = torch.empty((n, channels, 4, 4), dtype=torch.float32, device=x.device)
     if n > 0:  # a grid of zero programs cannot be launched
-        _sum_by_tap_kernel[(n * channels,)](x, sums, BLOCK_ROWS=32, BLOCK_W=64, TAPS=16, num_warps=4)
+        _sum_by_tap_kernel[(n * channels,)](
+            x, sums, BLOCK_ROWS=32, BLOCK_W=64, TAPS=16, num_warps=4
+        )
     return sums
 
 
@@ -68,30 +72,16 @@ class Descriptor(nn.Module):
             and features.shape[1:] == (64, 48, 48)
             and not torch.is_autocast_enabled("cuda")
             and type(up := self.up) is torch.nn.ConvTranspose2d
-            and (
-                up.kernel_size,
-                up.stride,
-                up.padding,
-                up.dilation,
-                up.groups,
-                up.padding_mode,
-                up.output_padding,
-            )
-            == ((4, 4), (2, 2), (1, 1), (1, 1), 1, "zeros", (0, 0))
+            and (up.kernel_size, up.stride, up.padding, up.dilation, up.groups, up.padding_mode,
+                up.output_padding) == ((4, 4), (2, 2), (1, 1), (1, 1), 1, 'zeros', (0, 0))
             and not (up._forward_hooks or up._forward_pre_hooks)
             and (up_weight := up.weight).dtype == torch.float32
             and up_weight.shape == (64, 48, 4, 4)
             and features.is_contiguous()
             and not torch._C._are_functorch_transforms_active()
             and features.get_device() == torch.cuda.current_device()
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    features.requires_grad
-                    or up_weight.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (features.requires_grad
+                or up_weight.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(features)
         # The mean of a convolution's outputs needs only, for each tap of its kernel, the sum

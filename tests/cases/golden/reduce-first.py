@@ -25,14 +25,8 @@ class Block(nn.Module):
             and not torch.is_autocast_enabled("cuda")
             and (conv_weight := self.conv.weight).dtype == torch.float32
             and conv_weight.shape == (32, 16, 3, 3)
-            and not (
-                torch.is_grad_enabled()
-                and (
-                    images.requires_grad
-                    or conv_weight.requires_grad
-                    or any(p.requires_grad for p in self.parameters())
-                )
-            )
+            and not (torch.is_grad_enabled() and (images.requires_grad
+                or conv_weight.requires_grad or any(p.requires_grad for p in self.parameters())))
         ):
             return self._forward_eager(images)
         conv2d = self.conv(images)

@@ -31,20 +31,9 @@ def _dot_float16x3(left, right):
 
 @triton.jit
 def _fused_matmul_relu_kernel(
-    lower_left_ptr,
-    lower_right_ptr,
-    lower_left_row_stride,
-    lower_left_inner_stride,
-    lower_right_inner_stride,
-    lower_right_col_stride,
-    out_ptr,
-    n_rows,
-    n_cols,
-    n_inner,
-    BLOCK_ROWS: tl.constexpr,
-    BLOCK_COLS: tl.constexpr,
-    BLOCK_INNER: tl.constexpr,
-    GROUP: tl.constexpr,
+    lower_left_ptr, lower_right_ptr, lower_left_row_stride, lower_left_inner_stride,
+    lower_right_inner_stride, lower_right_col_stride, out_ptr, n_rows, n_cols, n_inner,
+    BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, BLOCK_INNER: tl.constexpr, GROUP: tl.constexpr,
 ):
     """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
     tile = tl.program_id(0)
@@ -84,9 +73,7 @@ def _fused_matmul_relu_kernel(
 
 def fused_matmul_relu(lower_left, lower_right):
     """Matmul as a float32 product on tensor cores, with relu in its last step."""
-    out = torch.empty(
-        (lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device
-    )
+    out = torch.empty((lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device)
     if out.numel() == 0:  # a grid of zero programs cannot be launched
         return out
     lower_left = lower_left.unsqueeze(0)  # [batch, rows, inner]
@@ -95,22 +82,9 @@ def fused_matmul_relu(lower_left, lower_right):
     n_inner = lower_left.shape[2]
     grid = ((n_rows + 127) // 128 * ((n_cols + 127) // 128),)
     _fused_matmul_relu_kernel[grid](
-        lower_left,
-        lower_right,
-        lower_left.stride(1),
-        lower_left.stride(2),
-        lower_right.stride(2),
-        lower_right.stride(1),
-        out,
-        n_rows,
-        n_cols,
-        n_inner,
-        BLOCK_ROWS=128,
-        BLOCK_COLS=128,
-        BLOCK_INNER=64,
-        GROUP=8,
-        num_warps=8,
-        num_stages=2,
+        lower_left, lower_right, lower_left.stride(1), lower_left.stride(2), lower_right.stride(2),
+        lower_right.stride(1), out, n_rows, n_cols, n_inner, BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64,
+        GROUP=8, num_warps=8, num_stages=2,
     )
     return out
 
