@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from kernel_lsp import __version__
-from kernel_lsp.commands import bench, check, doctor, models, optimize, serve, sessions, skills, verify
+from kernel_lsp.commands import bench, check, doctor, models, optimize, serve, sessions, skills, train, verify
 
 app = typer.Typer(
     name="kernel-lsp",
@@ -41,3 +41,4 @@ app.command()(serve.trust)
 app.add_typer(skills.app, name="skills")
 app.add_typer(models.app, name="models")
 app.add_typer(sessions.app, name="sessions")
+app.add_typer(train.app, name="train")
