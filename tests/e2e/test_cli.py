@@ -103,7 +103,9 @@ def test_optimize_applies_the_verified_rewrite_and_the_journal_knows(home: Path,
     )
     events = output(run(home, "sessions", "show", session["id"], "--json"))["events"]
     assert [event["kind"] for event in events][-3:] == ["offered", "chosen", "accepted"]
+    assert list((home / "evidence").iterdir())
     assert run(home, "sessions", "forget", "--all").returncode == 0
+    assert not list((home / "evidence").iterdir()), "it holds code of the user's"
     assert output(run(home, "sessions", "list", "--json"))["sessions"] == []
 
 
