@@ -85,12 +85,14 @@ async def test_kernels_are_compiled_compared_and_what_cannot_work_is_dropped() -
 
 
 async def test_a_job_searches_judges_the_winner_in_full_and_remembers_it(tmp_path: Path) -> None:
+    # A product in float32 on tensor cores: twice as fast as what torch.compile makes of it.
     text = (
-        "import torch\n\n\nclass Norm(torch.nn.Module):\n    def forward(self, x):\n"
-        "        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\n\n\n"
-        "def get_inputs():\n    return [torch.randn(8192, 4096)]\n"
+        "import torch\n\n\nclass Wide(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = torch.nn.Linear(1024, 2048)\n\n"
+        "    def forward(self, x):\n        return torch.relu(self.layer(x))\n\n\n"
+        "def get_inputs():\n    return [torch.randn(4096, 1024)]\n"
     )
-    job = Job(text=text, path=str(tmp_path / "norm.py"), qualname="Norm", device="cuda")
+    job = Job(text=text, path=str(tmp_path / "wide.py"), qualname="Wide", device="cuda")
     settings = Settings(data_dir=str(tmp_path / "data"))
     said: list[Progress] = []
     pipeline = Pipeline(settings)
