@@ -15,7 +15,7 @@ from kernel_lsp.records import ArgSpec, Skill, SkillDraft
 from kernel_lsp.skillbook import Skillbook
 
 ALIKE = 0.8
-"""Share of the draft's own score. Two of the built-in skills reach 0.6 of each other at most."""
+"""Share of the draft's own score. The most that two of the built-in skills reach of each other is 0.49."""
 SMALL = 16
 """Numbers up to this are counts and not sizes."""
 _FENCED = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)

@@ -7,6 +7,7 @@ kernel_lsp/library; this module is what reading needs.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -22,7 +23,7 @@ _NUMBER = re.compile(r"\d{6}")
 
 
 def snapshots(data_dir: Path) -> list[Path]:
-    """All whole ones, oldest first."""
+    """All, oldest first."""
     place = data_dir / FOLDER / SNAPSHOTS
     try:
         found = [path for path in place.iterdir() if _NUMBER.fullmatch(path.name)]
@@ -32,7 +33,15 @@ def snapshots(data_dir: Path) -> list[Path]:
 
 
 def newest(data_dir: Path) -> Path | None:
-    return next(reversed(snapshots(data_dir)), None)
+    """The one that counts; a damaged one does not."""
+    return next((path for path in reversed(snapshots(data_dir)) if _is_whole(path)), None)
+
+
+def _is_whole(snapshot: Path) -> bool:
+    try:
+        return isinstance(json.loads((snapshot / MANIFEST).read_text(encoding="utf-8")), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def text_of(draft: SkillDraft, version: int = 1) -> str:

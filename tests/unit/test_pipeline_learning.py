@@ -1,0 +1,130 @@
+"""From accepted work to drafts: which rewrites, which searches, and what is turned down."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from library_helpers import verification
+from test_library_usage import MINE, proposal
+from test_pipeline_tournament import evaluation
+
+from kernel_lsp.config import Settings
+from kernel_lsp.journal import Journal
+from kernel_lsp.library import Library
+from kernel_lsp.pipeline import learning
+from kernel_lsp.records import (
+    ArgSpec,
+    Attempt,
+    Event,
+    EventKind,
+    Move,
+    Proposal,
+    Standing,
+    Step,
+    Verdict,
+    Workload,
+    WorkloadOrigin,
+)
+from kernel_lsp.skillbook import Skillbook
+
+ROWS = (ArgSpec(name="x", dtype="float32", shape=(512, 512)),)
+
+
+def judged(name: str, *steps: Step, speed: float = 2.0) -> Proposal:
+    found = proposal(name, "plan/2", speed, Verdict.FASTER)
+    workload = Workload(name="w", origin=WorkloadOrigin.PRAGMA, inputs=ROWS)
+    return replace(found, candidate=replace(found.candidate, steps=steps), workload=workload)
+
+
+JOB: Any = SimpleNamespace(bench=SimpleNamespace(device="cpu"))
+
+TILES = Step(skill="fused-matmul", site="linear+relu", parameters={"plan": "tiles"})
+
+
+def journal(path: Path, *events: tuple[str, EventKind]) -> Journal:
+    found = Journal.open(path / "journal.db")
+    stored = {
+        "a": judged("a", TILES),
+        "b": judged("b", Step(skill="compile-target", site="x")),
+        "c": judged("c"),
+    }
+    for one in stored.values():
+        found.save(one, folder=str(path), path="m.py", keep_source=False)
+    for minute, (name, kind) in enumerate(events):
+        time = f"2026-11-21T12:{minute:02d}:00+00:00"
+        found.record([Event(kind=kind, proposal=name, time=time, folder=str(path), path="m.py")])
+    return found
+
+
+def test_a_kept_rewrite_becomes_a_draft_once_and_without_its_source(tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    with journal(tmp_path, ("a", EventKind.ACCEPTED), ("a", EventKind.KEPT)) as kept:
+        (papers,) = learning.from_journal(kept, library, Skillbook())
+        assert learning.from_journal(kept, library, Skillbook()) == []
+    assert (papers.standing, papers.origin.event) == (Standing.STAGED, "kept")
+    (draft,) = library.staged()
+    assert draft.skill.recipe[0].covers == ("linear",) and draft.skill.requires is not None
+    assert draft.skill.requires.dtypes == ("float32",)
+
+
+def test_what_was_taken_back_only_shown_or_made_by_hand_teaches_nothing(tmp_path: Path) -> None:
+    events = [
+        ("a", EventKind.KEPT),
+        ("a", EventKind.REVERTED),
+        ("b", EventKind.OFFERED),
+        ("c", EventKind.KEPT),
+    ]
+    with journal(tmp_path, *events) as found:
+        assert learning.from_journal(found, Library(tmp_path), Skillbook()) == []
+
+
+def test_a_lazy_one_is_kept_as_refused_and_not_drafted_again(tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    with journal(tmp_path, ("b", EventKind.KEPT)) as found:
+        events = [Event(kind=EventKind.KEPT, proposal="b", time="2026-11-21T12:00:00+00:00")]
+        (papers,) = learning.from_events(found, events, tmp_path)
+        assert papers.standing is Standing.REFUSED and "advises a compiler" in papers.reason
+        assert learning.from_events(found, events, tmp_path) == []
+    assert [one.papers.standing for one in library.staged()] == [Standing.REFUSED]
+
+
+def attempt(number: int, fitness: float | None, *steps: Step) -> Attempt:
+    found = judged(f"c{number}", *steps)
+    return Attempt(
+        number=number,
+        move=Move.SEED if number == 0 else Move.MUTATE,
+        proposer="plan/2",
+        proposal=replace(found, evaluation=evaluation(eager=fitness or 1.0, low=1.0)),
+        fitness=fitness,
+        complete=True,
+        created="2026-11-21",
+    )
+
+
+def test_a_search_teaches_when_its_best_is_a_fifth_better_than_its_first_and_the_baseline() -> None:
+    first, best = attempt(0, 1.5, TILES), attempt(3, 1.8, TILES)
+    assert learning.improved([first, attempt(1, None, TILES), best]) == best
+    assert learning.improved([first, attempt(3, 1.79, TILES)]) is None  # 1.2 times 1.5 is 1.8
+    assert learning.improved([attempt(0, 0.5, TILES), attempt(1, 1.19, TILES)]) is None
+    assert learning.improved([attempt(0, 0.5, TILES), attempt(1, 1.2, TILES)]) is not None
+    assert learning.improved([attempt(0, 0.5), attempt(1, 9.0)]) is None  # written by hand: no steps
+    assert learning.improved([]) is None
+
+
+def test_what_stopped_helping_is_retired_at_the_end_of_a_job(tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    with journal(tmp_path, ("a", EventKind.KEPT)) as found:
+        (papers,) = learning.from_journal(found, library, Skillbook())
+    library.promote(papers.name, verification())
+    said: list[str] = []
+    for number in range(8):
+        mine = proposal(f"m{number}", MINE.replace("learned-a", papers.name), 1.1)
+        ranked = [proposal(f"p{number}", "plan/2", 1.3, Verdict.FASTER), mine]
+        learning.count_usage(
+            ranked, JOB, Settings(data_dir=str(tmp_path)), lambda step: said.append(step.message)
+        )
+        assert bool(said) == (number == 7)
+    retired = library.current.get(papers.name)
+    assert retired is not None and retired.standing is Standing.RETIRED
+    assert "the offer in 0 of 8 jobs" in retired.reason

@@ -1,0 +1,85 @@
+"""A recipe's steps find their sites in another program, in order, or the recipe does not apply."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.pipeline import recipes
+from kernel_lsp.records import Proof, RecipeStep, Site, Step
+
+
+def site(skill: str, label: str, benefit: float = 0.1, *, holds: bool = True, plain: bool = True) -> Site:
+    return Site(
+        skill=skill,
+        site=label,
+        summary="",
+        proofs=(Proof(claim="c", holds=holds, because="b"),),
+        parameters={"warps": [4, 8]} if skill == "fuse" else {},
+        benefit=benefit,
+        plain=plain,
+    )
+
+
+PROGRAM = (
+    site("fuse", "linear+relu", 0.1),
+    site("fuse", "linear_1+gelu", 0.3),
+    site("fuse", "add+mul", 0.9),
+    site("fuse", "linear_2", 0.8, holds=False),
+    site("tidy", "x", 0.2),
+)
+
+
+async def look(steps: Sequence[Step]) -> tuple[Site, ...]:
+    """What was taken is gone; after a fusion of gelu there is one more."""
+    done = {(step.skill, step.site) for step in steps}
+    more = (site("late", "softmax"),) if ("fuse", "linear_1+gelu") in done else ()
+    return tuple(one for one in (*PROGRAM, *more) if (one.skill, one.site) not in done)
+
+
+async def placed(*steps: RecipeStep, triton: bool = True) -> list[tuple[str, str, object]] | None:
+    found = await recipes.place(steps, PROGRAM, look, triton=triton)
+    return None if found is None else [(s.skill, s.site, s.parameters.get("warps")) for s in found.steps]
+
+
+LINEAR = RecipeStep(skill="fuse", covers=("linear",), parameters={"warps": 8})
+
+
+async def test_a_step_takes_the_site_of_its_kind_that_saves_most() -> None:
+    assert await placed(LINEAR) == [("fuse", "linear_1+gelu", 8)]
+
+
+async def test_every_takes_them_all_and_the_next_step_sees_what_that_has_left() -> None:
+    every = RecipeStep(skill="fuse", covers=("linear",), parameters={"warps": 8}, every=True)
+    late = RecipeStep(skill="late", covers=("softmax",))
+    assert await placed(every, late) == [
+        ("fuse", "linear_1+gelu", 8),
+        ("fuse", "linear+relu", 8),
+        ("late", "softmax", None),
+    ]
+
+
+async def test_a_step_without_a_site_means_that_it_does_not_apply() -> None:
+    assert await placed(LINEAR, RecipeStep(skill="fuse", covers=("conv2d",))) is None
+    assert await placed(RecipeStep(skill="late")) is None
+
+
+async def test_what_is_not_offered_there_stays_the_default() -> None:
+    assert await placed(RecipeStep(skill="fuse", parameters={"warps": 32})) == [("fuse", "add+mul", 4)]
+
+
+async def test_a_site_that_the_engine_takes_back_is_passed_over() -> None:
+    async def fails(steps: Sequence[Step]) -> tuple[Site, ...]:
+        if steps[-1].site == "linear_1+gelu":
+            raise RewriteError("gone")
+        return await look(steps)
+
+    found = await recipes.place([LINEAR], PROGRAM, fails, triton=True)
+    assert found is not None and [step.site for step in found.steps] == ["linear+relu"]
+
+
+@pytest.mark.parametrize(("triton", "applies"), [(True, True), (False, False)])
+async def test_kernels_only_where_they_run(triton: bool, applies: bool) -> None:
+    kernel = (site("kernel", "softmax", plain=False),)
+    found = await recipes.place([RecipeStep(skill="kernel")], kernel, look, triton=triton)
+    assert (found is not None) == applies

@@ -1,0 +1,84 @@
+"""The summary without a model: what is generalized, what goes, and that the result is a skill."""
+
+from pathlib import Path
+
+import pytest
+from library_helpers import ROWS, lesson, seen
+
+from kernel_lsp.agents import summary_rule
+from kernel_lsp.records import ArgSpec, Bounds, RecipeStep, Requirements, Step
+from kernel_lsp.skillbook import learned, lint
+from kernel_lsp.skillbook.format import read
+
+
+@pytest.mark.parametrize(
+    ("site", "operations"),
+    [
+        ("linear_1+gelu+mul_2", ("linear",)),
+        ("conv2d_default+sigmoid+sum_1", ("conv2d", "sum")),
+        ("matmul+matmul_1", ("matmul",)),
+        ("conv_transpose3d+avg_pool3d_1", ("conv_transpose3d", "avg_pool3d")),
+        ("layer_norm+gelu", ("layer_norm",)),
+        ("add+tanh_127", ()),
+        ("x", ()),
+    ],
+)
+def test_of_a_site_its_operations_that_are_not_pointwise_stay(site: str, operations: tuple[str, ...]) -> None:
+    assert summary_rule.anchors(site) == operations
+
+
+def test_the_same_at_the_next_place_becomes_one_step_and_semantics_stay_out() -> None:
+    told = {"plan": "tiles", "precision": "tf32", "nonfinite": "fast"}
+    steps = [Step(skill="fused-matmul", site=f"linear_{n}+relu_{n}", parameters=told) for n in range(3)]
+    steps += [Step(skill="cuda-graph", site="x")]
+    steps += [Step(skill="fused-matmul", site="linear_9", parameters={"plan": "parts"})]
+    assert list(summary_rule.generalized(steps)) == [
+        RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"plan": "tiles"}, every=True),
+        RecipeStep(skill="cuda-graph"),
+        RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"plan": "parts"}),
+    ]
+
+
+def test_what_it_asks_for_is_what_held_with_sizes_a_factor_of_sixteen_around() -> None:
+    """4096 x 1000 elements lie between 2^21 and 2^22: from 2^(21 - 4) to 2^(22 + 4)."""
+    small = ArgSpec(name="scale", dtype="bfloat16", shape=(1000,))
+    found = summary_rule.requirements(
+        seen(ArgSpec(name=None, dtype="float32", shape=(4096, 1000)), small, device="cuda")
+    )
+    assert found == Requirements(
+        device="cuda",
+        architectures=("sm_90",),
+        dtypes=("bfloat16", "float32"),
+        layouts=("contiguous",),
+        ranks=Bounds(least=2, most=2),
+        elements=Bounds(least=2**17, most=2**26),
+        torch="2.11",
+        triton="3.6",
+    )
+
+
+def test_a_draft_is_a_whole_skill_and_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    draft = lesson("linear+relu", {"plan": "tiles 128x128x64 warps 8", "deep": True, "share": 0.5}).draft
+    folder = tmp_path / draft.name
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(learned.text_of(draft))
+    assert lint(folder) == ()
+    skill = read(folder, "learned")
+    assert (skill.recipe, skill.requires) == (draft.recipe, draft.requires)
+    assert "1.80x (1.70x to 1.90x)" in skill.body and "2^20 elements" in skill.body
+    assert not skill.executable
+
+
+def test_nothing_comes_of_no_steps() -> None:
+    assert summary_rule.draft([], seen(ROWS)) is None
+
+
+def test_many_steps_have_a_name_and_a_description_that_fit(tmp_path: Path) -> None:
+    names = ["reassociate-linear-reduction", "value-range-collapse", "fused-row-softmax", "batch-norm-train"]
+    steps = [Step(skill=name, site="scaled_dot_product_attention+log_softmax") for name in names]
+    draft = summary_rule.draft(steps, seen())
+    assert draft is not None and len(draft.name) <= 64 and len(draft.description) <= 120
+    folder = tmp_path / draft.name
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(learned.text_of(draft))
+    assert lint(folder) == ()
