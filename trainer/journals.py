@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,17 @@ from kernel_lsp.journal.remote import DRIVER, is_address
 from kernel_lsp.journal.store import REFERENCE
 from kernel_lsp.records import Proposal
 from trainer.families import structure
-from trainer.reading import CHANGED, REFUSED, UNREADABLE, Grant, calls_for, last, outcome_of, versions_of
+from trainer.reading import (
+    CHANGED,
+    REFUSED,
+    TWICE,
+    UNREADABLE,
+    Grant,
+    calls_for,
+    last,
+    outcome_of,
+    versions_of,
+)
 from trainer.records import Agent, Human, Permission, Source, Tally, Trajectory, Turn
 from trainer.tasks import Suite, SuiteTask, fingerprint_id, task_id
 
@@ -44,6 +54,8 @@ class Logged:
 
     proposal: Proposal
     permission: Permission
+    where: str
+    """Name of the journal."""
     folder: str
     path: str
     reference: str | None
@@ -57,7 +69,8 @@ class Logged:
 class Journals:
     """What some journals say, before it is put together."""
 
-    logged: list[Logged] = field(default_factory=list)
+    logged: dict[Place, Logged] = field(default_factory=dict)
+    """By proposal, folder (whoever's it is) and path: a file and a server may have the same rows."""
     searches: dict[str, Permission] = field(default_factory=dict)
     """Search -> what all of its rows allow: the consent for its archive."""
     denied: set[str] = field(default_factory=set)
@@ -78,8 +91,7 @@ def read(place: str | Path, into: Journals, grant: Grant, tally: Tally, suites: 
                 tally.skip("the journal was written by a newer kernel-lsp", name, number)
                 return
             for logged in _proposals(connection, name, into, grant, tally, suites):
-                into.logged.append(logged)
-                _note(into, logged)
+                _note(into, logged, tally)
     except SQLAlchemyError as error:
         cause = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise JournalError(f"{name} cannot be read: {cause}", "name a journal's file or address") from error
@@ -90,7 +102,7 @@ def read(place: str | Path, into: Journals, grant: Grant, tally: Tally, suites: 
 def trajectories(journals: Journals, covered: frozenset[str], tally: Tally) -> Iterator[Trajectory]:
     """Of everything but the searches whose archives were read (``covered``): these hold more."""
     groups: dict[tuple[str, ...], list[Logged]] = defaultdict(list)
-    for one in journals.logged:
+    for one in journals.logged.values():
         search = (one.proposal.candidate.search or "").split("#")[0]
         if search and search in covered:
             tally.skip("told in full by its search's archive, which was read", one.proposal.id)
@@ -112,7 +124,7 @@ def _engine(place: str | Path) -> tuple[Engine, str]:
         engine = create_engine(
             url, poolclass=NullPool, connect_args={"options": options, "connect_timeout": 10}
         )
-        return engine, url.render_as_string(hide_password=True)
+        return engine, f"postgresql {url.host or 'here'}/{url.database}"
     path = Path(place)
     if not path.is_file():
         raise JournalError(f"there is no journal {path}", "`kernel-lsp doctor` says where yours is")
@@ -154,6 +166,7 @@ def _proposals(
             yield Logged(
                 proposal=proposal,
                 permission=permission,
+                where=name,
                 folder=row["folder"],
                 path=row["path"],
                 reference=mine.get(REFERENCE) or _of_suite(proposal, suites),
@@ -234,7 +247,12 @@ def _by_name(path: str, qualname: str, suites: Sequence[Suite]) -> SuiteTask | N
 # --- putting together ----------------------------------------------------------------------------
 
 
-def _note(into: Journals, one: Logged) -> None:
+def _note(into: Journals, one: Logged, tally: Tally) -> None:
+    place = one.proposal.id, one.folder.rpartition(":")[2], one.path
+    if (same := into.logged.get(place)) is not None:
+        tally.skip(TWICE, one.proposal.id)
+        one = replace(same, human=one.human or same.human)
+    into.logged[place] = one
     if one.human is not None:
         into.fates[one.proposal.id] = one.human
     search = (one.proposal.candidate.search or "").split("#")[0]
@@ -270,7 +288,7 @@ def _trajectory(group: Sequence[Logged]) -> Trajectory:
         device_name=proposal.evaluation.device_name,
         versions=versions_of(proposal.evaluation, first.version),
         source=Source.JOURNAL,
-        origin=f"{first.permission.because.split(':')[0]}#{proposal.id}",
+        origin=f"{first.where}#{proposal.id}",
         rollout=f"{proposal.id}@{first.folder.rpartition('-')[2]}",
         turns=tuple(turns),
         human=offered[-1].human if offered else None,

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 from postgres_server import Postgres, programs
+from sqlalchemy.exc import InternalError
 from test_journal_store import FOLDER, SECRET, event, proposal
 
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import remote
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.journal.tracker import Identity, Offer, Tracker
+from trainer import journals, reading, rollouts
+from trainer.records import Human
 
 pytestmark = pytest.mark.skipif(programs() is None, reason="no PostgreSQL (scripts/setup installs it)")
 FORK = multiprocessing.get_context("fork")
@@ -147,6 +150,22 @@ def test_each_persons_rows_are_their_own(server: Postgres, url: str, tmp_path: P
         assert len(bob.proposals()) == 1 and len(bob.tracker_state(FOLDER)["proposals"]) == 1
         assert bob.proposals()[0].proposal.candidate.program.endswith(SECRET)
     assert server.sql("SELECT count(*) FROM sources") == "3"
+
+
+def test_the_trainer_reads_a_teams_journal_and_cannot_change_it(url: str, tmp_path: Path) -> None:
+    with Journal.open(url, data_dir=tmp_path) as journal:
+        for name, training in (("a", True), ("b", False)):
+            journal.save(proposal(id=name), folder=FOLDER, path="n.py", keep_source=True, training=training)
+        journal.record([event("accepted", proposal="a", path="n.py")])
+    corpus = rollouts.read(journals=[url])
+    assert [one.human for one in corpus.trajectories] == [Human.ACCEPTED]
+    assert (
+        corpus.reasons == {reading.REFUSED: 1} and corpus.trajectories[0].origin == "postgresql here/team#a"
+    )
+    engine, _ = journals._engine(url)
+    with pytest.raises(InternalError, match="read-only"), engine.connect() as connection:
+        connection.exec_driver_sql("DELETE FROM proposals")
+    engine.dispose()
 
 
 def test_a_newer_schema_is_refused(server: Postgres, url: str, tmp_path: Path) -> None:

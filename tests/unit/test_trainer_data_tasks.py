@@ -73,7 +73,7 @@ def test_helpers_are_followed_where_they_are_called() -> None:
     helper = (
         "def gate(x):\n    return torch.sigmoid(x) * x\n"
         "class Block(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.inner = nn.Linear(4, 4)\n    def forward(self, x):\n        return gate(self.inner(x))\n"
+        "        self.inner = nn.Linear(4, 4)\n    def forward(self, x): return gate(self.inner(x))\n"
     )
     assert ops("return self.block(x).sum()", "self.block = Block()", helper) == (
         "linear", "sigmoid", "mul", "sum",
