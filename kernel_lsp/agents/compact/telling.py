@@ -195,7 +195,7 @@ def _operation(one: Operation, graph: GraphView, numbering: Numbering) -> list[s
     ]
 
 
-_ROLES = {OperationRole.INPUT: "input", OperationRole.STATE: "param", OperationRole.CONSTANT: "const"}
+_ROLES = {OperationRole.INPUT: "given", OperationRole.STATE: "param", OperationRole.CONSTANT: "const"}
 
 
 def _forms(one: Operation, read: Sequence[Operation]) -> list[str]:

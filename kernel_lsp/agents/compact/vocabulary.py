@@ -28,7 +28,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _STRUCTURE = _words("""
-start on-cuda on-cpu sm triton no-triton training evaluating grad reads writes unknown operations cut input
+start on-cuda on-cpu sm triton no-triton training evaluating grad reads writes unknown operations cut given
 param const = , out @cl @perm @exp @str yes no minus inf nan each skills spaces sites plain wraps more
 select_skills apply_skill stop . then gone again got right wrong failed refused
 """)

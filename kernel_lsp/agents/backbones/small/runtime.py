@@ -19,6 +19,7 @@ from typing import Any
 
 from kernel_lsp import process
 from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar
+from kernel_lsp.agents.compact.tokenizer import CONTEXT
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
 
 MODULE = "kernel_lsp.agents.backbones.small.child"
@@ -26,6 +27,8 @@ LOAD_S = 60.0
 """Importing torch takes 2 to 9 s, loading 26 MB 0.2 s."""
 REPLY_S = 5.0
 """A reply takes 0.1 s; one that takes so long would make the rule the faster answer."""
+LONGEST_REPLY = 512
+"""Words: decoding.MOST_WORDS."""
 IDLE_S = 600.0
 LOST_S = 300.0
 """Until a child that was lost is started anew."""
@@ -98,6 +101,9 @@ class Runtime:
     ) -> Said:
         """To a talk whose turn it is; ``among``: None for all that it offers. Raises BackboneError, the same
         at once when it was given up."""
+        if len(talk.tokens) > CONTEXT - LONGEST_REPLY:
+            cause = f"the talk has grown to {len(talk.tokens)} words, the policy reads {CONTEXT}"
+            raise BackboneError(cause, "nothing is to be done: the rule plans such a target")
         message = {
             "op": "reply",
             "tokens": talk.tokens,
@@ -127,7 +133,7 @@ class Runtime:
 
     async def _ready(self, start: Start = process.start) -> process.Child:
         if self.trouble is not None and time.monotonic() < self._lost_at + LOST_S:
-            raise BackboneError(self.trouble, REMEDY)
+            raise BackboneError(self.trouble, REMEDY if self._lost_at == math.inf else None)
         self.trouble = None
         if self._check is not None:
             try:
@@ -139,9 +145,12 @@ class Runtime:
             if self._child is not None:
                 await self._child.kill()
             confinement = process.Confinement(scratch=Path(self._scratch.name), readable=(self.folder,))
-            self._child = await start(
-                MODULE, python=self.python, limits=process.Limits(), confinement=confinement
-            )
+            try:
+                self._child = await start(
+                    MODULE, python=self.python, limits=process.Limits(), confinement=confinement
+                )
+            except (OSError, WorkerLost) as error:
+                raise self._lost(error) from None
             await self._asked(self._child, {"op": "open", "folder": str(self.folder)}, LOAD_S)
         return self._child
 
@@ -151,19 +160,22 @@ class Runtime:
         try:
             answer, _ = await child.ask(message, timeout_s=limit_s)
         except WorkerLost as lost:
-            self._lost_at = time.monotonic()
-            raise self._given_up(str(lost), for_good=False) from None
+            raise self._lost(lost) from None
         finally:
             self._resting = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
         if "failed" in answer:
             raise self._given_up(str(answer["failed"]))
         return answer
 
-    def _given_up(self, cause: str, *, for_good: bool = True) -> BackboneError:
-        if for_good:
-            self._lost_at = math.inf
+    def _given_up(self, cause: str) -> BackboneError:
+        self._lost_at = math.inf
         self.trouble = f"the policy in {self.folder.name} cannot be used: {cause}"
         return BackboneError(self.trouble, REMEDY)
+
+    def _lost(self, error: Exception) -> BackboneError:
+        self._lost_at = time.monotonic()
+        self.trouble = f"the policy's process was lost: {error}"
+        return BackboneError(self.trouble, f"it is started again after {LOST_S:.0f} s")
 
     def _rest(self) -> None:
         child, self._child = self._child, None

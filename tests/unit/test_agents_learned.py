@@ -1,0 +1,178 @@
+"""Courses of a policy, against a scripted model and a small engine: likeliest first, then the rule's."""
+
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
+import talks
+
+from kernel_lsp.agents.backbones.small.runtime import Choice, Said
+from kernel_lsp.agents.compact import Situation, Talk, grammar
+from kernel_lsp.agents.learned import MOST_COURSES, LearnedPlanner
+from kernel_lsp.agents.plan import Course, Planner
+from kernel_lsp.errors import BackboneError, RewriteError
+from kernel_lsp.records import Candidate, GraphView, Proof, Site, Step, Viewed
+
+SOUND = (Proof(claim="it is sound", holds=True, because="test"),)
+Weigh = Callable[[Talk, Sequence[str], str], float]
+"""(talk, words of the reply so far, word) -> how likely, in proportion."""
+
+
+def site(skill: str, benefit: float = 0.5, **parameters: list[int]) -> Site:
+    return Site(
+        skill=skill, site=skill, summary="", proofs=SOUND, benefit=benefit, plain=False, parameters=parameters
+    )
+
+
+A, B, C = site("a", BLOCK=[64, 128]), site("b"), site("c", 0.1)
+
+
+class Engine:
+    """Each step consumes its site; what is in ``broken`` is refused, ``unspoken`` cannot be written."""
+
+    def __init__(self, sites: Sequence[Site], broken: str = "", unspoken: str = "") -> None:
+        self.sites, self.broken, self.unspoken = sites, broken, unspoken
+
+    async def view(self, steps: Sequence[Step]) -> Viewed:
+        return Viewed(graph=GraphView(operations=()), sites=await self.look(steps))
+
+    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        if any(step.skill in self.broken for step in steps):
+            raise RewriteError("refused")
+        done = {step.skill for step in steps}
+        return tuple(s for s in self.sites if s.skill not in done)
+
+    async def make(self, steps: Sequence[Step]) -> Candidate:
+        if any(step.skill in self.unspoken for step in steps):
+            raise RewriteError("cannot be written down")
+        name = "+".join(step.skill + "".join(f":{v}" for v in step.parameters.values()) for step in steps)
+        return Candidate(id=name, edit=None, program="", entry="M", steps=tuple(steps))
+
+
+class Model:
+    """Greedy among the valid words, by ``weigh``."""
+
+    def __init__(self, weigh: Weigh, fails_after: int = 10**6) -> None:
+        self.weigh, self.left = weigh, fails_after
+
+    async def answer(self, talk: Talk, among: grammar.Node) -> Said:
+        self.left -= 1
+        if self.left < 0:
+            raise BackboneError("the child was lost", "try later")
+        words: list[str] = []
+        choices, total = [], 0.0
+        while among.branches:
+            weights = [self.weigh(talk, words, word) for word in among.words]
+            logs = [math.log(weight / sum(weights)) for weight in weights]
+            best = logs.index(max(logs))
+            if len(logs) > 1:
+                choices.append(Choice(place=len(words), words=among.words, logprobs=tuple(logs)))
+            total += logs[best]
+            words.append(among.words[best])
+            among = among.branches[words[-1]]
+        return Said(words=tuple(words), logprob=total, choices=tuple(choices), seconds=0.0)
+
+
+def prefers(*order: str) -> Weigh:
+    """Each word twice as likely as the next; others equal and last."""
+    return lambda talk, words, word: 2.0 ** -(order.index(word) if word in order else len(order))
+
+
+async def courses(engine: Engine, model: Model, told: list[str] | None = None) -> list[Course]:
+    planner = LearnedPlanner(
+        Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
+        name="policy:test@1#0",
+        answer=model.answer,
+        view=engine.view,
+        make=engine.make,
+        rule=Planner(engine.make, engine.look),
+        tell=(told if told is not None else []).append,
+    )
+    return [course async for course in planner.courses(engine.sites, triton=True)]
+
+
+def ids(found: Sequence[Course], proposer: str = "policy:test@1#0") -> list[str]:
+    return [course.candidate.id for course in found if course.candidate.proposer == proposer]
+
+
+async def test_the_first_course_is_the_greedy_one() -> None:
+    found = await courses(Engine([A, B, C]), Model(prefers("apply_skill", "@1", "@0", "p7")))
+    assert found[0].candidate.id == "b+a:128+c"
+    assert [step.skill for step in found[0].steps] == [site.skill for site in found[0].sites] == list("bac")
+
+
+async def test_the_next_ones_differ_in_the_likeliest_words() -> None:
+    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+        table = {"@0": 0.6, "@1": 0.3, "@2": 0.1, "p6": 0.9, "p7": 0.1, "apply_skill": 0.2, "stop": 0.8}
+        return table.get(word, 1.0)
+
+    found = ids(await courses(Engine([A, B, C]), Model(weigh)))
+    # a:64 stop (0.6*0.9*0.8); then @1 instead (0.3); then another step after a:64 (0.6*0.9*0.2, of b and c
+    # the likelier); 0.1 for @2 comes before 0.06 for p7.
+    assert found == ["a:64", "b", "a:64+b", "c"]
+
+
+async def test_the_rule_follows_without_what_was_there() -> None:
+    found = await courses(Engine([A, B, C]), Model(prefers("@2", "stop")))
+    rule = ids(found, "plan/2")
+    assert len(ids(found)) == MOST_COURSES
+    assert "a:64+b+c" in rule
+    assert len({course.candidate.id for course in found}) == len(found)
+
+
+async def test_a_refused_step_is_passed_over() -> None:
+    found = await courses(Engine([A, B, C], broken="b"), Model(prefers("@1", "@0", "stop", "@2")))
+    assert found[0].candidate.id == "a:64"
+    assert not [course for course in found if "b" in course.candidate.id]
+
+
+async def test_what_cannot_be_written_down_loses_its_last_steps() -> None:
+    found = await courses(Engine([A, B, C], unspoken="b"), Model(prefers("@0", "@1", "stop", "@2")))
+    assert found[0].candidate.id == "a:64"
+
+
+async def test_a_model_that_fails_in_the_middle_leaves_the_rule_and_a_reason() -> None:
+    for after in range(6):
+        told: list[str] = []
+        found = await courses(Engine([A, B, C]), Model(prefers("@1", "stop"), fails_after=after), told)
+        assert ids(found, "plan/2")
+        assert told == ["planned by the rule: the child was lost (try later)"]
+
+
+async def test_parameters_that_won_before_count_more_than_the_models() -> None:
+    engine = Engine([A])
+    planner = LearnedPlanner(
+        Situation(graph=GraphView(operations=()), sites=(A,), device="cuda"),
+        name="policy",
+        answer=Model(prefers("p6")).answer,
+        view=engine.view,
+        make=engine.make,
+        rule=Planner(engine.make, engine.look),
+        prefer=lambda site: {"BLOCK": 128},
+    )
+    found = [course async for course in planner.courses([A], triton=True)]
+    assert found[0].steps[0].parameters == {"BLOCK": 128}
+
+
+async def test_nothing_to_apply_is_no_course() -> None:
+    assert await courses(Engine([]), Model(prefers())) == []
+
+
+@given(st.integers(0, 10**6))
+async def test_whatever_a_model_says_courses_are_sound_and_apart(seed: int) -> None:
+    sites = talks.situation(seed).sites
+    dice = random.Random(seed)
+    model = Model(lambda talk, words, word: dice.random() + 1e-9, fails_after=dice.randrange(1, 60))
+    engine = Engine(sites, broken=dice.choice(["", "cuda-graph"]))
+    found = await courses(engine, model)
+    assert len({course.candidate.id for course in found}) == len(found)
+    for course in found:
+        for step, where in zip(course.steps, course.sites, strict=True):
+            assert (step.skill, step.site) == (where.skill, where.site)
+            assert all(step.parameters[name] in values for name, values in where.parameters.items())
