@@ -5,7 +5,19 @@ from __future__ import annotations
 import typer
 
 from kernel_lsp import __version__
-from kernel_lsp.commands import bench, check, doctor, models, optimize, serve, sessions, skills, train, verify
+from kernel_lsp.commands import (
+    bench,
+    check,
+    doctor,
+    models,
+    optimize,
+    report,
+    serve,
+    sessions,
+    skills,
+    train,
+    verify,
+)
 
 app = typer.Typer(
     name="kernel-lsp",
@@ -38,6 +50,7 @@ app.command()(verify.verify)
 app.command()(bench.bench)
 app.command()(doctor.doctor)
 app.command()(serve.trust)
+app.command()(report.report)
 app.add_typer(skills.app, name="skills")
 app.add_typer(models.app, name="models")
 app.add_typer(sessions.app, name="sessions")

@@ -1,0 +1,169 @@
+"""Plots of the report as inline SVG, by matplotlib where it is installed; None where it is not.
+
+Text stays text and the ids do not depend on the day, so a page is small and the same data give the same page.
+Not covered: which numbers are shown (report.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+INK, GRID, LINE, GOOD, BAD, CALM = "#7d8590", "#7d859033", "#4184e4", "#2da44e", "#cf222e", "#8b949e"
+"""Readable on light and on dark paper."""
+WIDTH = 7.2
+"""Inches; the page scales it down where there is less room."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A ratio with its interval, or a point where low is high."""
+
+    label: str
+    low: float
+    mid: float
+    high: float
+    color: str = LINE
+
+
+def _drawn(draw: Callable[P, Any]) -> Callable[P, str | None]:
+    """A function that draws a figure becomes one that gives its SVG."""
+
+    @functools.wraps(draw)
+    def drawn(*arguments: P.args, **named: P.kwargs) -> str | None:
+        try:
+            import matplotlib
+        except ImportError:
+            return None
+        matplotlib.use("svg")
+        style: dict[str, Any] = {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "kernel-lsp",
+            "font.size": 9,
+            "font.family": ["sans-serif"],
+            "font.sans-serif": ["DejaVu Sans"],
+            "text.color": INK,
+            "axes.labelcolor": INK,
+            "axes.edgecolor": GRID,
+            "axes.grid": True,
+            "axes.axisbelow": True,
+            "grid.color": GRID,
+            "xtick.color": INK,
+            "ytick.color": INK,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "legend.frameon": False,
+        }
+        with matplotlib.rc_context(style):
+            return _svg(draw(*arguments, **named))
+
+    return drawn
+
+
+def _figure(height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    """Without pyplot, which would keep every figure in memory."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _svg(figure: Any) -> str:
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%"', text, count=1)
+
+
+@_drawn
+def bars(values: Mapping[str, int], colors: Mapping[str, str]) -> Any:
+    """One bar per word, in order from above."""
+    figure, ((axes,),) = _figure(0.32 * len(values) + 0.5)
+    names = list(values)
+    drawn = axes.barh(
+        names, list(values.values()), color=[colors.get(name, LINE) for name in names], height=0.7
+    )
+    axes.bar_label(drawn, padding=3, color=INK)
+    axes.invert_yaxis()
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+@_drawn
+def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) -> Any:
+    """Lines over days (ISO dates), one per word; a day without any is 0."""
+    from matplotlib import dates
+
+    figure, ((axes,),) = _figure(2.2)
+    for name in dict.fromkeys(word for counts in per_day.values() for word in counts):
+        found = [per_day[day].get(name, 0) for day in per_day]
+        axes.plot(dates.datestr2num(list(per_day)), found, "o-", label=name, color=colors.get(name, LINE))
+    axes.xaxis_date()
+    axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.legend(ncols=4, loc="upper left")
+    return figure
+
+
+@_drawn
+def spans(rows: Sequence[Span], label: str) -> Any:
+    """Ratios with their intervals on a logarithmic axis, 1 marked."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    figure, ((axes,),) = _figure(0.24 * len(rows) + 0.7)
+    for place, row in enumerate(rows):
+        axes.plot([row.low, row.high], [place, place], color=row.color, linewidth=2.5, solid_capstyle="round")
+        axes.plot([row.mid], [place], "o", color=row.color, markersize=5)
+    axes.axvline(1.0, color=INK, linewidth=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel(label)
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+@_drawn
+def steps(times: Sequence[str], lines: Mapping[str, Sequence[int]], colors: Mapping[str, str]) -> Any:
+    """Counts that hold until the next moment (ISO)."""
+    from matplotlib import dates
+
+    figure, ((axes,),) = _figure(2.0)
+    for name, values in lines.items():
+        moments = dates.datestr2num([time[:19] for time in times])
+        axes.step(moments, values, "o-", where="post", label=name, color=colors.get(name, LINE))
+    axes.xaxis_date()
+    axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+    return figure
+
+
+@_drawn
+def curves(groups: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> Any:
+    """Small multiples: one field per group, one line per name."""
+    columns = min(2, len(groups))
+    rows = -(-len(groups) // columns)
+    figure, fields = _figure(2.1 * rows, columns, rows)
+    flat = [axes for line in fields for axes in line]
+    for axes, (group, lines) in zip(flat, groups.items(), strict=False):
+        for name, points in lines.items():
+            axes.plot(*zip(*points, strict=True), label=name, linewidth=1.5)
+        axes.set_title(group, fontsize=9, color=INK)
+        axes.legend(fontsize=7)
+    for axes in flat[len(groups) :]:
+        axes.set_visible(False)
+    return figure

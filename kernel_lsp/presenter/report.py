@@ -1,0 +1,296 @@
+"""The report as one HTML page that needs nothing else: no script, no network, no file beside it. Pure.
+
+Every plot stands over a table with the same numbers, so the page says the same where plots cannot be made,
+to a screen reader and on paper. Where nothing was recorded yet, a section says what would fill it.
+Not covered: where the numbers come from (commands/report.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from string import Template
+
+from kernel_lsp.presenter import charts
+from kernel_lsp.presenter.charts import BAD, CALM, GOOD, LINE, Span
+from kernel_lsp.presenter.learned import uplift_text
+from kernel_lsp.records import Event, EventKind, Interval, Json, LearnedSkill, Proposal, Standing, UsageStats
+
+FATES = {
+    EventKind.OFFERED: LINE,
+    EventKind.ACCEPTED: "#8250df",
+    EventKind.KEPT: GOOD,
+    EventKind.REVERTED: BAD,
+    EventKind.DISMISSED: CALM,
+}
+"""What became of suggestions, in the order in which it happens."""
+COLORS = {kind.value: color for kind, color in FATES.items()} | {"in use": GOOD, "retired": CALM}
+MOST_SPANS = 40
+"""Speedups that are drawn; the table has as many."""
+MOST_CURVES = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """One version of the learned library."""
+
+    number: int
+    created: str
+    action: str
+    in_use: int
+    retired: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """Everything that a report shows."""
+
+    made: str
+    """ISO 8601, UTC."""
+    version: str
+    events: tuple[Event, ...] = ()
+    """Oldest first."""
+    proposals: tuple[Proposal, ...] = ()
+    """Those that a person was offered, oldest first."""
+    learned: tuple[LearnedSkill, ...] = ()
+    usage: tuple[UsageStats, ...] = ()
+    library: tuple[Version, ...] = ()
+    curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+    """Training run -> lines of its curve."""
+    policies: Mapping[str, Json] = field(default_factory=dict)
+    """Name -> what the trainer's evaluation of a policy against the rule has found."""
+
+
+def page(facts: Facts) -> str:
+    """The whole document."""
+    sections = (_suggestions(facts), _speedups(facts), _library(facts), _training(facts), _policy(facts))
+    plain = "" if charts.bars({"x": 1}, {}) else _note("Plots need matplotlib: install kernel-lsp[report].")
+    return _PAGE.substitute(
+        made=escape(facts.made), version=escape(facts.version), plain=plain, sections="\n".join(sections)
+    )
+
+
+# --- sections -----------------------------------------------------------------------------
+
+
+def _suggestions(facts: Facts) -> str:
+    told = _fates(facts.events)
+    if not told:
+        return _section(
+            "Suggestions", _note("Nothing was offered yet. Open a file in an editor and wait for a hint.")
+        )
+    counts = {kind.value: len(told.get(kind, ())) for kind in FATES}
+    offered = counts["offered"] or 1
+    rows = [(name, str(count), f"{count / offered:.0%}") for name, count in counts.items()]
+    plots = _plot(charts.bars(counts, COLORS), "What became of suggestions; each counts once")
+    per_day = _per_day(facts.events)
+    if len(per_day) > 1:
+        plots += _plot(charts.days(per_day, COLORS), "The same by day (UTC)")
+    return _section("Suggestions", plots + _table(("", "suggestions", "of the offered"), rows))
+
+
+def _speedups(facts: Facts) -> str:
+    fates, rows, shown = _fates(facts.events), [], []
+    timed = [(p, s) for p in facts.proposals if (s := p.evaluation.speedup) is not None]
+    for proposal, found in timed[-MOST_SPANS:]:
+        fate = _fate(proposal.id, fates)
+        name = f"{proposal.qualname} · {proposal.evaluation.device_name or proposal.evaluation.device}"
+        shown.append(
+            Span(label=_short(name), low=found.low, mid=found.mid, high=found.high, color=_color(fate))
+        )
+        rows.append((name, proposal.candidate.summary, _ratio(found), fate or "-"))
+    if not rows:
+        return _section("Speedups", _note("No offer was timed yet."))
+    plot = _plot(
+        charts.spans(shown, "over the best baseline"), "Offers with their intervals, colored by their fate"
+    )
+    head = ("target", "rewrite", "speedup", "became of it")
+    return _section("Speedups", plot + _table(head, rows))
+
+
+def _library(facts: Facts) -> str:
+    if not facts.learned:
+        text = "Nothing was learned yet: rewrites that are kept become drafts for `kernel-lsp skills verify`."
+        return _section("Learned skills", _note(text))
+    plot = ""
+    if facts.library:
+        lines = {"in use": [v.in_use for v in facts.library], "retired": [v.retired for v in facts.library]}
+        drawn = charts.steps([version.created for version in facts.library], lines, COLORS)
+        plot = _plot(drawn, f"The library over its {len(facts.library)} versions")
+    spans = [span for papers in facts.learned if (span := _uplift(papers)) is not None]
+    if spans:
+        plot += _plot(
+            charts.spans(spans[:MOST_SPANS], "uplift of the first suggestion"), "Last verification of each"
+        )
+    head = ("skill", "standing", "learned on", "uplift (lower bound)", "at work", "why")
+    rows = [_learned_row(papers, facts.usage) for papers in facts.learned]
+    return _section("Learned skills", plot + _table(head, rows))
+
+
+def _training(facts: Facts) -> str:
+    if not facts.curves:
+        return _section("Training", _note("No training run was named; `--run FOLDER` shows its curves."))
+    parts = []
+    for name, lines in facts.curves.items():
+        groups = _grouped(lines)
+        if not groups:
+            parts.append(_note(f"{name}: nothing was logged yet."))
+            continue
+        last = {key: value for line in lines for key, value in line.items() if key != "step"}
+        rows = [(key, f"{value:.4g}") for key, value in sorted(last.items())]
+        plot = _plot(charts.curves(groups), f"{name}, {len(lines)} steps logged")
+        parts.append(
+            plot + f"<details><summary>last values</summary>{_table(('name', 'value'), rows)}</details>"
+        )
+    return _section("Training", "".join(parts))
+
+
+def _policy(facts: Facts) -> str:
+    if not facts.policies:
+        text = "No comparison was named; `--policy FILE` shows what the trainer's evaluation wrote."
+        return _section("Policy against rule", _note(text))
+    spans, rows = [], []
+    for name, found in facts.policies.items():
+        for key, label, color in (
+            ("first_over_best", f"{name}: policy", GOOD),
+            ("rule_over_best", f"{name}: rule", CALM),
+            ("first_over_rule", f"{name}: policy / rule", LINE),
+        ):
+            if isinstance(told := found.get(key), dict):
+                low, mid, high = (float(told[end]) for end in ("low", "mean", "high"))
+                spans.append(Span(label=label, low=low, mid=mid, high=high, color=color))
+                rows.append((label, f"{mid:.3f}", f"{low:.3f} to {high:.3f}", str(found.get("tasks", "?"))))
+    text = "First suggestion over the best that search has found (1 is all of it), and policy over rule"
+    head = ("", "geometric mean", "95 % interval", "held-out tasks")
+    return _section("Policy against rule", _plot(charts.spans(spans, "ratio"), text) + _table(head, rows))
+
+
+# --- numbers ------------------------------------------------------------------------------
+
+
+def _fates(events: Sequence[Event]) -> dict[EventKind, set[str]]:
+    """Kind -> proposals that it happened to."""
+    found: dict[EventKind, set[str]] = {}
+    for event in events:
+        kind = EventKind.KEPT if event.kind is EventKind.KEPT_COMMITTED else event.kind
+        if kind in FATES:
+            found.setdefault(kind, set()).add(event.proposal)
+    return found
+
+
+def _fate(proposal: str, fates: Mapping[EventKind, set[str]]) -> str:
+    """The last stage that it came to."""
+    order = (EventKind.REVERTED, EventKind.KEPT, EventKind.ACCEPTED, EventKind.DISMISSED, EventKind.OFFERED)
+    return next((kind.value for kind in order if proposal in fates.get(kind, ())), "")
+
+
+def _color(fate: str) -> str:
+    return COLORS.get(fate, LINE)
+
+
+def _per_day(events: Sequence[Event]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for event in events:
+        if event.kind in FATES:
+            found.setdefault(event.time[:10], Counter())[event.kind.value] += 1
+    return dict(sorted(found.items()))
+
+
+def _uplift(papers: LearnedSkill) -> Span | None:
+    last = next((one.uplift for one in reversed(papers.verifications) if one.uplift), None)
+    if last is None:
+        return None
+    color = GOOD if papers.standing is Standing.VERIFIED else CALM
+    low, mid, high = (math.exp(value) for value in (last.low, last.mean, last.high))
+    return Span(label=_short(papers.name), low=low, mid=mid, high=high, color=color)
+
+
+def _learned_row(papers: LearnedSkill, usage: Sequence[UsageStats]) -> tuple[str, ...]:
+    last = next(reversed(papers.verifications), None)
+    used = [f"{u.hardware}: offer in {u.wins} of {u.uses}" for u in usage if u.skill == papers.name]
+    shown = uplift_text(last.uplift) if last else "-"
+    where = papers.origin.device_name or papers.origin.hardware
+    return (papers.name, papers.standing.value, where, shown, "; ".join(used) or "-", papers.reason or "-")
+
+
+def _grouped(
+    lines: Sequence[Mapping[str, float]],
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """``reward/policy`` is the line ``policy`` of the field ``reward``; at most `MOST_CURVES` fields."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for line in lines:
+        for key, value in line.items():
+            group, _, name = key.rpartition("/")
+            if key != "step":
+                found.setdefault(group or key, {}).setdefault(name, []).append((line["step"], value))
+    return dict(sorted(found.items(), key=lambda item: -len(item[1]))[:MOST_CURVES])
+
+
+# --- HTML ---------------------------------------------------------------------------------
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n{body}</section>"
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _plot(svg: str | None, caption: str) -> str:
+    """Nothing where it could not be drawn: the table says the same."""
+    if svg is None:
+        return ""
+    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+    return f"<figure>{labelled}<figcaption>{escape(caption)}</figcaption></figure>\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
+    )
+
+
+def _ratio(found: Interval) -> str:
+    return f"{found.mid:.2f}x ({found.low:.2f} to {found.high:.2f})"
+
+
+def _short(text: str, most: int = 34) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+_PAGE = Template("""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>kernel-lsp report</title>
+<style>
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; }
+h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; border-bottom: 1px solid #8884; padding-bottom: .25rem; }
+figure { margin: 1rem 0; }
+figcaption, .note, header p { color: #7d8590; }
+svg { height: auto; max-width: 100%; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .87rem; }
+th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #8882; }
+td { vertical-align: top; }
+th { font-weight: 600; }
+td { font-variant-numeric: tabular-nums; }
+</style>
+</head>
+<body>
+<header><h1>kernel-lsp</h1>
+<p>Report of $made (UTC), version $version. Everything in it is of this machine.</p>$plain</header>
+$sections
+</body>
+</html>
+""")
