@@ -191,16 +191,18 @@ def clusters(found: Sequence[Row], alike: float = ALIKE) -> list[list[int]]:
     One pass and one number; the order is that of a hash, so that the result does not depend on the sources'.
     """
     order = sorted(range(len(found)), key=lambda place: _hash(_name(found[place])))
-    leaders: list[NDArray[np.float64]] = []
+    leaders = np.zeros((64, DIMENSIONS))
     members: list[list[int]] = []
     for place in order:
         vector = features(found[place])
-        scores = np.array(leaders) @ vector if leaders else np.zeros(0)
+        scores = leaders[: len(members)] @ vector
         if scores.size and scores.max() >= alike:
             members[int(scores.argmax())].append(place)
-        else:
-            leaders.append(vector)
-            members.append([place])
+            continue
+        if len(members) == len(leaders):
+            leaders = np.vstack([leaders, np.zeros_like(leaders)])
+        leaders[len(members)] = vector
+        members.append([place])
     return [sorted(cluster) for cluster in members]
 
 

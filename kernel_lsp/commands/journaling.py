@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import Journal, open_journal, outcomes
 from kernel_lsp.records import EventKind, Job, Outcome, Proposal
 
@@ -16,13 +17,17 @@ CLIENT = "kernel-lsp command line"
 
 @contextmanager
 def journal(settings: Settings) -> Iterator[Journal]:
-    opened = open_journal(Path(settings.data_dir))
+    """One that cannot be opened or read ends the command with its cause."""
     try:
-        yield opened
-    finally:
-        for problem in opened.problems:
-            console.err.print(f"journal: {problem}", markup=False)
-        opened.close()
+        opened = open_journal(Path(settings.data_dir))
+        try:
+            yield opened
+        finally:
+            opened.close()  # first: what could not be written until now is a problem, too
+            for problem in opened.problems:
+                console.err.print(f"journal: {problem}", markup=False)
+    except JournalError as error:
+        console.fail(error)
 
 
 def save(

@@ -1,4 +1,4 @@
-"""What the journal may keep. All of it is local; nothing here is ever sent anywhere.
+"""What the journal may keep: on this machine, or in the database of a team where its user has named one.
 
 Kept by default: hashes of code (fingerprints), qualified names, paths relative to the workspace, the
 workspace's name with a hash of its path, editor and version, skills and parameters, proofs, measurements,

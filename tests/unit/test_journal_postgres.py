@@ -11,7 +11,9 @@ import pytest
 from postgres_server import Postgres, programs
 from sqlalchemy.exc import InternalError
 from test_journal_store import FOLDER, SECRET, event, proposal
+from typer.testing import CliRunner
 
+from kernel_lsp.commands import sessions
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import remote
 from kernel_lsp.journal.store import Journal
@@ -189,6 +191,16 @@ def test_the_environment_names_a_teams_journal(
         journal.record([event()])
     with Journal.open(url, data_dir=tmp_path) as again:
         assert [s.counts for s in again.sessions()] == [{"offered": 1}]
+
+
+@pytest.mark.parametrize("address", ["mysql://host/x", "postgresql://127.0.0.1:1/x"])
+def test_the_command_line_says_why_it_cannot_read(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_LSP_JOURNAL", address)
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path))
+    said = CliRunner().invoke(sessions.app, ["list"])
+    assert said.exit_code == 2 and isinstance(said.exception, SystemExit)
 
 
 def _write(url: str, folder: Path, said: Path, first: int, count: int, ready: Any = None) -> None:
