@@ -1,0 +1,132 @@
+// The language client: what it tells the server, and the few places where VS Code can show things better
+// than plain LSP asks for. Decides nothing about rewrites.
+
+import type { ChildProcess } from "node:child_process";
+import { spawn } from "node:child_process";
+import { commands, type ExtensionContext, Uri, window, workspace } from "vscode";
+import {
+  type CodeAction,
+  CodeActionRequest,
+  type ConfigurationParams,
+  LanguageClient,
+  type LanguageClientOptions,
+  ResponseError,
+  RevealOutputChannelOn,
+  type ServerCapabilities,
+} from "vscode-languageclient/node";
+import { withComparison } from "./compare.ts";
+import type { Place } from "./locate.ts";
+import { forServer, SECTION, serverNames } from "./settings.ts";
+
+export interface Hooks {
+  /** The selected interpreter, now. */
+  python(): string | undefined;
+  /** The server ended; true: start it again. */
+  ended(): boolean;
+}
+
+/** Logs what the library would show as pop-ups; a refused request is the exception: somebody waits for it. */
+export class QuietClient extends LanguageClient {
+  override error(message: string, data?: unknown, show?: boolean | "force"): void {
+    super.error(message, data, false);
+    if (show !== false && data instanceof ResponseError)
+      void window.showWarningMessage(`kernel-lsp: ${data.message}`);
+  }
+
+  override warn(message: string, data?: unknown): void {
+    super.warn(message, data, false);
+  }
+
+  override info(message: string, data?: unknown): void {
+    super.info(message, data, false);
+  }
+}
+
+export function makeClient(
+  context: ExtensionContext,
+  place: Place,
+  channel: LanguageClientOptions["outputChannel"],
+  hooks: Hooks,
+): QuietClient {
+  const client = new QuietClient(SECTION, "kernel-lsp", () => start(place), options(context, channel, hooks));
+  client.registerFeature({
+    fillClientCapabilities: (capabilities) => {
+      const experimental = { ...(capabilities.experimental as object), serverStatusNotification: true };
+      capabilities.experimental = experimental;
+    },
+    initialize: (_: ServerCapabilities) => {},
+    getState: () => ({ kind: "static" }),
+    clear: () => {},
+  });
+  return client;
+}
+
+/** Resolves when the process runs, so that a missing program is an error of its own and no broken pipe. */
+function start(place: Place): Promise<ChildProcess> {
+  const child = spawn(place.command, place.args, { cwd: workspace.workspaceFolders?.[0]?.uri.fsPath });
+  return new Promise((resolve, reject) => {
+    child.once("spawn", () => resolve(child));
+    child.once("error", reject);
+  });
+}
+
+function options(
+  context: ExtensionContext,
+  channel: LanguageClientOptions["outputChannel"],
+  hooks: Hooks,
+): LanguageClientOptions {
+  const names = serverNames(context.extension.packageJSON);
+  const settings = (scope?: string) =>
+    forServer(
+      workspace.getConfiguration(SECTION, scope ? Uri.parse(scope) : undefined),
+      names,
+      hooks.python(),
+    );
+  return {
+    documentSelector: ["file", "untitled"].map((scheme) => ({ scheme, language: "python" })),
+    ...(channel ? { outputChannel: channel } : {}),
+    revealOutputChannelOn: RevealOutputChannelOn.Never,
+    initializationOptions: () => ({ isTrusted: workspace.isTrusted, settings: settings() }),
+    initializationFailedHandler: () => false,
+    synchronize: { configurationSection: SECTION },
+    errorHandler: {
+      error: () => ({ action: 1, handled: true }),
+      closed: () => ({ action: hooks.ended() ? 2 : 1, handled: true }),
+    },
+    middleware: {
+      provideCodeActions: async (document, range, actions, token, next) =>
+        withComparison(await next(document, range, actions, token), actions),
+      handleWorkDoneProgress: (token, params, next) =>
+        // What can be cancelled is shown as a pop-up; ours belongs into the status bar, whose menu cancels.
+        next(token, params.kind === "begin" ? { ...params, cancellable: false } : params),
+      window: {
+        showDocument: async (params, token, next) =>
+          (await showRendered(params.uri)) ? { success: true } : next(params, token),
+      },
+      workspace: {
+        configuration: (params: ConfigurationParams) =>
+          params.items.map((item) => (item.section === SECTION ? settings(item.scopeUri) : null)),
+      },
+    },
+  };
+}
+
+/** Reports of the server are Markdown: rendered, not as source. */
+async function showRendered(uri: string): Promise<boolean> {
+  if (!uri.endsWith(".md")) return false;
+  await commands.executeCommand("markdown.showPreview", Uri.parse(uri));
+  return true;
+}
+
+/** What the server offers at the cursor, asked as a person asks. */
+export async function actionsAtCursor(client: LanguageClient): Promise<CodeAction[]> {
+  const editor = window.activeTextEditor;
+  if (editor === undefined || editor.document.languageId !== "python") return [];
+  const params = {
+    textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(editor.document),
+    range: client.code2ProtocolConverter.asRange(editor.selection),
+    context: { diagnostics: [], triggerKind: 1 as const },
+  };
+  const found = (await client.sendRequest(CodeActionRequest.type, params)) ?? [];
+  return found.filter((item): item is CodeAction => typeof item.command !== "string");
+}

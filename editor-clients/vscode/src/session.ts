@@ -1,0 +1,153 @@
+// The life of the server in this window: found, started, restarted, or off with the reason (safe mode).
+
+import { type ExtensionContext, type LogOutputChannel, window, workspace } from "vscode";
+import { State } from "vscode-languageclient/node";
+import { makeClient, type QuietClient } from "./client.ts";
+import { atLeast, Crashes } from "./crashes.ts";
+import { type Located, locate } from "./locate.ts";
+import { onSelection, selectedInterpreter } from "./python.ts";
+import { SECTION, serverPath } from "./settings.ts";
+import { type Details, type ServerStatus, Status } from "./status.ts";
+
+export const OLDEST_SERVER = "0.1.0";
+const LOG = "Show Log";
+const INSTALL = "Install";
+const RESTART = "Restart";
+const CHOOSE = "Open Settings";
+
+export class Session {
+  readonly status: Status;
+  interpreter: string | undefined;
+  located: Located | undefined;
+  problem: string | undefined;
+  private client: QuietClient | undefined;
+  private readonly crashes = new Crashes();
+  private turn: Promise<void> = Promise.resolve();
+  private listening = false;
+
+  constructor(
+    private readonly context: ExtensionContext,
+    readonly log: LogOutputChannel,
+    private readonly act: (title: string) => void,
+  ) {
+    this.status = new Status(
+      () => this.details(),
+      () => workspace.isTrusted,
+    );
+    context.subscriptions.push(this.status);
+  }
+
+  /** Where "Install" puts the server. */
+  get ownFolder(): string {
+    return `${this.context.globalStorageUri.fsPath}/server`;
+  }
+
+  /** The running client. Throws an Error that says why there is none. */
+  get running(): QuietClient {
+    if (this.client?.state === State.Running) return this.client;
+    throw new Error(this.problem ?? "kernel-lsp is still starting; try again in a moment");
+  }
+
+  /** Stop what runs and start again; one after another, however often it is called. */
+  restart(): Promise<void> {
+    this.crashes.forget();
+    this.turn = this.turn
+      .then(() => this.stop())
+      .then(() => this.start())
+      .catch((error) => this.off(`kernel-lsp is off: ${error}`, LOG, RESTART));
+    return this.turn;
+  }
+
+  async stop(): Promise<void> {
+    const client = this.client;
+    this.client = undefined;
+    if (client?.needsStop()) await client.stop().catch((error) => this.log.warn(`stop: ${error}`));
+    await client?.dispose().catch(() => undefined); // it never ran
+  }
+
+  private async start(): Promise<void> {
+    this.fine();
+    await this.findInterpreter();
+    const { path, problem } = serverPath(workspace.getConfiguration(SECTION));
+    if (problem !== undefined) return this.off(problem, CHOOSE);
+    this.located = await locate({
+      setting: path,
+      interpreter: this.interpreter,
+      path: process.env["PATH"],
+      own: this.ownFolder,
+      folders: (workspace.workspaceFolders ?? []).map((folder) => folder.uri.fsPath),
+      trusted: workspace.isTrusted,
+    });
+    if ("problem" in this.located) {
+      const { problem: what, remedy } = this.located;
+      return this.off(`${what}: ${remedy}`, path === undefined ? INSTALL : CHOOSE);
+    }
+    this.log.info(`starting ${this.located.place.command} (${this.located.place.origin})`);
+    const hooks = { python: () => this.interpreter, ended: () => this.ended() };
+    this.client = makeClient(this.context, this.located.place, this.log, hooks);
+    this.client.onDidChangeState(({ newState }) => this.status.moved(newState));
+    this.client.onNotification("experimental/serverStatus", (status: ServerStatus) =>
+      this.status.server(status),
+    );
+    await this.begin(this.client, this.located.place.command);
+  }
+
+  private async begin(client: QuietClient, command: string): Promise<void> {
+    try {
+      await client.start();
+    } catch (error) {
+      if (this.problem === undefined)
+        this.off(`${command} did not start: ${(error as Error).message}`, LOG, RESTART);
+      return;
+    }
+    const info = client.initializeResult?.serverInfo;
+    if (info?.name === "kernel-lsp" && atLeast(info.version, OLDEST_SERVER)) return;
+    await this.stop();
+    const found =
+      info?.name === "kernel-lsp" ? `version ${info.version}` : `"${info?.name ?? "something else"}"`;
+    this.off(
+      `${command} is ${found}, this extension needs kernel-lsp ${OLDEST_SERVER} or newer: pip install -U kernel-lsp`,
+      INSTALL,
+      CHOOSE,
+    );
+  }
+
+  /** Asks the Python extension; starts it only when it is there. */
+  private async findInterpreter(): Promise<void> {
+    this.interpreter = await selectedInterpreter(workspace.workspaceFolders?.[0]?.uri);
+    if (this.listening) return;
+    this.listening = true;
+    const listener = await onSelection(() => void this.restart());
+    if (listener !== undefined) this.context.subscriptions.push(listener);
+  }
+
+  private ended(): boolean {
+    if (this.crashes.mayRestart(Date.now())) return true;
+    this.off(`kernel-lsp is off: ${this.crashes.words}. The log says why.`, LOG, RESTART);
+    return false;
+  }
+
+  private fine(): void {
+    this.problem = undefined;
+    this.status.failed(undefined);
+  }
+
+  /** Safe mode: the status bar says why for as long as it lasts, one message says it once. */
+  private off(problem: string, ...actions: string[]): void {
+    this.problem = problem;
+    this.log.error(problem);
+    this.status.failed(problem);
+    void window
+      .showWarningMessage(`kernel-lsp: ${problem}`, ...actions)
+      .then((title) => title && this.act(title));
+  }
+
+  private async details(): Promise<Details | undefined> {
+    if (this.client?.state !== State.Running) return undefined;
+    const asked = { command: "kernel-lsp.status", arguments: [{}] };
+    const reply = await this.client
+      .sendRequest<Partial<Details> | null>("workspace/executeCommand", asked)
+      .catch(() => undefined); // it just ended
+    return Array.isArray(reply?.folders) ? (reply as Details) : undefined; // another program answers anything
+  }
+}

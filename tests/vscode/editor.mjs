@@ -1,0 +1,313 @@
+// One VS Code (code-server) with the built extension, and a browser that a person could sit at.
+// Only keys, clicks and what is on the screen; what the server did is asserted elsewhere, from its journal.
+
+import { spawn, spawnSync } from "node:child_process";
+import { mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { createServer } from "node:net";
+import { dirname, join, resolve } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+const APP = join(ROOT, ".code-server/app/node_modules");
+const ENTRY = join(APP, "code-server/out/node/entry.js");
+const VSIX = join(ROOT, "editor-clients/vscode/kernel-lsp.vsix");
+const { chromium } = createRequire(join(APP, "x.js"))("playwright-core");
+const CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic"].concat(
+  ["--disable-background-networking", "--disable-component-update", "--disable-sync"],
+);
+/** For what must happen: a bound for hangs, on a machine that others use too. */
+export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 240_000);
+const QUIET = {
+  "workbench.startupEditor": "none",
+  "workbench.secondarySideBar.defaultVisibility": "hidden",
+  "workbench.colorTheme": "Default Light Modern",
+  "workbench.tips.enabled": false,
+  "chat.disableAIFeatures": true,
+  "editor.minimap.enabled": false,
+  "editor.lightbulb.enabled": "off",
+  "files.autoSave": "off",
+  "window.menuBarVisibility": "hidden",
+};
+
+const STATUS = '[id="kernel-lsp.kernel-lsp.kernel-lsp.status"]';
+
+/** Says a step on standard output, for the Python side. */
+export function say(step, data = {}) {
+  console.log(JSON.stringify({ step, ...data }));
+}
+
+export class Editor {
+  static async open({ folder, state, settings = {}, environment = {}, trust = false, extensions = [VSIX] }) {
+    const editor = new Editor();
+    editor.folder = folder;
+    editor.state = state;
+    editor.item = STATUS;
+    // Settings of scope machine are read from the machine's file where the window is remote, as it is here.
+    for (const [place, values] of Object.entries({ User: QUIET, Machine: settings })) {
+      mkdirSync(join(state, "data", place), { recursive: true });
+      writeFileSync(join(state, "data", place, "settings.json"), JSON.stringify(values));
+    }
+    writeFileSync(join(state, "config.yaml"), "auth: none\n");
+    const places = ["--user-data-dir", join(state, "data"), "--extensions-dir", join(state, "extensions")];
+    editor.environment = { ...process.env, ...environment };
+    for (const file of extensions) {
+      const done = spawnSync(process.execPath, [ENTRY, ...places, "--install-extension", file], { env: editor.environment });
+      if (done.status !== 0) throw new Error(`${file} was not installed: ${done.stderr}`);
+    }
+    const port = await freePort();
+    const flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check", "--config", join(state, "config.yaml")];
+    if (!trust) flags.push("--disable-workspace-trust");
+    const log = openSync(join(state, "code-server.log"), "w");
+    editor.server = spawn(process.execPath, [ENTRY, ...flags, ...places, "--bind-addr", `127.0.0.1:${port}`], {
+      env: editor.environment,
+      stdio: ["ignore", log, log],
+      detached: true, // so that its children can be ended with it
+    });
+    editor.browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: CHROMIUM });
+    const context = await editor.browser.newContext({ viewport: { width: 1280, height: 720 }, deviceScaleFactor: 1 });
+    editor.page = await context.newPage();
+    editor.page.setDefaultTimeout(60_000);
+    await reachable(port);
+    await editor.page.goto(`http://127.0.0.1:${port}/?folder=${encodeURIComponent(folder)}`);
+    await editor.page.waitForSelector(".monaco-workbench .explorer-folders-view .monaco-list-row");
+    await editor.key("Control+B"); // room for two sides
+    return editor;
+  }
+
+  async close() {
+    await this.browser.close();
+    try {
+      process.kill(-this.server.pid, "SIGKILL");
+    } catch {
+      // it ended before
+    }
+  }
+
+  async key(...keys) {
+    for (const key of keys) await this.page.keyboard.press(key);
+  }
+
+  /** A command of the palette, by the name that it has there. */
+  async command(name) {
+    await this.key("F1");
+    const input = this.page.locator(".quick-input-widget input");
+    await input.waitFor();
+    await input.fill(`>${name}`);
+    const row = this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first();
+    await row.waitFor();
+    await row.click();
+  }
+
+  async file(name) {
+    await this.key("Control+P");
+    const input = this.page.locator(".quick-input-widget input");
+    await input.waitFor();
+    await input.fill(name);
+    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first().waitFor();
+    await this.key("Enter");
+    await this.page.waitForSelector(`.tab.active[data-resource-name="${name}"]`);
+    await this.focus();
+  }
+
+  /** The keyboard into the text. */
+  async focus() {
+    await this.command("View: Focus Active Editor Group");
+    await this.page.waitForSelector(".quick-input-widget", { state: "hidden" });
+  }
+
+  /** The cursor onto the first occurrence of these words. */
+  async goTo(line, column) {
+    await this.focus();
+    await this.key("Control+G");
+    const input = this.page.locator(".quick-input-widget input");
+    await input.waitFor();
+    await input.fill(`:${line}:${column}`);
+    await this.key("Enter");
+    await this.page.waitForSelector(".quick-input-widget", { state: "hidden" });
+  }
+
+  /** The menu of code actions, as its rows. Asked for again where a server that just started had no answer yet. */
+  async actions() {
+    const rows = this.page.locator(".action-widget .monaco-list-row.action");
+    await until(async () => {
+      await this.key("Escape", "Control+Period");
+      return rows.first().waitFor({ timeout: 5000 }).then(() => true, () => false);
+    }, "a menu of actions");
+    return rows.allInnerTexts();
+  }
+
+  async choose(words) {
+    const row = this.page.locator(".action-widget .monaco-list-row.action", { hasText: words }).first();
+    await row.click();
+  }
+
+  /** Until the text on the screen holds these words. */
+  async text(words, timeout = PATIENCE_MS) {
+    await this.page.waitForFunction(
+      (wanted) => {
+        const lines = [...document.querySelectorAll(".editor-instance .view-lines")];
+        return lines.some((line) => line.textContent.replaceAll("\u00a0", " ").includes(wanted));
+      },
+      words,
+      { timeout },
+    );
+  }
+
+  async noText(words, timeout = 60_000) {
+    await this.page.waitForFunction(
+      (wanted) => {
+        const lines = [...document.querySelectorAll(".editor-instance .view-lines")];
+        return !lines.some((line) => line.textContent.replaceAll("\u00a0", " ").includes(wanted));
+      },
+      words,
+      { timeout },
+    );
+  }
+
+  /** Until a lens says this; a lens never jumps, so it is where a person looks. */
+  async lens(words, timeout = PATIENCE_MS) {
+    const lens = this.page.locator(".codelens-decoration", { hasText: words }).first();
+    await lens.waitFor({ timeout });
+    return (await lens.innerText()).trim();
+  }
+
+  /** A message at the bottom right; returns its text. */
+  async notification(words, timeout = PATIENCE_MS) {
+    const toast = this.page.locator(".notification-toast", { hasText: words }).first();
+    await toast.waitFor({ timeout });
+    return (await toast.innerText()).trim();
+  }
+
+  async answer(words, button) {
+    await this.notification(words);
+    await this.page.locator(".notification-toast", { hasText: words }).getByRole("button", { name: button }).first().click();
+  }
+
+  /** The hover of a word on the screen. */
+  async hover(word) {
+    await this.page.locator(".view-line span span", { hasText: new RegExp(`^${word}$`) }).first().hover();
+    await this.page.locator(".monaco-hover", { hasText: "kernel-lsp" }).first().waitFor();
+  }
+
+  async undo(words) {
+    await this.focus();
+    await this.key("Control+Z");
+    await this.noText(words);
+  }
+
+  async noLens(words) {
+    await this.page.locator(".codelens-decoration", { hasText: words }).first().waitFor({ state: "detached" });
+  }
+
+  /** Until the journal has this event as its last of an offer's fate. */
+  async settled(kind) {
+    await until(() => this.fates().at(-1) === kind, `the journal's last word is ${kind}`);
+  }
+
+  fates() {
+    const database = new DatabaseSync(join(this.environment.KERNEL_LSP_DATA_DIR, "journal.db"), { readOnly: true });
+    try {
+      const rows = database.prepare("SELECT kind FROM events ORDER BY time").all();
+      return rows.map((row) => row.kind).filter((kind) => kind !== "evaluated");
+    } finally {
+      database.close();
+    }
+  }
+
+  /** Until nothing runs: the sign in the status bar is back. */
+  async idle() {
+    await this.page.locator(`${STATUS} .codicon-zap`).waitFor();
+  }
+
+  /** Until the log of the extension says so many times that a server is started. */
+  async serverStarted(times) {
+    const count = () => this.log().split("] starting ").length - 1;
+    await until(() => count() >= times, `${times} starts`);
+  }
+
+  /** What the extension has logged. */
+  log() {
+    const folder = join(this.state, "data/logs");
+    const files = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith("kernel-lsp.log"));
+    return files.map((name) => readFileSync(join(folder, name), "utf8")).join("");
+  }
+
+  /** From the page "Startup Performance" of VS Code itself: what each column says of our extension. */
+  async activationTimes() {
+    await this.text("kernel-lsp.kernel-lsp", 60_000);
+    const lines = await this.page.locator(".editor-instance .view-line").allInnerTexts();
+    const found = lines.map((line) => line.replaceAll("\u00a0", " ")).filter((line) => line.includes("kernel-lsp"));
+    return found;
+  }
+
+  notifications() {
+    return this.page.locator(".notification-toast").allInnerTexts();
+  }
+
+  /** Other settings of the machine, as if somebody saved the file. */
+  set(settings) {
+    writeFileSync(join(this.state, "data/Machine/settings.json"), JSON.stringify(settings));
+  }
+
+  /** What the pointer sees over the item in the status bar, which says these words too. */
+  async tooltip(words) {
+    await this.page.locator(STATUS).hover();
+    const hover = this.page.locator(".monaco-hover", { hasText: words }).first();
+    await hover.waitFor();
+    const text = await hover.innerText();
+    await this.page.mouse.move(600, 400);
+    return text;
+  }
+
+  /** What the item in the status bar says. */
+  async status(words, timeout = PATIENCE_MS) {
+    const item = this.page.locator(STATUS);
+    await item.filter({ hasText: words }).waitFor({ timeout });
+    return (await item.innerText()).trim();
+  }
+
+  /** A page that is rendered in a tab; returns its text. */
+  async rendered(words, timeout = PATIENCE_MS) {
+    const end = Date.now() + timeout;
+    while (Date.now() < end) {
+      for (const frame of this.page.frames()) {
+        const text = await frame.evaluate(() => document.body?.innerText ?? "").catch(() => "");
+        if (frame !== this.page.mainFrame() && text.includes(words)) return text;
+      }
+      await this.page.waitForTimeout(200);
+    }
+    throw new Error(`no rendered page says ${words}`);
+  }
+
+  picture(path) {
+    return this.page.screenshot({ path });
+  }
+}
+
+function freePort() {
+  return new Promise((done) => {
+    const probe = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = probe.address();
+      probe.close(() => done(port));
+    });
+  });
+}
+
+async function until(condition, words) {
+  const end = Date.now() + PATIENCE_MS;
+  while (!(await condition())) {
+    if (Date.now() > end) throw new Error(`never came true: ${words}`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
+}
+
+async function reachable(port) {
+  for (let tries = 0; tries < 600; tries++) {
+    const answer = await fetch(`http://127.0.0.1:${port}/healthz`).catch(() => undefined);
+    if (answer?.ok) return;
+    await new Promise((done) => setTimeout(done, 100));
+  }
+  throw new Error("code-server does not answer");
+}

@@ -1,0 +1,48 @@
+// What can be wrong with the server, one after the other in one window: each is one calm message with its remedy.
+// Arguments: folder, state folder, folder with the programs that fail, a server that works.
+
+import { join } from "node:path";
+import { Editor, say } from "./editor.mjs";
+
+const [folder, state, programs, server] = process.argv.slice(2);
+const editor = await Editor.open({ folder, state });
+
+/** A setting, and the one message that follows. */
+async function fault(name, values, words) {
+  await editor.key("Escape");
+  await editor.command("Notifications: Clear All");
+  editor.set(values);
+  const text = await editor.notification(words, 60_000);
+  await editor.status("off");
+  await editor.page.waitForTimeout(1500); // for a second message, which must not come
+  say(name, { text, messages: (await editor.notifications()).length });
+}
+
+try {
+  await editor.file("diagonal_matmul.py");
+  say("missing", { text: await editor.notification("is not installed"), messages: (await editor.notifications()).length });
+  await editor.status("off");
+  await fault("wrong path", { "kernel-lsp.server": "/nowhere/kernel-lsp" }, "/nowhere/kernel-lsp");
+  await fault("wrong type", { "kernel-lsp.server": ["a", "b"] }, "must be a path");
+  await fault("too old", { "kernel-lsp.server": join(programs, "too_old") }, "0.0.1");
+  await fault("not a server", { "kernel-lsp.server": "/bin/true" }, "/bin/true");
+  await fault("crash loop", { "kernel-lsp.server": join(programs, "crashes") }, "ended 5 times");
+  await editor.command("kernel-lsp: Doctor");
+  say("doctor", { text: await editor.rendered("ended 5 times") });
+  await editor.command("View: Close Editor");
+  await editor.command("Notifications: Clear All");
+  editor.set({ "kernel-lsp.server": server, "kernel-lsp.threshold": "fast" });
+  await editor.page.locator(`${editor.item} .codicon-warning`).waitFor();
+  say("setting of a wrong type", { tooltip: await editor.tooltip("threshold"), messages: (await editor.notifications()).length });
+  await editor.command("Notifications: Clear All");
+  editor.set({});
+  await editor.answer("is not installed", "Install");
+  await editor.status("kernel-lsp");
+  await editor.page.locator(`${editor.item} .codicon-zap`).waitFor({ timeout: 240_000 });
+  say("installed", { log: editor.log().split("\n").filter((line) => line.includes("starting")).at(-1) });
+} catch (error) {
+  await editor.picture(`${state}/failure.png`);
+  throw error;
+} finally {
+  await editor.close();
+}

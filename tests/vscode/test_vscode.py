@@ -1,0 +1,176 @@
+"""The extension in the real VS Code: the story of a rewrite, a folder without trust, servers that fail, and its size.
+
+One window per story, on the CPU, with nothing replaced but the servers that have to fail. The pictures in the
+extension's README are what the story sees; with KERNEL_LSP_PICTURES=1 they are taken anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import EXTENSION, ROOT, SERVER, Steps, play
+
+from kernel_lsp.journal.store import FILE_NAME, Journal
+
+pytestmark = [pytest.mark.vscode, pytest.mark.timeout(1000)]
+MOST_BYTES = 2_000_000
+MOST_ACTIVATION_MS = 200
+TOO_OLD = '''#!{python}
+"""Answers `initialize` as an older server would; the real one has no older version to install."""
+import json, sys
+while True:
+    length = 0
+    while (line := sys.stdin.buffer.readline().strip()):
+        if line.lower().startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    if not length:
+        break
+    request = json.loads(sys.stdin.buffer.read(length))
+    if "id" in request:
+        result = {{"capabilities": {{}}, "serverInfo": {{"name": "kernel-lsp", "version": "0.0.1"}}}}
+        body = json.dumps({{"jsonrpc": "2.0", "id": request["id"], "result": result}}).encode()
+        sys.stdout.buffer.write(b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
+        sys.stdout.buffer.flush()
+'''
+CRASHES = '''#!/bin/sh
+# The real server, ended by the kernel shortly after it started.
+"{server}" "$@" &
+pid=$!
+trap 'kill $pid 2>/dev/null' EXIT
+sleep 2
+kill -9 $pid
+exit 1
+'''
+
+
+@pytest.fixture(scope="module")
+def story(vscode: Path, place: Path) -> Steps:
+    steps = play(vscode, "story", place, place / "project", place / "state", place / "pictures", SERVER)
+    if os.environ.get("KERNEL_LSP_PICTURES"):
+        for picture in (place / "pictures").glob("*.png"):
+            shutil.copy(picture, EXTENSION / "images" / picture.name)
+    return steps
+
+
+def test_the_hint_names_speedup_and_device(story: Steps) -> None:
+    assert "x (" in story["hint"]["lens"]
+    assert story["hint"]["status"].startswith("kernel-lsp")
+
+
+def test_the_menu_offers_what_the_server_offers_and_the_comparison(story: Steps) -> None:
+    rows = " | ".join(story["actions"]["rows"])
+    for words in ("Rewrite Gain", "Compare Gain", "Show evidence", "Search deeper", "Dismiss"):
+        assert words in rows
+
+
+def test_compare_apply_undo_dismiss_restart_cancel_pass(story: Steps) -> None:
+    steps = ["asked", "hint", "actions", "compared and applied", "undone", "applied at once and undone"]
+    steps += ["evidence", "searching", "cancelled", "dismissed", "restarted", "doctor", "activation", "done"]
+    assert list(story) == steps
+
+
+def test_the_evidence_is_a_rendered_page(story: Steps) -> None:
+    text = story["evidence"]["text"]
+    assert "Verified" in text
+    assert "|---" not in text, "this is the source, not the page"
+
+
+def test_a_dismissal_outlives_the_restart(story: Steps) -> None:
+    assert not any("Rewrite Gain" in row for row in story["restarted"]["rows"])
+
+
+def test_routine_work_opens_no_message(story: Steps) -> None:
+    assert story["searching"]["notifications"] == []
+    assert story["done"]["notifications"] == []
+
+
+def test_the_journal_tells_the_story(story: Steps, place: Path) -> None:
+    with Journal.open(place / "data" / FILE_NAME) as journal:
+        events = [event for row in journal.sessions() for event in journal.session(row.id)[1]]
+    told = [event.kind.value for event in sorted(events, key=lambda event: event.time)]
+    fates = [kind for kind in told if kind in ("accepted", "reverted", "dismissed")]
+    assert fates == ["accepted", "reverted", "accepted", "reverted", "dismissed"]
+    assert told.count("chosen") == 2
+
+
+def test_the_file_on_disk_was_never_touched(story: Steps, place: Path) -> None:
+    example = (ROOT / "examples" / "diagonal_matmul.py").read_text()
+    assert (place / "project" / "diagonal_matmul.py").read_text() == example
+
+
+def test_the_doctor_says_where_the_server_comes_from(story: Steps) -> None:
+    assert "setting kernel-lsp.server" in story["doctor"]["text"]
+    assert "torch" in story["doctor"]["text"]
+
+
+def test_activation_is_quick(story: Steps) -> None:
+    assert story["activation"]["ms"] < MOST_ACTIVATION_MS
+
+
+def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
+    base = place / "untrusted"
+    for name in ("project/.vscode", "project/.venv/bin", "state", "data"):
+        (base / name).mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "diagonal_matmul.py", base / "project")
+    bait = base / "project" / ".venv" / "bin" / "kernel-lsp"
+    bait.write_text(f"#!/bin/sh\ntouch {base}/taken\n")
+    bait.chmod(0o755)
+    wanted = {"kernel-lsp.server": str(bait), "kernel-lsp.consent": "always"}
+    (base / "project" / ".vscode" / "settings.json").write_text(json.dumps(wanted))
+    steps = play(vscode, "trust", base, base / "project", base / "state", SERVER)
+    assert not (base / "taken").exists()
+    assert steps["restricted"]["notifications"] == []
+    assert "until you trust it" in steps["restricted"]["tooltip"]
+    assert len(steps["refused"]["notifications"]) == 1
+    assert "asked" in steps
+
+
+def test_each_fault_of_the_server_is_one_message_with_a_remedy(vscode: Path, place: Path) -> None:
+    base = place / "faults"
+    for name in ("project", "state", "data", "programs"):
+        (base / name).mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "diagonal_matmul.py", base / "project")
+    for name, text in (("too_old", TOO_OLD), ("crashes", CRASHES)):
+        program = base / "programs" / name
+        program.write_text(text.format(python=sys.executable, server=SERVER))
+        program.chmod(0o755)
+    steps = play(vscode, "faults", base, base / "project", base / "state", base / "programs", SERVER)
+    for name in ("missing", "wrong path", "wrong type", "too old", "not a server", "crash loop"):
+        assert steps[name]["messages"] == 1, steps[name]
+    assert "Install" in steps["missing"]["text"]
+    assert "Show Log" in steps["crash loop"]["text"]
+    assert "pip install -U kernel-lsp" in steps["too old"]["text"]
+    assert steps["setting of a wrong type"]["messages"] == 0
+    assert "threshold = 'fast'" in steps["setting of a wrong type"]["tooltip"]
+    assert "installed by this extension" in steps["installed"]["log"]
+
+
+def test_the_package_is_small_and_holds_what_it_needs(vscode: Path) -> None:
+    package = EXTENSION / "kernel-lsp.vsix"
+    assert package.stat().st_size < MOST_BYTES
+    with zipfile.ZipFile(package) as archive:
+        names = archive.namelist()
+    assert "extension/dist/extension.js" in names
+    assert any(name.startswith("extension/bundled/kernel_lsp-") for name in names)
+    assert not any("node_modules" in name or name.endswith(".ts") for name in names)
+
+
+def test_it_is_formatted_linted_typed_and_its_units_pass(vscode: Path) -> None:
+    bin_folder = EXTENSION / "node_modules" / ".bin"
+    env = {**os.environ, "PATH": f"{vscode.parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in ([bin_folder / "biome", "check"], [bin_folder / "tsc"], [vscode.parent / "npm", "test", "--silent"]):
+        done = subprocess.run(command, cwd=EXTENSION, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_its_settings_are_the_servers() -> None:
+    script = EXTENSION / "scripts" / "settings.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
