@@ -31,7 +31,7 @@ def answered(message: Json, decoder: Decoder | None) -> Json:
     """Raises Unfit."""
     if decoder is None:
         raise Unfit("no model is loaded")
-    begun = time.perf_counter()
+    begun, busy = time.perf_counter(), time.process_time()
     said = decoder.reply(
         message["tokens"], message["table"], temperature=message["temperature"], seed=message["seed"]
     )
@@ -40,6 +40,7 @@ def answered(message: Json, decoder: Decoder | None) -> Json:
         "logprobs": said.logprobs,
         "choices": [[place, choices] for place, choices in said.choices.items()],
         "seconds": time.perf_counter() - begun,
+        "cpu_s": time.process_time() - busy,
     }
 
 

@@ -57,7 +57,9 @@ class Said:
     """Of the whole reply among the valid ones."""
     choices: tuple[Choice, ...]
     seconds: float
-    """That the model took."""
+    """That the model took, by the clock."""
+    cpu_s: float = 0.0
+    """Of processor time."""
 
 
 class Runtime:
@@ -200,6 +202,7 @@ def said(answer: dict[str, Any]) -> Said:
         logprob=float(sum(answer["logprobs"])),
         choices=choices,
         seconds=float(answer["seconds"]),
+        cpu_s=float(answer["cpu_s"]),
     )
 
 
