@@ -1,6 +1,6 @@
 """Drive ``kernel-lsp serve`` once, as a person would: python scripts/drive_editor.py [FILE]
 
-Opens a copy of the file in Neovim without a screen (tests/e2e/nvim_flow.lua) or, where Neovim is not
+Opens a copy of the file in Neovim with our plugin (tests/e2e/neovim_story.lua) or, where Neovim is not
 installed, in a client of pygls; allows the measurement, waits for the verified hint, applies the rewrite,
 undoes it, and prints what a person would have seen and what the journal kept. Exit code 1: no such hint.
 """
@@ -34,8 +34,14 @@ WORDS = {
     "ASKED": "asked   ",
     "HINT": "hint    ",
     "CHOSE": "chosen  ",
+    "DIFF": "diff    ",
     "UNDONE": "undone  ",
 }
+
+
+_SETTINGS = """vim.opt.runtimepath:append([[{plugin}]])
+require('kernel_lsp').setup({{ cmd = {{ [[{python}]], '-m', 'kernel_lsp', 'serve' }} }})
+"""
 
 
 def main() -> None:
@@ -70,16 +76,16 @@ def _neovim(nvim: str, file: Path, data: Path) -> list[str]:
     environment = {
         **os.environ,
         "KERNEL_LSP_DATA_DIR": str(data),
-        "KL_FILE": str(file),
-        "KL_ROOT": str(file.parent),
-        "KL_PYTHON": sys.executable,
+        "KL_SHORT": "yes",
         "KL_AFTER": str(file.parent.parent / "after.py"),
         "KL_PATIENCE_MS": str(PATIENCE_S * 1000),
         "PYTHONPATH": str(ROOT),
         "XDG_STATE_HOME": str(file.parent.parent / "state"),
     }
-    script = ROOT / "tests" / "e2e" / "nvim_flow.lua"
-    command = [nvim, "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", f"luafile {script}"]
+    settings = file.parent.parent / "init.lua"
+    settings.write_text(_SETTINGS.format(plugin=ROOT / "editor-clients" / "neovim", python=sys.executable))
+    story = f"luafile {ROOT}/tests/e2e/neovim_story.lua"
+    command = [nvim, "--headless", "-u", str(settings), "-i", "NONE", "-n", str(file), "-c", story]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S + 60, check=False
     )

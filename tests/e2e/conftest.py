@@ -15,6 +15,7 @@ from typing import Any, Union
 import pytest
 from lsprotocol import types
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities, make_test_lsp_client
+from stories import measure
 
 ROOT = Path(__file__).resolve().parents[2]
 EDITORS = ("visual-studio-code@v1.65.2", "neovim@v0.7.0", "neovim@v0.11.0", "emacs@v29.1")
@@ -175,6 +176,19 @@ def make_client() -> LanguageClient:
     converter.register_structure_hook(types.Command | types.CodeAction, structure)
     converter.register_structure_hook(Union[types.Command, types.CodeAction], structure)  # noqa: UP007
     return client
+
+
+@pytest.fixture(scope="session")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of verdicts for all tests of a run: the first one measures, the others find it measured."""
+    return tmp_path_factory.mktemp("verdicts")
+
+
+@pytest.fixture(scope="session")
+def judged(verdicts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of verdicts, with one about the example of the stories."""
+    measure(verdicts, tmp_path_factory.mktemp("judged"))
+    return verdicts
 
 
 @pytest.fixture

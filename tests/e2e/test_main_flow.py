@@ -3,57 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, Editor, Launch, until
-
-from kernel_lsp.journal.store import FILE_NAME, Journal
+from conftest import Editor, Launch, until
+from stories import EXAMPLE, ON_CPU, PATIENCE_S, kinds, told
 
 pytestmark = pytest.mark.torch
-EXAMPLE = '''"""A product with a diagonal matrix: 2 * 768**3 operations where 768**2 would do."""
-
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    # the comment stays
-    def forward(self, gain, signal):
-        return torch.diag(gain) @ signal
-
-
-def get_inputs():
-    return [torch.rand(768), torch.randn(768, 768)]
-'''
-ON_CPU = {"KERNEL_LSP_DEVICE": "cpu"}
-PATIENCE_S = 240
-"""For other people's load on the same cores; a quiet machine needs a fifth."""
-
-
-def kinds(data_dir: Path) -> list[str]:
-    """All events of the journal, oldest first."""
-    if not (data_dir / FILE_NAME).exists():
-        return []
-    with Journal.open(data_dir / FILE_NAME) as journal:
-        events = [event for row in journal.sessions() for event in journal.session(row.id)[1]]
-    return [event.kind.value for event in sorted(events, key=lambda event: event.time)]
-
-
-def told(data_dir: Path) -> list[str]:
-    """What became of the offer; how many candidates were judged is not the point here."""
-    return [kind for kind in kinds(data_dir) if kind != "evaluated"]
-
-
-@pytest.fixture(scope="module")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder of verdicts for the module: its first test measures, the others find it measured."""
-    return tmp_path_factory.mktemp("verdicts")
 
 
 @pytest.fixture
@@ -154,32 +112,3 @@ async def test_kill_of_the_server_ends_every_process_of_a_real_job(launch: Launc
         processes = await judging(session)
         os.kill(session.server_pid, signal.SIGKILL)
         await until(lambda: all_gone(processes), 60)
-
-
-@pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed (apt install neovim)")
-def test_neovim_applies_the_verified_rewrite_and_undoes_it(tmp_path: Path) -> None:
-    folder, data_dir = tmp_path / "project", tmp_path / "data"
-    folder.mkdir()
-    file = folder / "example.py"
-    file.write_text(EXAMPLE)
-    environment = {
-        **os.environ,
-        **ON_CPU,
-        "KERNEL_LSP_DATA_DIR": str(data_dir),
-        "KL_FILE": str(file),
-        "KL_ROOT": str(folder),
-        "KL_PYTHON": sys.executable,
-        "KL_PATIENCE_MS": str(PATIENCE_S * 1000),
-        "PYTHONPATH": str(ROOT),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-    }
-    script = Path(__file__).with_name("nvim_flow.lua")
-    command = ["nvim", "--headless", "-u", "NONE", "-i", "NONE", "-n", "-c", f"luafile {script}"]
-    limit = PATIENCE_S + 40
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=limit, check=False
-    )
-    steps = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
-    assert steps == ["ASKED", "HINT", "CHOSE", "APPLIED", "UNDONE", "DONE"], done.stdout + done.stderr
-    assert file.read_text() == EXAMPLE
-    assert told(data_dir) == ["offered", "chosen", "accepted", "reverted"]

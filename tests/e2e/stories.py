@@ -1,0 +1,121 @@
+"""What the tests of whole stories share: the program, its verdicts, what the journal tells, what was seen.
+
+A story goes from the first hint to a dismissal, in a real editor. What it saw is compared with the committed
+record in editor-clients/features; KERNEL_LSP_RECORD=1 writes the record instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_lsp.journal.store import FILE_NAME, Journal
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = ROOT / "editor-clients"
+EXAMPLE = '''"""A product with a diagonal matrix: 2 * 768**3 operations where 768**2 would do."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    # the comment stays
+    def forward(self, gain, signal):
+        return torch.diag(gain) @ signal
+
+
+def get_inputs():
+    return [torch.rand(768), torch.randn(768, 768)]
+'''
+ON_CPU = {"KERNEL_LSP_DEVICE": "cpu"}
+PATIENCE_S = 240
+"""For other people's load on the same cores; a quiet machine needs a fifth."""
+
+
+def kinds(data_dir: Path) -> list[str]:
+    """All events of the journal, oldest first."""
+    if not (data_dir / FILE_NAME).exists():
+        return []
+    with Journal.open(data_dir / FILE_NAME) as journal:
+        events = [event for row in journal.sessions() for event in journal.session(row.id)[1]]
+    return [event.kind.value for event in sorted(events, key=lambda event: event.time)]
+
+
+def told(data_dir: Path) -> list[str]:
+    """What became of the offer; how many candidates were judged is not the point here."""
+    return [kind for kind in kinds(data_dir) if kind != "evaluated"]
+
+
+def measure(verdicts: Path, folder: Path) -> None:
+    """Have the example judged once for all stories. Again when the machine was too busy to judge in time."""
+    (folder / "data").mkdir()
+    (folder / "data" / "cache").symlink_to(verdicts)
+    (folder / "example.py").write_text(EXAMPLE)
+    command = [sys.executable, "-m", "kernel_lsp", "optimize", "example.py", "--device", "cpu"]
+    environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(folder / "data"), "PYTHONPATH": str(ROOT)}
+    for _ in range(3):
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+        )
+        if done.returncode == 0:
+            return
+    pytest.fail(f"no verdict: {done.stdout}{done.stderr}")
+
+
+def home_of(tmp_path: Path, verdicts: Path) -> tuple[Path, dict[str, str]]:
+    """A project with the example; the environment of a person with a clone at home and kernel-lsp on PATH."""
+    home, project, data_dir = tmp_path / "home", tmp_path / "project", tmp_path / "data"
+    for folder in (home, project, data_dir):
+        folder.mkdir()
+    (home / "kernel-lsp").symlink_to(ROOT)
+    (data_dir / "cache").symlink_to(verdicts)
+    (project / "example.py").write_text(EXAMPLE)
+    environment = {
+        **os.environ,
+        **ON_CPU,
+        "HOME": str(home),
+        "KERNEL_LSP_DATA_DIR": str(data_dir),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "VIRTUAL_ENV": str(Path(sys.executable).parent.parent),
+        "XDG_STATE_HOME": str(home / "state"),
+        "KL_PATIENCE_S": str(PATIENCE_S),
+        "KL_PATIENCE_MS": str(PATIENCE_S * 1000),
+    }
+    return project, environment
+
+
+def live(command: list[str], project: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Run an editor to its end; returns its steps and what it said at each, in order."""
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S + 100,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    steps = {line.split()[0]: line.partition(" ")[2] for line in lines}
+    assert lines[-1:] == ["DONE"], done.stdout + done.stderr
+    return steps
+
+
+def seen(name: str, found: dict[str, Any]) -> None:
+    """What the tests saw of an editor is what editor-clients/features says of it."""
+    path = CLIENTS / "features" / f"{name}.json"
+    if os.environ.get("KERNEL_LSP_RECORD"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(found, indent=2) + "\n")
+    if not path.exists():
+        pytest.fail(f"{path} is missing: run this test with KERNEL_LSP_RECORD=1")
+    remedy = "run this test with KERNEL_LSP_RECORD=1, then python editor-clients/table.py"
+    assert json.loads(path.read_text()) == found, remedy

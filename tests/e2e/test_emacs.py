@@ -1,0 +1,113 @@
+"""The whole story in Emacs itself, with our package and the settings of docs/emacs.md."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pages import blocks
+from stories import CLIENTS, ROOT, home_of, live, seen, told
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(shutil.which("emacs") is None, reason="Emacs is not installed (scripts/setup does)"),
+]
+PAGE = ROOT / "docs" / "emacs.md"
+PACKAGE = CLIENTS / "emacs" / "kernel-lsp.el"
+STORY = Path(__file__).with_name("emacs_story.el")
+EMACS = ["emacs", "--batch", "-l", "package", "--eval", "(package-initialize)"]
+"""Batch mode reads no init file, which is what starts the packages."""
+SAW = {
+    "HINT": "hint",
+    "HOVER": "hover",
+    "OWN-MENU": "menu",
+    "DIFF": "diff",
+    "APPLIED": "apply",
+    "UNDONE": "undo",
+    "EVIDENCE": "evidence",
+    "DISMISSED": "dismiss",
+    "SEARCH": "search",
+    "CANCELLED": "cancel",
+    "RESTARTED": "restart",
+    "CRASH": "crash",
+    "DOCTOR": "doctor",
+}
+
+
+def emacs(settings: Path, text: str) -> list[str]:
+    settings.write_text(text)
+    opened = [
+        "example.py",
+        "--eval",
+        "(run-hooks 'post-command-hook)",
+    ]  # eglot-ensure waits for the first key
+    return [*EMACS, "-l", str(settings), *opened, "-l", str(STORY)]
+
+
+def version(expression: str) -> str:
+    done = subprocess.run(
+        [*EMACS, "--eval", f"(princ {expression})"], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.timeout(1500)
+def test_the_story_with_eglot(tmp_path: Path, judged: Path) -> None:
+    project, environment = home_of(tmp_path, judged)
+    before = (project / "example.py").read_text()
+    steps = live(emacs(tmp_path / "init.el", blocks(PAGE, "elisp")[0].text), project, environment)
+    assert (project / "example.py").read_text() == before  # nothing was saved
+    once = ["chosen", "accepted", "reverted"]
+    assert told(tmp_path / "data") == ["offered", *once, *once, "offered", "dismissed"]
+    features = {feature: step in steps for step, feature in SAW.items()}
+    features |= {"consent": "MENU" in steps, "status": "searching Model" in steps["SEARCH"], "lens": False}
+    seen(
+        "emacs",
+        {
+            "editor": f"Emacs {version('emacs-version')}, Eglot {eglot()}",
+            "how": "the program",
+            "features": features,
+        },
+    )
+    assert "kernel-lsp-optimize measures" in steps["SILENT"]
+    assert "is not installed: pip install kernel-lsp" in steps["MISSING"]
+
+
+def eglot() -> str:
+    return version("(package-version-join (package-desc-version (cadr (assq 'eglot package-alist))))")
+
+
+def test_the_package_compiles_without_a_warning_and_its_texts_are_in_order(tmp_path: Path) -> None:
+    copy = tmp_path / PACKAGE.name
+    shutil.copy(PACKAGE, copy)
+    strict = "(setq byte-compile-error-on-warn t)"
+    compiled = subprocess.run(
+        [*EMACS, "--eval", strict, "-f", "batch-byte-compile", str(copy)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert compiled.returncode == 0, compiled.stderr
+    checked = subprocess.run(
+        [*EMACS, "--eval", f'(progn (require \'checkdoc) (checkdoc-file "{copy}"))'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Warning" not in checked.stderr, checked.stderr
+
+
+def test_every_command_is_on_the_page(tmp_path: Path) -> None:
+    text = PACKAGE.read_text()
+    commands = {
+        name
+        for name, body in re.findall(r"\(defun (kernel-lsp-[\w-]+) (.*?)\n\n", text, re.S)
+        if "(interactive)" in body
+    }
+    shown = {
+        line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `kernel-lsp-")
+    }
+    assert shown == commands

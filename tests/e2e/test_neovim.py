@@ -1,0 +1,135 @@
+"""The whole story in Neovim itself, with our plugin and the settings of docs/neovim.md."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import blocks
+from stories import CLIENTS, ROOT, home_of, live, seen, told
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed (apt install neovim)"),
+]
+PAGE = ROOT / "docs" / "neovim.md"
+SAW = {
+    "ASKED": "consent",
+    "HINT": "hint",
+    "HOVER": "hover",
+    "LENS": "lens",
+    "MENU": "menu",
+    "DIFF": "diff",
+    "APPLIED": "apply",
+    "UNDONE": "undo",
+    "EVIDENCE": "evidence",
+    "DISMISSED": "dismiss",
+    "SEARCH": "search",
+    "CANCELLED": "cancel",
+    "RESTARTED": "restart",
+    "CRASH": "crash",
+    "DOCTOR": "doctor",
+}
+
+
+def neovim(tmp_path: Path, *more: str) -> list[str]:
+    """Neovim without a screen, with a person's settings: those of the page."""
+    settings = tmp_path / "init.lua"
+    settings.write_text(blocks(PAGE, "lua")[0].text)
+    return ["nvim", "--headless", "-u", str(settings), "-i", "NONE", "-n", *more]
+
+
+def version() -> str:
+    said = subprocess.run(["nvim", "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[1].removeprefix("v")
+
+
+@pytest.mark.timeout(1500)
+def test_the_story(tmp_path: Path, judged: Path) -> None:
+    project, environment = home_of(tmp_path, judged)
+    story = Path(__file__).with_name("neovim_story.lua")
+    before = (project / "example.py").read_text()
+    steps = live(neovim(tmp_path, "example.py", "-c", f"luafile {story}"), project, environment)
+    assert (project / "example.py").read_text() == before  # nothing was saved
+    once = ["chosen", "accepted", "reverted"]
+    assert told(tmp_path / "data") == ["offered", *once, *once, "offered", "dismissed"]
+    features: dict[str, Any] = {feature: step in steps for step, feature in SAW.items()}
+    features["status"] = "searching Model" in steps["SEARCH"]
+    seen("neovim", {"editor": f"Neovim {version()}", "how": "the program", "features": features})
+
+
+def test_a_missing_server_is_said_once_with_the_remedy(tmp_path: Path) -> None:
+    project, environment = home_of(tmp_path, tmp_path)
+    environment["PATH"] = "/usr/bin:/bin"
+    look = "lua vim.wait(300); vim.cmd('new example.py')"
+    command = neovim(tmp_path, "example.py", "-c", look, "-c", "KernelLsp rewrite", "-c", "KernelLsp doctor")
+    command += ["-c", "lua vim.wait(300)", "-c", "qa!"]
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    said = done.stdout + done.stderr
+    assert said.count("is not installed: pip install kernel-lsp, or name it in cmd") == 1
+    assert "no server for this buffer" in said
+    assert "Error" not in said
+
+
+def test_every_command_of_the_page_is_one_and_all_are_there(tmp_path: Path) -> None:
+    command = neovim(
+        tmp_path, "-c", "lua print(table.concat(require('kernel_lsp.commands').complete(''), ' '))"
+    )
+    project, environment = home_of(tmp_path, tmp_path)
+    done = subprocess.run(
+        [*command, "-c", "qa!"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    names = set((done.stdout + done.stderr).split())
+    for text in (PAGE.read_text(), (CLIENTS / "neovim/doc/kernel_lsp.txt").read_text()):
+        shown = {
+            line.split()[1].rstrip("`")
+            for line in text.replace("| `", "").splitlines()
+            if line[:10] == ":KernelLsp"
+        }
+        assert shown == names
+
+
+def test_the_help_file_is_one(tmp_path: Path) -> None:
+    shutil.copytree(CLIENTS / "neovim" / "doc", tmp_path / "doc")
+    command = [
+        "nvim",
+        "--headless",
+        "-u",
+        "NONE",
+        "-i",
+        "NONE",
+        "-c",
+        f"helptags {tmp_path}/doc",
+        "-c",
+        "qa!",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert ":KernelLsp" in (tmp_path / "doc" / "tags").read_text()
+
+
+def test_from_0_11_on_the_configuration_is_a_table_that_neovim_takes(tmp_path: Path) -> None:
+    """There is no newer Neovim in Debian: its loader reads a table of these types."""
+    check = (
+        "lua local c = dofile('lsp/kernel_lsp.lua'); "
+        "vim.validate({cmd = {c.cmd, 'table'}, filetypes = {c.filetypes, 'table'}, "
+        "root_markers = {c.root_markers, 'table'}, handlers = {c.handlers, 'table'}, "
+        "on_exit = {c.on_exit, 'function'}}); "
+        "assert(c.capabilities.experimental.serverStatusNotification); print(table.concat(c.cmd, ' '))"
+    )
+    command = ["nvim", "--headless", "-u", "NONE", "-i", "NONE", "-c", check, "-c", "qa!"]
+    done = subprocess.run(
+        command, cwd=CLIENTS / "neovim", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout + done.stderr).strip() == "kernel-lsp serve"
