@@ -83,8 +83,7 @@ try {
   await editor.command("kernel-lsp: Doctor");
   say("doctor", { text: await editor.rendered("what was found") });
   await editor.command("View: Close Editor");
-  await editor.command("Developer: Startup Performance");
-  say("activation", { ms: await editor.activationTimes() });
+  say("activation", await editor.activation());
   say("done", { notifications: await editor.notifications() });
 } catch (error) {
   await editor.picture(join(state, "failure.png"));

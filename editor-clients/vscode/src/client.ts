@@ -10,6 +10,7 @@ import {
   type ConfigurationParams,
   LanguageClient,
   type LanguageClientOptions,
+  LSPErrorCodes,
   ResponseError,
   RevealOutputChannelOn,
   type ServerCapabilities,
@@ -25,11 +26,11 @@ export interface Hooks {
   ended(): boolean;
 }
 
-/** Logs what the library would show as pop-ups; a refused request is the exception: somebody waits for it. */
+/** Logs what the library would show as pop-ups; a refusal is the exception: it answers what somebody chose. */
 export class QuietClient extends LanguageClient {
   override error(message: string, data?: unknown, show?: boolean | "force"): void {
     super.error(message, data, false);
-    if (show !== false && data instanceof ResponseError)
+    if (show !== false && data instanceof ResponseError && data.code === LSPErrorCodes.RequestFailed)
       void window.showWarningMessage(`kernel-lsp: ${data.message}`);
   }
 

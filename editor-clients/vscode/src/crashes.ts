@@ -18,7 +18,7 @@ export class Crashes {
   }
 
   get words(): string {
-    return `it ended ${this.times.length} times within ${WITHIN_MS / 60_000} minutes`;
+    return `${this.times.length} times within ${WITHIN_MS / 60_000} minutes`;
   }
 }
 

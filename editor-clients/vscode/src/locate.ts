@@ -38,7 +38,7 @@ export async function locate(where: Where): Promise<Located> {
     }
   }
   return {
-    problem: "kernel-lsp is not installed where this window runs",
+    problem: "the server is not installed where this window runs",
     remedy: "install it for this editor, or set kernel-lsp.server to where it is",
   };
 }

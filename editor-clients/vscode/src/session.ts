@@ -54,7 +54,7 @@ export class Session {
     this.turn = this.turn
       .then(() => this.stop())
       .then(() => this.start())
-      .catch((error) => this.off(`kernel-lsp is off: ${error}`, LOG, RESTART));
+      .catch((error) => this.off(`off: ${error}`, LOG, RESTART));
     return this.turn;
   }
 
@@ -73,7 +73,7 @@ export class Session {
     this.located = await locate({
       setting: path,
       interpreter: this.interpreter,
-      path: process.env["PATH"],
+      path: process.env.PATH,
       own: this.ownFolder,
       folders: (workspace.workspaceFolders ?? []).map((folder) => folder.uri.fsPath),
       trusted: workspace.isTrusted,
@@ -96,8 +96,10 @@ export class Session {
     try {
       await client.start();
     } catch (error) {
-      if (this.problem === undefined)
-        this.off(`${command} did not start: ${(error as Error).message}`, LOG, RESTART);
+      this.log.error(`${command}: ${(error as Error).message}`);
+      if (this.problem === undefined) {
+        this.off(`${command} did not start as a language server; the log says why`, LOG, CHOOSE);
+      }
       return;
     }
     const info = client.initializeResult?.serverInfo;
@@ -123,7 +125,7 @@ export class Session {
 
   private ended(): boolean {
     if (this.crashes.mayRestart(Date.now())) return true;
-    this.off(`kernel-lsp is off: ${this.crashes.words}. The log says why.`, LOG, RESTART);
+    this.off(`off: the server ended ${this.crashes.words}; the log says why`, LOG, RESTART);
     return false;
   }
 

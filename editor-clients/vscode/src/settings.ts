@@ -44,7 +44,7 @@ export function forServer(
   python: string | undefined,
 ): Record<string, unknown> {
   const values = Object.fromEntries(names.map((name) => [name, chosen(configuration, name) ?? null]));
-  return { ...values, python: values["python"] ?? python ?? null };
+  return { ...values, python: values.python ?? python ?? null };
 }
 
 /** The path in `kernel-lsp.server`, or what is wrong with it. */

@@ -20,12 +20,20 @@ test("the names are the server's, without our own", () => {
 
 test("only what somebody chose is sent; what was taken back is null", () => {
   const configuration = having({ budget: { globalValue: 3, workspaceValue: 5 }, hover: {} });
-  assert.deepEqual(forServer(configuration, ["budget", "hover"], undefined), { budget: 5, hover: null, python: null });
+  assert.deepEqual(forServer(configuration, ["budget", "hover"], undefined), {
+    budget: 5,
+    hover: null,
+    python: null,
+  });
 });
 
 test("false and 0 are choices", () => {
   const configuration = having({ hover: { globalValue: false }, max: { globalValue: 0 } });
-  assert.deepEqual(forServer(configuration, ["hover", "max"], undefined), { hover: false, max: 0, python: null });
+  assert.deepEqual(forServer(configuration, ["hover", "max"], undefined), {
+    hover: false,
+    max: 0,
+    python: null,
+  });
 });
 
 test("the selected interpreter is used until the setting says another", () => {
@@ -41,7 +49,10 @@ test("a server of another type than a path is a problem with a remedy", () => {
 
 test("four ends within three minutes are restarted, the fifth is not", () => {
   const crashes = new Crashes();
-  assert.deepEqual([0, 1, 2, 3, 4].map((second) => crashes.mayRestart(second * 1000)), [true, true, true, true, false]);
+  assert.deepEqual(
+    [0, 1, 2, 3, 4].map((second) => crashes.mayRestart(second * 1000)),
+    [true, true, true, true, false],
+  );
   assert.match(crashes.words, /5 times/);
   assert.equal(crashes.mayRestart(200_000), true);
 });
