@@ -13,8 +13,10 @@ from kernel_lsp import __version__, interpreter, process, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import ConfigError
+from kernel_lsp.errors import ConfigError, ModelError
 from kernel_lsp.evaluator.sharing import manners
+from kernel_lsp.models import Store
+from kernel_lsp.models.manifest import verify
 from kernel_lsp.pipeline import known
 
 
@@ -39,6 +41,7 @@ def doctor(
         _compiler(),
         *_library(settings),
         _journal(settings),
+        _policy(settings),
         console.run(_model(folder.absolute(), settings)),
     ]
     if as_json:
@@ -86,6 +89,19 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
             else "without one, plain rewrites are measured on the CPU and kernels only checked",
         ),
     ]
+
+
+def _policy(settings: Settings) -> Finding:
+    """What plans the quick search: a trained policy, or the rule and why."""
+    try:
+        model = Store(Path(settings.data_dir)).used()
+        if model is not None and model.manifest is not None:
+            verify(model.folder, model.manifest)
+    except ModelError as error:
+        return Finding(part="policy", ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
+    if model is None or model.manifest is None:
+        return Finding(part="policy", ok=True, found="the rule plans: no trained policy is in use")
+    return Finding(part="policy", ok=True, found=f"{model.id} plans: {model.manifest.held_out}")
 
 
 async def _model(folder: Path, settings: Settings) -> Finding:
