@@ -109,14 +109,14 @@ def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) ->
     axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.legend(ncols=4, loc="upper left")
+    axes.legend(ncols=5, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 
 
 @_drawn
 def spans(rows: Sequence[Span], label: str) -> Any:
     """Ratios with their intervals on a logarithmic axis, 1 marked."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     figure, ((axes,),) = _figure(0.24 * len(rows) + 0.7)
     for place, row in enumerate(rows):
@@ -124,7 +124,10 @@ def spans(rows: Sequence[Span], label: str) -> Any:
         axes.plot([row.mid], [place], "o", color=row.color, markersize=5)
     axes.axvline(1.0, color=INK, linewidth=1)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5)))
+    low, high = min([1.0, *(row.low for row in rows)]), max([1.0, *(row.high for row in rows)])
+    near = MaxNLocator(nbins=6, steps=[1, 2, 5, 10])  # a logarithmic locator finds one tick there
+    axes.xaxis.set_major_locator(near if high < 3 * low else LogLocator(base=10, subs=(1, 1.5, 2, 3, 5)))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
@@ -135,20 +138,31 @@ def spans(rows: Sequence[Span], label: str) -> Any:
 
 
 @_drawn
-def steps(times: Sequence[str], lines: Mapping[str, Sequence[int]], colors: Mapping[str, str]) -> Any:
-    """Counts that hold until the next moment (ISO)."""
+def steps(
+    times: Sequence[str], lines: Mapping[str, Sequence[int]], colors: Mapping[str, str], end: str
+) -> Any:
+    """Counts that hold from their moment (ISO) until the next, the last until ``end``."""
     from matplotlib import dates
 
     figure, ((axes,),) = _figure(2.0)
     for name, values in lines.items():
-        moments = dates.datestr2num([time[:19] for time in times])
-        axes.step(moments, values, "o-", where="post", label=name, color=colors.get(name, LINE))
+        moments = dates.datestr2num([time[:19] for time in (*times, end)])
+        held = [*values, values[-1]]
+        axes.step(
+            moments,
+            held,
+            "o-",
+            where="post",
+            label=name,
+            color=colors.get(name, LINE),
+            markevery=[*range(len(values))],
+        )
     axes.xaxis_date()
     axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper left")
+    axes.legend(ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     return figure
 
 

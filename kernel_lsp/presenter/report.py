@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from html import escape
 from string import Template
 
@@ -31,6 +32,7 @@ COLORS = {kind.value: color for kind, color in FATES.items()} | {"in use": GOOD,
 MOST_SPANS = 40
 """Speedups that are drawn; the table has as many."""
 MOST_CURVES = 8
+MOST_DAYS = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +120,7 @@ def _library(facts: Facts) -> str:
     plot = ""
     if facts.library:
         lines = {"in use": [v.in_use for v in facts.library], "retired": [v.retired for v in facts.library]}
-        drawn = charts.steps([version.created for version in facts.library], lines, COLORS)
+        drawn = charts.steps([version.created for version in facts.library], lines, COLORS, facts.made)
         plot = _plot(drawn, f"The library over its {len(facts.library)} versions")
     spans = [span for papers in facts.learned if (span := _uplift(papers)) is not None]
     if spans:
@@ -192,11 +194,17 @@ def _color(fate: str) -> str:
 
 
 def _per_day(events: Sequence[Event]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+    """Every day from the first to the last, at most the last `MOST_DAYS`."""
+    counts: dict[str, Counter[str]] = {}
     for event in events:
         if event.kind in FATES:
-            found.setdefault(event.time[:10], Counter())[event.kind.value] += 1
-    return dict(sorted(found.items()))
+            counts.setdefault(event.time[:10], Counter())[event.kind.value] += 1
+    if not counts:
+        return {}
+    last = date.fromisoformat(max(counts))
+    number = min(MOST_DAYS, (last - date.fromisoformat(min(counts))).days + 1)
+    days = [(last - timedelta(days=back)).isoformat() for back in reversed(range(number))]
+    return {day: counts.get(day, Counter()) for day in days}
 
 
 def _uplift(papers: LearnedSkill) -> Span | None:

@@ -1,0 +1,225 @@
+"""The report: what it counts, that nothing of it is loaded from elsewhere, and that a browser shows it."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from library_helpers import lesson, verification
+from test_library_usage import proposal
+from typer.testing import CliRunner
+
+from kernel_lsp.commands.app import app
+from kernel_lsp.presenter import charts, report
+from kernel_lsp.presenter.report import Facts, Version
+from kernel_lsp.records import (
+    Event,
+    EventKind,
+    LearnedSkill,
+    Proposal,
+    Standing,
+    UsageStats,
+    Verdict,
+)
+
+EMPTY = Facts(made="2026-11-21 12:00", version="0.1.0")
+HOSTILE = "<script>alert('x')</script>"
+
+
+def event(kind: EventKind, name: str, day: int) -> Event:
+    return Event(kind=kind, proposal=name, time=f"2026-11-{day:02d}T12:00:00.000+00:00")
+
+
+def offer(name: str, speed: float) -> Proposal:
+    found = proposal(name, "plan/2", speed, Verdict.FASTER)
+    return replace(found, candidate=replace(found.candidate, summary=f"fuse {HOSTILE}"))
+
+
+def full() -> Facts:
+    """Five offers; three are accepted, two of them kept, one kept and reverted later."""
+    events = [event(EventKind.OFFERED, name, 10 + n) for n, name in enumerate("abcde")]
+    events += [event(EventKind.OFFERED, "a", 16), event(EventKind.DISMISSED, "e", 15)]
+    events += [event(EventKind.ACCEPTED, name, 15) for name in "abc"]
+    events += [event(EventKind.KEPT, name, 16) for name in "ab"]
+    events += [event(EventKind.KEPT_COMMITTED, "a", 17), event(EventKind.REVERTED, "b", 18)]
+    papers = LearnedSkill(
+        name=lesson().draft.name,
+        standing=Standing.VERIFIED,
+        origin=lesson().origin,
+        reason="uplift",
+        verifications=(verification(),),
+    )
+    curve = [
+        {"step": n, "reward/policy": n / 10, "reward/selection": n / 20, "loss": 1 / (n + 1)}
+        for n in range(20)
+    ]
+    told = {"mean": 0.96, "low": 0.94, "high": 0.98}
+    return Facts(
+        made="2026-11-21 12:00",
+        version="0.1.0",
+        events=tuple(events),
+        proposals=tuple(offer(name, 1.2 + n / 2) for n, name in enumerate("abcde")),
+        learned=(
+            papers,
+            replace(papers, name=f"draft-{HOSTILE}", standing=Standing.STAGED, verifications=()),
+        ),
+        usage=(UsageStats(skill=papers.name, hardware="cuda:sm_90", uses=8, wins=5, pairs=3),),
+        library=(
+            Version(number=1, created="2026-11-18T09:00:00+00:00", action="promote", in_use=1, retired=0),
+            Version(number=2, created="2026-11-20T09:00:00+00:00", action="promote", in_use=3, retired=1),
+        ),
+        curves={"h200-plan/rl": curve, "cpu-smoke/sft": []},
+        policies={
+            "held-out": {
+                "tasks": 40,
+                "first_over_best": told,
+                "rule_over_best": {"mean": 0.81, "low": 0.78, "high": 0.84},
+            }
+        },
+    )
+
+
+class Page(HTMLParser):
+    """Cells of the tables, captions, and everything that would be fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self._cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attributes if name in ("src", "href", "xlink:href")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self._cell = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._cell = self._cell and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self._cell:
+            self.rows[-1][-1] += data
+
+
+def test_suggestions_count_once_whatever_happened_how_often() -> None:
+    rows = {row[0]: row[1:] for row in Page(report.page(full())).rows}
+    assert rows["offered"] == ["5", "100%"]
+    assert rows["accepted"] == ["3", "60%"]
+    assert rows["kept"] == ["2", "40%"]
+    assert rows["reverted"] == ["1", "20%"]
+    assert rows["dismissed"] == ["1", "20%"]
+
+
+def test_every_offer_stands_with_its_interval_and_its_fate() -> None:
+    rows = [row for row in Page(report.page(full())).rows if row[0].startswith("Model")]
+    assert [row[2] for row in rows] == [
+        f"{v:.2f}x ({v * 0.9:.2f} to {v * 1.1:.2f})" for v in (1.2, 1.7, 2.2, 2.7, 3.2)
+    ]
+    assert [row[3] for row in rows] == ["kept", "reverted", "accepted", "offered", "dismissed"]
+
+
+def test_nothing_is_loaded_or_run_and_no_text_becomes_markup() -> None:
+    page = Page(report.page(full()))
+    assert all(link.startswith("#") for link in page.links)
+    assert "script" not in page.tags and "img" not in page.tags and "link" not in page.tags
+    assert any(HOSTILE in cell for row in page.rows for cell in row)
+
+
+def test_plots_are_whole_svg_and_the_same_for_the_same_data() -> None:
+    text = report.page(full())
+    drawn = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    assert len(drawn) == 7
+    for one in drawn:
+        ElementTree.fromstring(one)
+    assert report.page(full()) == text
+
+
+def test_without_data_every_section_says_what_would_fill_it() -> None:
+    page = report.page(EMPTY)
+    assert page.count('class="note"') == 5 and "<svg" not in page and "<table" not in page
+
+
+def test_without_matplotlib_the_tables_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    with_plots = Page(report.page(full())).rows
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = report.page(full())
+    assert "<svg" not in text and "install kernel-lsp[report]" in text
+    assert Page(text).rows == with_plots
+
+
+def test_days_without_anything_are_there_and_a_long_journal_is_cut() -> None:
+    events = [event(EventKind.OFFERED, "a", 3), event(EventKind.OFFERED, "b", 6)]
+    assert {day: dict(counts) for day, counts in report._per_day(events).items()} == {
+        "2026-11-03": {"offered": 1},
+        "2026-11-04": {},
+        "2026-11-05": {},
+        "2026-11-06": {"offered": 1},
+    }
+    long_ago = replace(events[0], time="1999-01-01T00:00:00+00:00")
+    assert len(report._per_day([long_ago, events[1]])) == report.MOST_DAYS
+
+
+@pytest.mark.parametrize("values", [{"a": 0}, {"a": 1, "b" * 80: 3}])
+def test_odd_counts_are_drawn(values: dict[str, int]) -> None:
+    assert charts.bars(values, {})
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    found = CliRunner().invoke(app, ["report", *arguments])
+    return found.exit_code, found.output
+
+
+def test_the_command_reads_a_run_that_was_killed_and_an_evaluation(home: Path) -> None:
+    (home / "rl").mkdir()
+    lines = ['{"step": 1, "loss": 2.0, "reward/policy": NaN}', '{"step": 2, "loss": 1.0}', '{"step": 3, "lo']
+    (home / "rl" / "curve.jsonl").write_text("\n".join(lines))
+    told = {"mean": 1.0, "low": 0.9, "high": 1.1}
+    (home / "eval.json").write_text(json.dumps({"tasks": 9, "first_over_best": told, "rule_over_best": told}))
+    code, output = run("--run", "rl", "--policy", "eval.json", "--json")
+    assert code == 0, output
+    page = (home / "report.html").read_text()
+    assert "2 steps logged" in page and "eval: policy" in page
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--run", "nowhere"), ("--policy", "bad.json"), ("--out", "no/such/r.html")]
+)
+def test_what_cannot_be_read_or_written_is_said(home: Path, arguments: tuple[str, str]) -> None:
+    (home / "bad.json").write_text("[]")
+    code, output = run(*arguments)
+    assert code == 2 and "error" in output and "Traceback" not in output
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("facts", [EMPTY, full()], ids=["empty", "full"])
+def test_a_browser_shows_it(tmp_path: Path, facts: Facts) -> None:
+    """A real browser draws it; a page that it cannot read is a blank picture of 8 kB."""
+    (tmp_path / "report.html").write_text(report.page(facts))
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")
+    picture = f"--screenshot={tmp_path}/page.png"
+    command = ["chromium", *flags, "--window-size=1000,4200", picture, f"file://{tmp_path}/report.html"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    assert (tmp_path / "page.png").stat().st_size > 20_000
