@@ -71,6 +71,8 @@ class Gate:
         """End every process. The gate may be used again; it is only cold then."""
         if self._resting is not None:
             self._resting.cancel()
+        if self._ending is not None and self._ending is not asyncio.current_task():
+            await self._ending
         for warming in self._warming:
             warming.cancel()
         await asyncio.gather(*self._warming, return_exceptions=True)

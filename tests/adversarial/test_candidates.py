@@ -8,6 +8,7 @@ One gate serves all of them, so that an attack which harms what comes after it f
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -34,7 +35,7 @@ TIMED_ONLY = {
     "phase_by_parameters",
     "threads_changed_in_its_calls",
 }
-"""Attacks that behave while values are checked and show only in timed rounds."""
+"""Attacks that behave while values are checked and show only in timed rounds, which nothing may disturb."""
 ENDED = {
     "descriptors_closed",
     "disk_filled",
@@ -83,7 +84,13 @@ async def gate() -> AsyncIterator[Gate]:
         yield made
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=name)
+def parameter(attack: Path) -> Any:
+    return pytest.param(
+        attack, marks=[pytest.mark.alone] if attack.stem in TIMED_ONLY else [], id=name(attack)
+    )
+
+
+@pytest.mark.parametrize("attack", [parameter(attack) for attack in ATTACKS])
 async def test_an_attack_is_rejected(gate: Gate, attack: Path) -> None:
     evaluation = await gate.evaluate(request(attack))
     assert evaluation.status is not EvalStatus.PASSED

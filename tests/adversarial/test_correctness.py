@@ -3,15 +3,17 @@
 The programs are small, so that nearly all of the time is starting processes.
 """
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import pytest
+import pytest_asyncio
 
-from kernel_lsp.evaluator import Budget, EvaluationRequest, evaluate
+from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import ArgSpec, EvalStatus, Evaluation, Workload, WorkloadOrigin
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 HEAD = "import torch\nimport torch.nn as nn\n\n"
 INPUTS = "\n\ndef get_inputs():\n    return [torch.rand(24, 32)]\n"
 WEIGHTED = """
@@ -187,22 +189,29 @@ def request(reference: str, candidate: str, workload: Workload | None = None) ->
     return made if workload is None else replace(made, workload=workload)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate() -> AsyncIterator[Gate]:
+    """Torch is imported once for all of these tests; what a gate leaves behind is tested in test_gate."""
+    async with Gate() as made:
+        yield made
+
+
 def failed(evaluation: Evaluation) -> set[str]:
     return {check.name for check in evaluation.checks if check.passed is False}
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_the_wrong_candidate_is_rejected_by_this_check_alone(name: str) -> None:
+async def test_the_wrong_candidate_is_rejected_by_this_check_alone(gate: Gate, name: str) -> None:
     case = CASES[name]
-    evaluation = await evaluate(request(program(case.reference), program(case.wrong), case.workload))
+    evaluation = await gate.evaluate(request(program(case.reference), program(case.wrong), case.workload))
     assert evaluation.status is not EvalStatus.PASSED
     assert failed(evaluation) == {case.check}, evaluation.detail
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_the_honest_candidate_passes(name: str) -> None:
+async def test_the_honest_candidate_passes(gate: Gate, name: str) -> None:
     case = CASES[name]
-    evaluation = await evaluate(request(program(case.reference), program(case.honest), case.workload))
+    evaluation = await gate.evaluate(request(program(case.reference), program(case.honest), case.workload))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     if case.workload is not None:
         gradient = next(check for check in evaluation.checks if check.name == "gradients")
@@ -213,22 +222,22 @@ def unchanged(body: str, inputs: str = INPUTS) -> EvaluationRequest:
     return request(program(body, inputs), program(body, inputs))
 
 
-async def test_an_output_that_depends_on_parameters_alone_is_called_a_constant() -> None:
-    evaluation = await evaluate(unchanged("return (x - x) * 0 + self.weight"))
+async def test_an_output_that_depends_on_parameters_alone_is_called_a_constant(gate: Gate) -> None:
+    evaluation = await gate.evaluate(unchanged("return (x - x) * 0 + self.weight"))
     assert evaluation.status is EvalStatus.PASSED and failed(evaluation) == {"degenerate"}
     detail = next(check.detail for check in evaluation.checks if check.name == "degenerate")
     assert detail.startswith("your code computes a constant: it does not depend on the inputs")
 
 
-async def test_one_dull_output_among_others_is_named() -> None:
-    evaluation = await evaluate(unchanged("return x * self.weight, torch.zeros_like(x)"))
+async def test_one_dull_output_among_others_is_named(gate: Gate) -> None:
+    evaluation = await gate.evaluate(unchanged("return x * self.weight, torch.zeros_like(x)"))
     check = next(check for check in evaluation.checks if check.name == "degenerate")
     assert evaluation.status is EvalStatus.PASSED and check.passed and check.detail.startswith("output 1: ")
 
 
-async def test_a_workload_that_cannot_tell_precisions_apart_says_so() -> None:
+async def test_a_workload_that_cannot_tell_precisions_apart_says_so(gate: Gate) -> None:
     # The seed is fixed: among many random values one may lie so close to a step that rounding moves it.
-    evaluation = await evaluate(replace(unchanged("return torch.round(x)"), seed=1))
+    evaluation = await gate.evaluate(replace(unchanged("return torch.round(x)"), seed=1))
     control = next(check for check in evaluation.checks if check.name == "lower-precision-control")
     assert evaluation.status is EvalStatus.PASSED and control.passed is None
 
@@ -244,17 +253,17 @@ async def test_a_workload_that_cannot_tell_precisions_apart_says_so() -> None:
     ],
     ids=["complex", "integers", "empty", "nested", "float64"],
 )
-async def test_unusual_tensors_get_a_verdict(inputs: str, body: str) -> None:
+async def test_unusual_tensors_get_a_verdict(gate: Gate, inputs: str, body: str) -> None:
     made = f"\n\ndef get_inputs():\n    return [{inputs}]\n"
-    evaluation = await evaluate(unchanged(body, made))
+    evaluation = await gate.evaluate(unchanged(body, made))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
 
 
-async def test_every_comparison_reaches_the_evidence() -> None:
+async def test_every_comparison_reaches_the_evidence(gate: Gate) -> None:
     kept = []
     case = CASES["gradients-of-inputs"]
     asked = request(program(case.reference), program(case.honest), case.workload)
-    await evaluate(asked, keep=kept.append)
+    await gate.evaluate(asked, keep=kept.append)
     trials = kept[0].trials
     assert len({trial.number for trial in trials}) >= 10 and all(trial.passed for trial in trials)
     assert {"output 0", "gradient of input 0", "repetition"} <= {t.detail.split(":")[0] for t in trials}

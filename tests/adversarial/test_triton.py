@@ -1,16 +1,19 @@
 """Triton candidates without a GPU: interpreted for correctness, compiled ahead of time, never timed."""
 
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
-from kernel_lsp.evaluator import evaluate
+from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation
 
 pytestmark = [
     pytest.mark.torch,
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux"),
 ]
 pytest.importorskip("triton")
@@ -50,12 +53,19 @@ class ModelNew(torch.nn.Module):
 """
 
 
-async def judged(source: str) -> Evaluation:
-    return await evaluate(request_from_files(REFERENCE, source))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate() -> AsyncIterator[Gate]:
+    """Torch is imported once for all of these tests; what a gate leaves behind is tested in test_gate."""
+    async with Gate() as made:
+        yield made
 
 
-async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim_of_speed() -> None:
-    evaluation = await judged(CANDIDATE)
+async def judged(gate: Gate, source: str) -> Evaluation:
+    return await gate.evaluate(request_from_files(REFERENCE, source))
+
+
+async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim_of_speed(gate: Gate) -> None:
+    evaluation = await judged(gate, CANDIDATE)
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     assert evaluation.device == "interpreter" and not evaluation.timings and evaluation.speedup is None
     assert [(kernel.name, kernel.arch) for kernel in evaluation.kernels] == [
@@ -76,19 +86,19 @@ async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim
     ],
     ids=["tail", "operation", "block", "warps", "missing"],
 )
-async def test_a_wrong_kernel_is_named(right: str, wrong: str, status: EvalStatus) -> None:
-    evaluation = await judged(CANDIDATE.replace(right, wrong))
+async def test_a_wrong_kernel_is_named(gate: Gate, right: str, wrong: str, status: EvalStatus) -> None:
+    evaluation = await judged(gate, CANDIDATE.replace(right, wrong))
     assert evaluation.status is status, (evaluation.status, evaluation.detail)
     assert evaluation.detail
 
 
-async def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy() -> None:
+async def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy(gate: Gate) -> None:
     decoy = CANDIDATE.replace("fused[(triton.cdiv(n, 512),)](x, y, out, n, BLOCK=512, num_warps=2)", "")
-    evaluation = await judged(decoy.replace("return out", "return torch.relu(x * y) + 1"))
+    evaluation = await judged(gate, decoy.replace("return out", "return torch.relu(x * y) + 1"))
     assert evaluation.status is EvalStatus.CHEATED and "launches none" in evaluation.detail
 
 
-async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do() -> None:
+async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do(gate: Gate) -> None:
     request = replace(request_from_files(REFERENCE, CANDIDATE), device="cpu")
-    evaluation = await evaluate(request)
+    evaluation = await gate.evaluate(request)
     assert evaluation.status is EvalStatus.NOT_RUN and "interpreter" in evaluation.detail

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+import pytest_asyncio
 
 torch = pytest.importorskip("torch")
 
@@ -14,6 +16,7 @@ from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, TunerLost, Varian
 from kernel_lsp.records import Program, Progress, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
 pytestmark = pytest.mark.torch
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 SOURCE = """
 import torch
@@ -41,6 +44,13 @@ REQUEST = TuneRequest(
 )
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate() -> AsyncIterator[Gate]:
+    """Torch is imported once for all of these tests."""
+    async with Gate() as made:
+        yield made
+
+
 def variant(name: str, body: str) -> Variant:
     return Variant(name=name, source=SOURCE.format(body=body), entry="Model")
 
@@ -49,7 +59,8 @@ SLOW = variant("slow", "import time; time.sleep(0.02); return x * self.weight")
 FAST = variant("fast", "return x * self.weight")
 
 
-async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped() -> None:
+@in_one_loop
+async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped(gate: Gate) -> None:
     variants = [
         SLOW,
         variant("far", "return x * self.weight * 1.2"),
@@ -61,7 +72,7 @@ async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped() -> 
         FAST,
     ]
     said: list[Progress] = []
-    async with Gate() as gate, gate.tuner(REQUEST, said.append) as tuner:
+    async with gate.tuner(REQUEST, said.append) as tuner:
         race = await tuner.race(variants, "fused-thing")
     assert race.order == ["fast", "slow"]
     assert race.dropped.keys() == {"far", "broken", "raises", "leaves", "shape", "other"}
@@ -74,8 +85,9 @@ async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped() -> 
     ]
 
 
-async def test_a_second_race_meets_the_winner_of_the_first() -> None:
-    async with Gate() as gate, gate.tuner(REQUEST) as tuner:
+@in_one_loop
+async def test_a_second_race_meets_the_winner_of_the_first(gate: Gate) -> None:
+    async with gate.tuner(REQUEST) as tuner:
         first = await tuner.race(
             [SLOW, variant("slower", "import time; time.sleep(0.08); return x * self.weight")]
         )
@@ -84,22 +96,23 @@ async def test_a_second_race_meets_the_winner_of_the_first() -> None:
         assert second.order == ["fast", "slow", "slower"]
 
 
-async def test_parameters_are_the_references_and_one_copy_serves_all() -> None:
+@in_one_loop
+async def test_parameters_are_the_references_and_one_copy_serves_all(gate: Gate) -> None:
     """A variant that draws other weights in its constructor is given the original's."""
     source = SOURCE.replace("torch.rand(64)", "torch.zeros(64)").format(body="return x * self.weight")
-    async with Gate() as gate, gate.tuner(REQUEST) as tuner:
+    async with gate.tuner(REQUEST) as tuner:
         race = await tuner.race([Variant(name="zeros", source=source, entry="Model")])
     assert race.order == ["zeros"]
 
 
-async def test_a_variant_that_ends_the_process_loses_the_tuner_and_not_the_gate() -> None:
+@in_one_loop
+async def test_a_variant_that_ends_the_process_loses_the_tuner_and_not_the_gate(gate: Gate) -> None:
     deadly = variant("deadly", "import os; os._exit(1)")
-    async with Gate() as gate:
-        with pytest.raises(TunerLost, match="could not tune"):
-            async with gate.tuner(REQUEST) as tuner:
-                await tuner.race([FAST, deadly])
+    with pytest.raises(TunerLost, match="could not tune"):
         async with gate.tuner(REQUEST) as tuner:
-            assert (await tuner.race([FAST])).order == ["fast"]
+            await tuner.race([FAST, deadly])
+    async with gate.tuner(REQUEST) as tuner:
+        assert (await tuner.race([FAST])).order == ["fast"]
 
 
 @pytest.mark.parametrize(
@@ -122,36 +135,37 @@ def test_times_that_cannot_be_are_a_lost_tuner(reply: dict) -> None:
     assert usable({"times_ms": {"a": [1], "b": [2.5]}}, ["a", "b"]) == {"a": [1.0], "b": [2.5]}
 
 
-async def test_a_reference_that_fails_is_told() -> None:
+@in_one_loop
+async def test_a_reference_that_fails_is_told(gate: Gate) -> None:
     broken = replace(REQUEST, reference=replace(REQUEST.reference, source="import torch\nclass Model(:\n"))
-    async with Gate() as gate:
-        with pytest.raises(TunerLost, match="could not tune"):
-            async with gate.tuner(broken):
-                raise AssertionError("unreachable")
+    with pytest.raises(TunerLost, match="could not tune"):
+        async with gate.tuner(broken):
+            raise AssertionError("unreachable")
 
 
-async def test_cancelling_ends_the_process_at_once() -> None:
+@in_one_loop
+async def test_cancelling_ends_the_process_at_once(gate: Gate) -> None:
     endless = variant("endless", "import time; time.sleep(600)")
     inside = asyncio.Event()
-    async with Gate() as gate:
 
-        async def work() -> None:
-            async with gate.tuner(REQUEST) as tuner:
-                inside.set()
-                await tuner.race([endless])
+    async def work() -> None:
+        async with gate.tuner(REQUEST) as tuner:
+            inside.set()
+            await tuner.race([endless])
 
-        task = asyncio.create_task(work())
-        await inside.wait()
-        await asyncio.sleep(0.2)
-        task.cancel()
-        await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
-        assert task.cancelled()
+    task = asyncio.create_task(work())
+    await inside.wait()
+    await asyncio.sleep(0.2)
+    task.cancel()
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+    assert task.cancelled()
 
 
-async def test_a_trained_workload_is_compared_forward_and_backward() -> None:
+@in_one_loop
+async def test_a_trained_workload_is_compared_forward_and_backward(gate: Gate) -> None:
     """A variant that is fast forward and slow backward comes last."""
     slow = "y = x * self.weight; y.register_hook(lambda g: __import__('time').sleep(0.02)); return y"
     trained = replace(REQUEST, workload=replace(REQUEST.workload, training=True))
-    async with Gate() as gate, gate.tuner(trained) as tuner:
+    async with gate.tuner(trained) as tuner:
         race = await tuner.race([variant("slow", slow), FAST])
     assert race.order == ["fast", "slow"] and race.median_ms["slow"] >= 20

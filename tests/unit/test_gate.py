@@ -6,10 +6,10 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from kernel_lsp import phases
 from kernel_lsp.errors import Withdrawn
@@ -18,7 +18,7 @@ from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 REFERENCE = """
 import torch
 
@@ -49,13 +49,26 @@ def children(name: str = "") -> list[psutil.Process]:
     return found
 
 
-@pytest.fixture
-async def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gate]:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    async with Gate(manners=Manners(Rules(data_dir=str(tmp_path / "data"))), idle_s=60) as gate:
-        yield gate
-    assert not children()
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("kernel-lsp-")]
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
+    """Torch is imported once for all of these tests; closed, nothing of it is left."""
+    folder = tmp_path_factory.mktemp("scratch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        async with Gate(manners=Manners(Rules(data_dir=str(folder / "data"))), idle_s=60) as gate:
+            yield gate
+        assert not children()
+        assert not list(folder.glob("kernel-lsp-*"))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gate(warm: Gate) -> AsyncIterator[Gate]:
+    """With no reference open; what a test has asked of it has ended."""
+    yield warm
+    assert not children("evaluator.running")
+    await warm._judges.close()
+    assert not children("evaluator.judging")
+    assert not [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("kernel-lsp-")]
 
 
 async def test_the_judge_of_a_reference_stays_and_workers_go(gate: Gate) -> None:
@@ -112,8 +125,8 @@ async def test_cancelling_ends_the_judge_that_may_be_busy(gate: Gate) -> None:
     assert not children("evaluator.running.worker") and not children("evaluator.judging.judge")
 
 
-async def test_an_idle_gate_holds_no_process(gate: Gate) -> None:
-    gate._idle_s = 0.1
+async def test_an_idle_gate_holds_no_process(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_idle_s", 0.1)
     assert (await gate.evaluate(request())).status is EvalStatus.PASSED
     while children():  # noqa: ASYNC110
         await asyncio.sleep(0.05)
