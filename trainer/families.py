@@ -11,7 +11,6 @@ Not covered: what depends on values (branches of an `if` all count), operators r
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -420,9 +419,3 @@ def _is_number(node: ast.expr) -> bool:
             name, receiver = _callee(func)
             return receiver in _MODULES or name in ("size", "len", "int", "float", "numel")
     return False
-
-
-def histogram(structures: Sequence[Structure]) -> dict[str, int]:
-    """Families and how many tasks they have, the largest first."""
-    counts = Counter(one.family for one in structures)
-    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -201,7 +201,7 @@ class _Sizes:
 
         counted = self
 
-        class Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy
+        class Mode(TorchDispatchMode):
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 out = func(*args, **(kwargs or {}))
                 for one in out if isinstance(out, tuple | list) else (out,):

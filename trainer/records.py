@@ -9,7 +9,6 @@ Not covered: rewards and advantages, which are computed from these (rewards.py, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -243,14 +242,6 @@ class Tally:
         if example and len(shown) < MOST_EXAMPLES:
             shown.append(example)
 
-    def add(self, other: Tally) -> None:
-        self.read += other.read
-        self.kept += other.kept
-        for one in other.skipped:
-            self.skip(one.reason, count=one.count)
-            room = MOST_EXAMPLES - len(self._examples[one.reason])
-            self._examples[one.reason] += one.examples[:room]
-
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """The most frequent reason first."""
@@ -275,7 +266,3 @@ class Corpus:
     @property
     def reasons(self) -> dict[str, int]:
         return {one.reason: one.count for one in self.skipped}
-
-
-def total(skipped: Iterable[Skipped]) -> int:
-    return sum(one.count for one in skipped)
