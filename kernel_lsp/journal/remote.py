@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError, NoSuchModuleError
 from sqlalchemy.orm import Session
 
 from kernel_lsp.errors import JournalError
@@ -59,6 +59,8 @@ class RemoteDatabase:
         self._spool: Database | None = None
         self._not_before = 0.0
         self._ready = False
+        self._stuck = False
+        """Something in the spool is refused for good; it must not hold up what comes later."""
         try:
             self.flush()
         except JournalError:
@@ -127,7 +129,7 @@ class RemoteDatabase:
                     return work(session)
             except (DBAPIError, InterfaceError) as error:
                 state = getattr(error.orig, "sqlstate", None) or ""
-                if state.startswith(_DEFECTS):
+                if state.startswith(_DEFECTS) or isinstance(error, DataError):
                     raise JournalError(f"the journal failed: {_line(error)}", _DEFECT) from error
                 if state not in _AGAIN:
                     raise Unusable(f"{self.name} cannot be used: {_line(error)}") from error
@@ -152,9 +154,15 @@ class RemoteDatabase:
         if self._spool is None and not self.path.exists():
             return
         waiting = self._spooled().read(rows.everything)
-        if not any(waiting.values()):
+        if self._stuck or not any(waiting.values()):
             return
-        self._attempt(lambda session: rows.put(session, waiting))
+        try:
+            self._attempt(lambda session: rows.put(session, waiting))
+        except JournalError as error:
+            self._stuck = True
+            cause = f"what waits in {self.path} cannot be delivered: {error.cause}"
+            self.problems.append(JournalError(cause, "keep that file; later events are not held up"))
+            return
         self._spooled().write(lambda session: rows.take_out(session, waiting))
 
     def _waiting(self) -> int:

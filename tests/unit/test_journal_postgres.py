@@ -137,6 +137,16 @@ def test_without_a_server_from_start_to_end_it_says_where_the_rows_wait(
     assert "rows wait in" in journal.problems[1].cause and _waiting(tmp_path) > 0
 
 
+def test_what_the_server_will_never_take_does_not_hold_up_the_rest(url: str, tmp_path: Path) -> None:
+    with Journal.open(tmp_path / remote.SPOOL) as spool:
+        spool.record([event(client="a\0b")])
+    with Journal.open(url, data_dir=tmp_path) as journal:
+        journal.record([event(proposal="later")])
+        assert [s.counts for s in journal.sessions()] == [{"offered": 1}]
+        (problem,) = journal.problems
+    assert "cannot be delivered" in problem.cause and _waiting(tmp_path) == 2
+
+
 def test_each_persons_rows_are_their_own(server: Postgres, url: str, tmp_path: Path) -> None:
     with (
         Journal.open(url, data_dir=tmp_path / "ada") as ada,
