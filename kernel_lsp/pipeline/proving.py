@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
 from kernel_lsp.agents import feedback
 from kernel_lsp.agents import plan as planning
+from kernel_lsp.agents.learned import LearnedPlanner
 from kernel_lsp.cache import Cache
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError, WorkloadError
 from kernel_lsp.files import read_source
@@ -25,6 +26,7 @@ from kernel_lsp.library import uplift
 from kernel_lsp.library.store import Shelved, now
 from kernel_lsp.pipeline import recipes
 from kernel_lsp.pipeline.deep import kind_of
+from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.order import Pipeline
 from kernel_lsp.records import (
@@ -38,6 +40,7 @@ from kernel_lsp.records import (
     Judged,
     Move,
     Progress,
+    Site,
     Skill,
     TaskUplift,
     Verification,
@@ -88,6 +91,16 @@ class Arms:
         """By id, each once."""
         known = (self.without, self.mine, self.null, *self.rivals.values())
         return {one.id: one for one in known if one is not None}
+
+
+class _Forgetful(Known):
+    """Remembers nothing: what one user knows must not decide what helps."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def best(self, site: Site) -> Json | None:
+        return None
 
 
 @dataclass(kw_only=True)
@@ -150,7 +163,7 @@ class Proving:
         mine = await recipes.course_of(self.skill, one)
         if mine is None:
             return None
-        planner = planning.Planner(one.engine.make, one.engine.look)
+        planner = self._planner(one)
         triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
         first = await anext(planner.courses(one.sites, triton=triton), None)
         null = first.candidate if first else None
@@ -159,6 +172,12 @@ class Proving:
             if (course := await recipes.course_of(other, one)) is not None:
                 rivals[other.name] = course.candidate
         return Arms(mine=mine.candidate, without=next(iter(rivals.values()), null), null=null, rivals=rivals)
+
+    def _planner(self, one: Opened) -> planning.Planner | LearnedPlanner:
+        """What would plan here, without the parameters that this user's own searches have found."""
+        if one.bench.policy is None:
+            return planning.Planner(one.engine.make, one.engine.look)
+        return self.pipeline.policies.planner(replace(one, known=_Forgetful()), self.report)
 
     def _others(self, one: Opened) -> list[Skill]:
         around = recipes.surroundings(one.bench, one.capture.inputs)

@@ -56,8 +56,14 @@ def fitting(one: Opened) -> list[Skill]:
 
 
 async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[Course]:
-    """The learned ones first, which were shown to be better than the planner's first; then the planner's."""
+    """The learned ones first, which were shown to be better than the rule's first; then the planner's.
+
+    Where a trained policy plans, its first course stays the first: against that they were not shown.
+    """
     seen: set[str] = set()
+    if one.bench.policy is not None and (first := await anext(planned, None)) is not None:
+        seen.add(first.candidate.id)
+        yield first
     for skill in fitting(one)[:MOST]:
         course = await course_of(skill, one)
         if course is not None and course.candidate.id not in seen:

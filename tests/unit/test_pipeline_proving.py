@@ -73,7 +73,7 @@ class Gate:
         target = SimpleNamespace(fingerprint="source" if name == "source" else name, qualname="Model")
         yield SimpleNamespace(
             prepared=SimpleNamespace(target=target, program=program, workload=WORKLOAD, job=job),
-            bench=SimpleNamespace(device="cpu", probe=Probe(python="python", torch="2.13.0")),
+            bench=SimpleNamespace(device="cpu", policy=None, probe=Probe(python="python", torch="2.13.0")),
             capture=SimpleNamespace(inputs=self.inputs),
             sites=self.sites,
             matches=(),

@@ -1,12 +1,16 @@
 """A recipe's steps find their sites in another program, in order, or the recipe does not apply."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kernel_lsp.agents.plan import Course
 from kernel_lsp.errors import RewriteError
+from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import recipes
-from kernel_lsp.records import Proof, RecipeStep, Site, Step
+from kernel_lsp.records import Candidate, Proof, RecipeStep, Requirements, Site, Skill, SkillMatch, Step
 
 
 def site(skill: str, label: str, benefit: float = 0.1, *, holds: bool = True, plain: bool = True) -> Site:
@@ -83,3 +87,73 @@ async def test_kernels_only_where_they_run(triton: bool, applies: bool) -> None:
     kernel = (site("kernel", "softmax", plain=False),)
     found = await recipes.place([RecipeStep(skill="kernel")], kernel, look, triton=triton)
     assert (found is not None) == applies
+
+
+# --- in a job -----------------------------------------------------------------------------
+
+
+def course(name: str) -> Course:
+    return Course(candidate=Candidate(id=name, edit=None, program="", entry="Model"), sites=(), steps=())
+
+
+async def planned(*names: str) -> AsyncIterator[Course]:
+    for name in names:
+        yield course(name)
+
+
+def learned(name: str, **more: Any) -> Skill:
+    steps = (RecipeStep(skill="fuse", covers=("linear",)),)
+    facts: dict[str, Any] = {"source": "learned", "recipe": steps, "executable": False, **more}
+    return Skill(name=name, description="", scope="graph", tags=("a",), version=1, body="", path="", **facts)
+
+
+def job(*skills: Skill, policy: object = None) -> Any:
+    async def make(steps: Sequence[Step]) -> Candidate:
+        return course("+".join(step.site for step in steps)).candidate
+
+    return SimpleNamespace(
+        bench=SimpleNamespace(
+            device="cuda",
+            policy=policy,
+            probe=Probe(python="python", torch="2.11.0", triton="3.6.0", capability="sm_90"),
+            skills=SimpleNamespace(skills=skills),
+        ),
+        capture=SimpleNamespace(inputs=()),
+        matches=(SkillMatch(skill="b", score=1.0, words=()),),
+        sites=PROGRAM,
+        engine=SimpleNamespace(look=look, make=make),
+    )
+
+
+async def offered(one: Any) -> list[tuple[str, str]]:
+    found = recipes.courses(one, planned("p1", "p2", "linear_1+gelu"))
+    return [(made.candidate.id, made.candidate.proposer) async for made in found]
+
+
+async def test_verified_recipes_come_before_the_rule_and_nothing_comes_twice() -> None:
+    told = await offered(job(learned("a")))
+    assert told == [("linear_1+gelu", "recipe:a"), ("p1", "plan"), ("p2", "plan")]
+
+
+async def test_a_trained_policy_keeps_the_first_place() -> None:
+    told = await offered(job(learned("a"), policy="model"))
+    assert told[:2] == [("p1", "plan"), ("linear_1+gelu", "recipe:a")]
+
+
+@pytest.mark.parametrize(
+    "skill",
+    [
+        learned("a", requires=Requirements(architectures=("sm_80",))),
+        learned("a", source="workspace"),
+        learned("a", recipe=()),
+        learned("a", recipe=(RecipeStep(skill="gone"),)),
+    ],
+    ids=["elsewhere", "unverified", "text", "no-site"],
+)
+async def test_what_does_not_fit_takes_no_part(skill: Skill) -> None:
+    assert [name for name, _ in await offered(job(skill))] == ["p1", "p2", "linear_1+gelu"]
+
+
+def test_at_most_a_few_the_best_matching_first() -> None:
+    names = [skill.name for skill in recipes.fitting(job(learned("a"), learned("b"), learned("c")))]
+    assert names == ["b", "a", "c"] and recipes.MOST == 2
