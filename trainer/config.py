@@ -116,6 +116,8 @@ class Sft:
 class Rl:
     """Multi-turn reinforcement learning of the three agents together."""
 
+    start: str = _choice("model", "model", "sft")
+    """Weights to begin with: the model's own, or this recipe's newest supervised checkpoint."""
     steps: int = _number(100, 1, 1_000_000)
     tasks: int = _number(16, 1, 100_000)
     """Per step."""

@@ -74,11 +74,11 @@ def plan(recipe: Recipe, kind: str) -> Plan:
 
 def shape_of(recipe: Recipe) -> Model:
     """Of the model that is named, from its config.json alone; nothing is downloaded."""
-    named = recipe.model.path or recipe.model.shape
-    if named is None:
+    here = [name for name in (recipe.model.path, recipe.model.shape) if name]
+    files = [_config(Path(recipe.folder, name).expanduser()) for name in here]
+    file = next((file for file in files if file.is_file()), files[-1] if files else None)
+    if file is None:
         return recipe.model
-    path = Path(recipe.folder, named).expanduser()
-    file = path / "config.json" if path.is_dir() else path
     try:
         told = json.loads(file.read_text())
         return models.shape_of(SimpleNamespace(**{"tie_word_embeddings": False, **told}), recipe.model)
@@ -88,6 +88,10 @@ def shape_of(recipe: Recipe) -> Model:
         raise ConfigError(
             f"model.shape: {file}: {error}", "name a folder or file with a config.json"
         ) from error
+
+
+def _config(path: Path) -> Path:
+    return path if path.suffix == ".json" else path / "config.json"
 
 
 def lora_parameters(shape: Model, recipe: Recipe) -> int:
@@ -168,9 +172,8 @@ def _problems(recipe: Recipe, shape: Model, kind: str, tokens: int) -> Iterator[
 def show(recipe: Recipe, kind: str) -> int:
     """Print it. 0: it can be started; 1: something is in the way."""
     found = plan(recipe, kind)
-    print(
-        f"{recipe.name}, {kind}: {found.parameters / 1e6:,.1f} M parameters, {found.trained / 1e6:,.1f} M trained"
-    )
+    sizes = f"{found.parameters / 1e6:,.1f} M parameters, {found.trained / 1e6:,.1f} M trained"
+    print(f"{recipe.name}, {kind}: {sizes}")
     print(f"steps: {found.steps}")
     where = f"{recipe.hardware.gpus} GPUs" if recipe.hardware.gpus else "the CPU"
     print(f"memory of one trainer process on {where} (estimate):")

@@ -19,6 +19,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, config, episodes, evaluate, losses, models, planning, worlds
+from trainer import batches, checkpoints, config, episodes, evaluate, losses, models, planning, worlds
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Rl
 from trainer.generation import Generator
@@ -55,7 +56,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
     # Tasks, model, sampler, judges
     tally = Tally()
     training, held_out = evaluate.worlds_of(recipe, tally)
-    model, tokenizer = models.load(recipe, training.texts())
+    model, tokenizer = models.load(started(recipe, rl), training.texts())
     run = Run(recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates)
     run.restore()
     run.open_curves()
@@ -97,6 +98,18 @@ def train(recipe: Recipe, rl: Rl) -> int:
         say(f"left out: {one.count} x {one.reason}")
     say(f"the policy is in {run.folder}")
     return 0
+
+
+def started(recipe: Recipe, rl: Rl) -> Recipe:
+    """With the weights that the run begins with. Raises ConfigError or CheckpointError."""
+    if rl.start == "model":
+        return recipe
+    places = checkpoints.found(Path(recipe.output, recipe.name, "sft"))
+    if not places:
+        cause = f"rl.start is sft, and {Path(recipe.output, recipe.name, 'sft')} has no checkpoint"
+        raise ConfigError(cause, "run trainer.sft with the same recipe first")
+    checkpoints.check(places[0])
+    return replace(recipe, model=replace(recipe.model, path=str(places[0].absolute())))
 
 
 def _rolled(

@@ -226,7 +226,7 @@ def synthetic(count: int, seed: int) -> list[Space]:
 
 
 def _made_up(family: str, number: int, draw: random.Random) -> Space:
-    rows, columns = draw.randint(7, 14), draw.randint(7, 12)
+    rows, columns = draw.randint(7, 14), draw.randint(8, 13)
     skills = _FAMILIES[family]
     steps = tuple(Step(skill=skill, site=f"node_{place}") for place, skill in enumerate(skills))
     axes = tuple(

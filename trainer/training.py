@@ -32,8 +32,7 @@ from trainer.checkpoints import CheckpointError
 from trainer.config import Hardware, Optimizer, Recipe
 from trainer.models import Scorer
 
-FULL = distributed.StateDictOptions(full_state_dict=True, cpu_offload=True, flatten_optimizer_state_dict=True)
-SET = distributed.StateDictOptions(full_state_dict=True, flatten_optimizer_state_dict=True)
+FULL = distributed.StateDictOptions(full_state_dict=True, cpu_offload=True)
 CURVE = "curve.jsonl"
 Loss = Callable[[Batch, Tensor, Tensor], Tensor]
 """(batch, log-probabilities (r, T), places of its rows in the step (r,)) -> scalar, a share of the step's."""
@@ -193,8 +192,8 @@ class Run:
             ): tensor
             for name, tensor in model.items()
         }
-        tensors = {name: value for name, value in optimizer.items() if isinstance(value, Tensor)}
-        numbers = {name: value for name, value in optimizer.items() if not isinstance(value, Tensor)}
+        moments = optimizer["state"]
+        tensors = {f"{name}|{key}": value for name, own in moments.items() for key, value in own.items()}
         if self.recipe.lora is not None:
             tensors |= {f"adapter/{name}": value for name, value in weights.items() if "lora_" in name}
             weights = merged(weights, self.recipe.lora.alpha / self.recipe.lora.rank)
@@ -204,7 +203,7 @@ class Run:
             position=position,
             scheduler={"step": self.step, "steps": self.steps},
             tensors=tensors,
-            optimizer=numbers,
+            optimizer={"param_groups": optimizer["param_groups"]},
         )
         keep = self.recipe.checkpoints.keep
         try:
@@ -233,9 +232,15 @@ class Run:
         if missing and self.recipe.lora is None:
             raise CheckpointError(f"{places[0]} lacks {missing[0]}", "it belongs to another model")
         distributed.set_model_state_dict(self.scorer, named, options=loose)
-        optimizer: dict[str, Any] = {k: v for k, v in state.tensors.items() if not k.startswith("adapter/")}
+        moments: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in state.tensors.items():
+            name, _, kind = key.rpartition("|")
+            if name:
+                moments.setdefault(name, {})[kind] = tensor
+        whole_state = {"state": moments, **state.optimizer}
+        full = distributed.StateDictOptions(full_state_dict=self.accelerator.num_processes > 1)
         distributed.set_optimizer_state_dict(
-            self.scorer, self._optimizer.optimizer, optimizer | state.optimizer, options=SET
+            self.scorer, self._optimizer.optimizer, whole_state, options=full
         )
         self.step = state.step
         return state.position

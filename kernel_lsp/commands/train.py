@@ -25,7 +25,10 @@ DRY_RUN = typer.Option(
     False, "--dry-run", help="Say what would be done, with memory and steps; start nothing."
 )
 PYTHON = typer.Option(None, "--python", help="Interpreter with the train extra; default: this one.")
-NEEDED = "import torch, transformers, accelerate, safetensors, trainer"
+NEEDED = ("torch", "transformers", "accelerate", "safetensors", "tensorboard", "trainer")
+MISSING = (
+    "import importlib.util, sys; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
+)
 
 
 @app.command()
@@ -64,11 +67,14 @@ def command_of(what: str, recipe: Path, dry_run: bool, python: str) -> list[str]
     """What is run. Raises ConfigError when it could not start."""
     if not recipe.is_file():
         raise ConfigError(f"there is no recipe {recipe}", "trainer/recipes has some")
-    tried = subprocess.run([python, "-c", NEEDED], env=_environment(), capture_output=True, text=True)
-    if tried.returncode:
-        reason = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+    tried = subprocess.run(
+        [python, "-c", MISSING, *NEEDED], env=_environment(), capture_output=True, text=True
+    )
+    if tried.returncode or tried.stdout.strip():
+        told = (tried.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        lacks = f"it lacks {', '.join(tried.stdout.split())}" if not tried.returncode else told
         raise ConfigError(
-            f"{python} cannot run the trainer: {reason}", "install the extra: pip install 'kernel-lsp[train]'"
+            f"{python} cannot run the trainer: {lacks}", "install the extra: pip install 'kernel-lsp[train]'"
         )
     several = _gpus(recipe) if what != "evaluate" and not dry_run else 0
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={several}"]
