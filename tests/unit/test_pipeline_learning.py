@@ -1,5 +1,6 @@
 """From accepted work to drafts: which rewrites, which searches, and what is turned down."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,9 +8,12 @@ from typing import Any
 
 from library_helpers import verification
 from test_library_usage import MINE, proposal
+from test_pipeline_deep import Scene, plan
 from test_pipeline_tournament import evaluation
 
+from kernel_lsp import wire
 from kernel_lsp.config import Settings
+from kernel_lsp.host import Host
 from kernel_lsp.journal import Journal
 from kernel_lsp.library import Library
 from kernel_lsp.pipeline import learning
@@ -128,3 +132,34 @@ def test_what_stopped_helping_is_retired_at_the_end_of_a_job(tmp_path: Path) -> 
     retired = library.current.get(papers.name)
     assert retired is not None and retired.standing is Standing.RETIRED
     assert "the offer in 0 of 8 jobs" in retired.reason
+
+
+async def test_a_search_that_improved_stages_a_draft(tmp_path: Path) -> None:
+    """From 1.2x to 2.1x."""
+    scene = Scene(tmp_path / "a")
+    await scene.search(plan(stagnation=99))
+    (draft,) = Library(tmp_path / "a").staged()
+    assert draft.papers.origin.event == "search" and draft.papers.standing is Standing.STAGED
+    assert sorted(step.skill for step in draft.skill.recipe) == ["f", "g"]
+    assert {"a": 3} in [step.parameters for step in draft.skill.recipe]
+    assert any("drafted f-g" in step.message or "drafted g-f" in step.message for step in scene.said)
+
+
+async def test_a_library_that_cannot_be_written_costs_a_search_a_note(tmp_path: Path) -> None:
+    (tmp_path / "library").write_text("in the way")
+    _, summary = await Scene(tmp_path).search(plan(stagnation=99))
+    assert any("nothing was learned of this search" in note for note in summary.notes)
+
+
+async def test_what_the_editor_reports_as_kept_is_drafted_by_the_host(tmp_path: Path) -> None:
+    with journal(tmp_path):
+        pass
+    replies = io.BytesIO()
+    host = Host(tmp_path, wire.Pipe(replies, wire.Seal(bytes(wire.KEY_BYTES), wire.REPLIES)))
+    for kind in (EventKind.ACCEPTED, EventKind.KEPT):
+        time = "2026-11-21T13:00:00+00:00"
+        told = wire.to_json([Event(kind=kind, proposal="a", time=time, folder=str(tmp_path), path="m.py")])
+        await host.handle({"op": "record", "id": 1, "events": told})
+        assert Library(tmp_path).staged() == []
+    await host.close()
+    assert [one.papers.origin.event for one in Library(tmp_path).staged()] == ["kept"]
