@@ -1,0 +1,115 @@
+"""Every command of docs/ is run: here, as it stands, or by the test that the comment above it names.
+
+A person's machine: a clone at ~/kernel-lsp, a project with the example, and a fresh environment into which
+the page's own `pip install` puts kernel-lsp. Its dependencies are borrowed from ours, not downloaded again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from pages import Block, blocks
+from stories import CLIENTS, EXAMPLE, ROOT, home_of
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+INSTALL = "pip install ~/kernel-lsp"
+ALSO_ONE = ("kernel-lsp doctor", "kernel-lsp check")
+"""They exit with 1 when something is missing (here a GPU), or found."""
+WITH_EXAMPLE = ("vscode", "neovim", "emacs")
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Programs of an environment in which the first command of every page has been run."""
+    base = tmp_path_factory.mktemp("installed")
+    venv.create(base / "env", with_pip=True)
+    (site,) = (base / "env").glob("lib/python*/site-packages")
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (base / "kernel-lsp").symlink_to(ROOT)
+    programs = base / "env" / "bin"
+    env = {**os.environ, "HOME": str(base), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", INSTALL], env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (programs / "kernel-lsp").exists()
+    assert list(site.glob("kernel_lsp/skills/*/SKILL.md")), "the wheel lacks the skills"
+    return programs
+
+
+def here(page: Path) -> list[Block]:
+    return [block for block in blocks(page, "sh") if not block.note]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_run(page: Path, tmp_path: Path, judged: Path, installed: Path) -> None:
+    project, environment = home_of(tmp_path, judged)
+    environment["PATH"] = f"{installed}{os.pathsep}{environment['PATH']}"
+    commands = [command for block in here(page) for command in block.commands]
+    for command in commands:
+        if command == INSTALL:
+            continue  # once for all pages: `installed`
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        allowed = {0, 1} if command.startswith(ALSO_ONE) else {0}
+        assert done.returncode in allowed, f"{command}\n{done.stdout}{done.stderr}"
+        assert done.stdout, command
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_is_not_run_here_has_a_reason(page: Path) -> None:
+    for block in blocks(page, "sh"):
+        if block.note.startswith("not run: "):
+            continue
+        if block.note:
+            found = re.fullmatch(r"run by (\S+): (.+)", block.note)
+            assert found, block.note
+            assert found[2] in (ROOT / found[1]).read_text(), block.note
+            assert found[2] in block.text, block.note
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLE)
+def test_the_example_is_the_one_of_the_stories(name: str) -> None:
+    assert [block.text for block in blocks(ROOT / "docs" / f"{name}.md", "python")] == [EXAMPLE]
+
+
+def test_the_recipes_are_the_files() -> None:
+    page = ROOT / "docs" / "other-editors.md"
+    assert [b.text for b in blocks(page, "toml")] == [(CLIENTS / "helix" / "languages.toml").read_text()]
+    files = (CLIENTS / "zed" / "settings.json", CLIENTS / "sublime" / "LSP.sublime-settings")
+    assert [b.text for b in blocks(page, "json")] == [file.read_text() for file in files]
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "README.md", CLIENTS / "README.md"], ids=lambda p: f"{p.parent.name}-{p.stem}"
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES if f"docs/{page.name}" not in text] == []
+
+
+def test_python_is_what_the_pages_say() -> None:
+    assert sys.version_info >= (3, 11)
+    assert all("3.11" in page.read_text() for page in PAGES if page.stem in ("neovim", "emacs"))
