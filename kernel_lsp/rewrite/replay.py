@@ -25,12 +25,13 @@ STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
 """cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
 128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the host's time: a
 recording that is not faster is not offered."""
-OPERATION_HOST_S, VIEW_HOST_S, KERNEL_HOST_S = 10e-6, 2e-6, 16e-6
-"""What the host needs for an operation of torch, a view, and a Triton kernel: eight linear layers with
-their ReLUs took 208 us in eager on an H200's host, from a graph 75 us."""
-DESCRIPTOR_HOST_S = 50e-6
-"""What the host needs for a tensor descriptor and its place among a kernel's arguments; derived from whole
-calls with two of them (codegen/matmul_cost.py)."""
+OPERATION_HOST_S, VIEW_HOST_S, KERNEL_HOST_S = 10e-6, 2e-6, 20e-6
+"""What the host needs for an operation of torch, a view, and a Triton kernel with what its launcher asks and
+allocates: eight linear layers with their ReLUs took 208 us in eager on an H200's host, from a graph 75 us; a
+launch alone takes 16 to 18 us."""
+DESCRIPTOR_HOST_S = 4e-6
+"""What the host needs for a tensor descriptor: 3 us to make one on an H200's host, and its place among a
+kernel's arguments."""
 REPLAY_HOST_S, PART_HOST_S = 30e-6, 1.7e-6
 """What the host needs for a replay with its copies, and to look at one layer or one weight."""
 LEAST_GAIN = 0.1

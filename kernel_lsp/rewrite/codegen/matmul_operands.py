@@ -59,20 +59,20 @@ class Product:
         return 2.0 * self.batch * self.rows * self.cols * self.inner
 
     def left_rows(self, name: str, other: str) -> str:
-        """Source of the left factor as [batch, rows, inner]."""
+        """Source of the left factor as [batch, rows, inner], or [rows, inner] where there is one batch."""
         if self.views is not None:
             return self.views.left.format(left=name, right=other)
         rank = len(shape_of(self.left))
         if self.batched:
             return name if rank == 3 else f"{name}.flatten(0, -3)"
-        return f"{name}.unsqueeze(0)" if rank == 2 else f"{name}.flatten(0, -2).unsqueeze(0)"
+        return name if rank == 2 else f"{name}.flatten(0, -2)"
 
     def right_columns(self, name: str, other: str) -> str:
-        """Source of the right factor as [batch, cols, inner]; ``other``: the left one in its form."""
+        """Source of the right factor as [(batch,) cols, inner]; ``other``: the left one in its form."""
         if self.views is not None:
             return self.views.right.format(left=other, right=name)
         if not self.batched:
-            return f"{name}.unsqueeze(0)" if self.transposed else f"{name}.T.unsqueeze(0)"
+            return name if self.transposed else f"{name}.T"
         flat = name if len(shape_of(self.right)) == 3 else f"{name}.flatten(0, -3)"
         return f"{flat}.transpose(1, 2)"
 

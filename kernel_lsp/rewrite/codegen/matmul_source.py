@@ -15,6 +15,7 @@ from kernel_lsp.rewrite.codegen import matmul_loops, matmul_rows, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.index import Space, offset, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, topological
+from kernel_lsp.rewrite.codegen.matmul_operands import Product
 from kernel_lsp.rewrite.codegen.matmul_parts import SPLIT, SPLIT_TILE
 from kernel_lsp.rewrite.codegen.matmul_plan import Job
 from kernel_lsp.rewrite.codegen.matmul_tail import TAKEN
@@ -200,12 +201,11 @@ def _launcher(job: Job) -> str:
         *(f"    {o.name} = torch.empty_like({first.name}, dtype=torch.{o.dtype})" for o in others),
         f"    if {first.name}.numel() == 0:  # a grid of zero programs cannot be launched",
         f"        return {source.result(region)}",
-        f"    {left} = {product.left_rows(left, right)}  # [batch, rows, inner]",
-        f"    {right} = {product.right_columns(right, left)}  # [batch, columns, inner]",
-        f"    n_rows, n_cols = {left}.shape[1], {right}.shape[1]",
+        *_factor_lines(product, left, right),
+        f"    n_rows, n_cols = {left}.shape[-2], {right}.shape[-2]",
         *(_parts_lines(job) if job.parts else _tiles_lines(job)),
         *_grid(job),
-        *([f"    all_rows = {left}.shape[0] * n_rows"] if job.split or job.reduced else []),
+        *([f"    all_rows = {_all_rows(job)}"] if job.split or job.reduced else []),
         *(_partial_lines(job) if job.split else []),
         *(matmul_rows.before_launch(region, left, _tile_columns(job)) if job.reduced else []),
         *_size_lines(job),
@@ -216,6 +216,20 @@ def _launcher(job: Job) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _factor_lines(product: Product, left: str, right: str) -> list[str]:
+    """The factors as the kernels walk them; a view costs the host as much as an allocation."""
+    batch = "batch, " if product.batched else ""
+    forms = [
+        (left, product.left_rows(left, right), f"[{batch}rows, inner]"),
+        (right, product.right_columns(right, left), f"[{batch}columns, inner]"),
+    ]
+    return [f"    {name} = {text}  # {sizes}" for name, text, sizes in forms if text != name]
+
+
+def _all_rows(job: Job) -> str:
+    return f"{job.left}.shape[0] * n_rows" if job.batched else "n_rows"
 
 
 def _shape(job: Job) -> str:
@@ -247,7 +261,7 @@ def _parts_lines(job: Job) -> list[str]:
 
 
 def _tiles_lines(job: Job) -> list[str]:
-    return [f"    n_inner = {job.left}.shape[2]"]
+    return [f"    n_inner = {job.left}.shape[-1]"]
 
 
 def _grid(job: Job) -> list[str]:
@@ -291,7 +305,7 @@ def _arguments(job: Job) -> list[str]:
         factors = [f"{left}_{kind}", f"{right}_{kind}", f"{left}_scale", f"{right}_scale"]
     else:
         batch = [f"{left}.stride(0)", f"{right}.stride(0)"] if job.batched else []
-        strides = [f"{left}.stride(1)", f"{left}.stride(2)", f"{right}.stride(2)", f"{right}.stride(1)"]
+        strides = [f"{left}.stride(-2)", f"{left}.stride(-1)", f"{right}.stride(-1)", f"{right}.stride(-2)"]
         factors = [left, right, *batch, *strides]
     stores = ["partial"] if job.split else _written(job)
     sizes = [] if job.split else _names_of_sizes(job)

@@ -61,9 +61,10 @@ def _split_float16_kernel(
 
 
 def _split_float16(left, right):
-    """Both factors, float32 [batch, rows or columns, inner], as float16 parts [.., 2 * padded] with a scale
-    for each row."""
-    (batch, n_rows, n_inner), n_cols = left.shape, right.shape[1]
+    """Both factors, float32 [rows or columns, inner] or a batch of them, as float16 parts [.., 2 * padded]
+    with a scale for each row."""
+    (*batches, n_rows, n_inner), n_cols = left.shape, right.shape[-2]
+    batch, alone = (batches[0], ()) if batches else (1, (0,))  # a stride for the only batch
     padded = (n_inner + 63) // 64 * 64  # whole blocks: the product needs no mask there
     left_parts = torch.empty(batch * n_rows, 2 * padded, dtype=torch.float16, device=left.device)
     right_parts = torch.empty(batch * n_cols, 2 * padded, dtype=torch.float16, device=left.device)
@@ -71,12 +72,12 @@ def _split_float16(left, right):
     right_scale = torch.empty(batch * n_cols, dtype=torch.float32, device=left.device)
     block = min(2048, 1 << (padded - 1).bit_length())  # a power of two
     wide, tall = (4096 // block, block), (32, 256)  # tall: neighbors in memory belong to different rows
-    left_rows, left_inner = wide if left.stride(2) == 1 else tall
-    right_rows, right_inner = wide if right.stride(2) == 1 else tall
+    left_rows, left_inner = wide if left.stride(-1) == 1 else tall
+    right_rows, right_inner = wide if right.stride(-1) == 1 else tall
     blocks = (n_rows + left_rows - 1) // left_rows + (n_cols + right_rows - 1) // right_rows
     _split_float16_kernel[(blocks, batch)](
-        left, left_parts, left_scale, n_rows, *left.stride(),
-        right, right_parts, right_scale, n_cols, *right.stride(), n_inner, padded,
+        left, left_parts, left_scale, n_rows, *alone, *left.stride(),
+        right, right_parts, right_scale, n_cols, *alone, *right.stride(), n_inner, padded,
         LEFT_ROWS=left_rows, LEFT_INNER=left_inner, RIGHT_ROWS=right_rows, RIGHT_INNER=right_inner,
         num_warps=8,
     )
@@ -133,9 +134,8 @@ def fused_linear_gelu_mul(tokens, weight, bias, gate):
     out = torch.empty((*tokens.shape[:-1], weight.shape[0]), dtype=torch.float32, device=tokens.device)
     if out.numel() == 0:  # a grid of zero programs cannot be launched
         return out
-    tokens = tokens.flatten(0, -2).unsqueeze(0)  # [batch, rows, inner]
-    weight = weight.unsqueeze(0)  # [batch, columns, inner]
-    n_rows, n_cols = tokens.shape[1], weight.shape[1]
+    tokens = tokens.flatten(0, -2)  # [rows, inner]
+    n_rows, n_cols = tokens.shape[-2], weight.shape[-2]
     tokens_parts, tokens_scale, weight_parts, weight_scale = _split_float16(tokens, weight)
     padded = tokens_parts.shape[1] // 2
     grid = ((n_rows + 127) // 128 * ((n_cols + 127) // 128),)

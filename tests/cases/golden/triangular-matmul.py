@@ -76,14 +76,13 @@ def fused_matmul_relu(lower_left, lower_right):
     out = torch.empty((lower_left.shape[0], lower_right.shape[-1]), dtype=torch.float32, device=lower_left.device)
     if out.numel() == 0:  # a grid of zero programs cannot be launched
         return out
-    lower_left = lower_left.unsqueeze(0)  # [batch, rows, inner]
-    lower_right = lower_right.T.unsqueeze(0)  # [batch, columns, inner]
-    n_rows, n_cols = lower_left.shape[1], lower_right.shape[1]
-    n_inner = lower_left.shape[2]
+    lower_right = lower_right.T  # [columns, inner]
+    n_rows, n_cols = lower_left.shape[-2], lower_right.shape[-2]
+    n_inner = lower_left.shape[-1]
     grid = ((n_rows + 127) // 128 * ((n_cols + 127) // 128),)
     _fused_matmul_relu_kernel[grid](
-        lower_left, lower_right, lower_left.stride(1), lower_left.stride(2), lower_right.stride(2),
-        lower_right.stride(1), out, n_rows, n_cols, n_inner, BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64,
+        lower_left, lower_right, lower_left.stride(-2), lower_left.stride(-1), lower_right.stride(-1),
+        lower_right.stride(-2), out, n_rows, n_cols, n_inner, BLOCK_ROWS=128, BLOCK_COLS=128, BLOCK_INNER=64,
         GROUP=8, num_warps=8, num_stages=2,
     )
     return out
