@@ -276,6 +276,8 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
         and not (recipe.world.tables or recipe.world.synthetic)
     ):
         yield 'judging.pool is "table", and neither world.tables nor world.synthetic gives one'
+    if rl is not None and recipe.rollouts.engine == "vllm" and (rl.band or rl.veto or rl.importance_cap):
+        yield "rl.band, veto and importance_cap need probabilities that vLLM does not tell of listed replies"
     if recipe.sft is None and rl is None:
         yield "there is neither [sft] nor [rl]: nothing to do"
 

@@ -46,9 +46,12 @@ def load(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
     model, tokenizer = _made(recipe, texts) if recipe.model.path is None else _read(recipe)
     if recipe.model.checkpointing:
         model.gradient_checkpointing_enable()
+    model = model.float()
+    model.config.architectures = [type(model).__name__]  # without it vLLM takes the folder for an embedder
+    model.config.dtype = torch.float32
     if recipe.lora is not None:
         model = with_lora(model, recipe.lora)
-    return model.float(), tokenizer
+    return model, tokenizer
 
 
 def _read(recipe: Recipe) -> tuple[Any, Any]:

@@ -90,7 +90,11 @@ class Run:
         told = self.recipe.optimizer
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(
-            trained, lr=told.rate, betas=(told.beta1, told.beta2), weight_decay=told.decay
+            trained,
+            lr=told.rate,
+            betas=(told.beta1, told.beta2),
+            weight_decay=told.decay,
+            fused=self.recipe.hardware.gpus > 0,
         )
         scorer = Scorer(self.model)
         self.scorer, self._optimizer = self.accelerator.prepare(scorer, optimizer)
@@ -151,7 +155,8 @@ class Run:
 
     def _stepped(self, loss: float) -> float:
         limit = self.recipe.optimizer.clip or math.inf
-        norm = float(self.accelerator.clip_grad_norm_(self.scorer.parameters(), limit))
+        clipped = self.accelerator.clip_grad_norm_(self.scorer.parameters(), limit)
+        norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)
         if not math.isfinite(loss) or not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
             raise FloatingPointError(f"step {self.step + 1}: loss {loss}, gradient {norm}")

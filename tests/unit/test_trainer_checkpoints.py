@@ -53,6 +53,7 @@ def test_what_is_saved_comes_back_and_transformers_loads_it(tmp_path: Path, made
     loaded = transformers.AutoModelForCausalLM.from_pretrained(str(place), local_files_only=True)
     ours = dict(made[0].named_parameters())
     assert all(torch.equal(parameter, ours[name]) for name, parameter in loaded.named_parameters())
+    assert json.loads((place / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
     again = transformers.AutoTokenizer.from_pretrained(str(place), local_files_only=True)
     assert models.vocabulary_hash(again) == models.vocabulary_hash(made[1])
 
