@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from kernel_lsp import config, skillbook
-from kernel_lsp.commands import console, journaling
+from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError, SkillError
 from kernel_lsp.library import Library, store
@@ -107,21 +107,33 @@ def verify(
     most: int = typer.Option(6, min=3, help="Tasks that the skill changes; no further one is judged."),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
     fresh: bool = typer.Option(False, "--fresh", help="Judge again what earlier runs have judged."),
+    policy: str | None = searching.POLICY,
+    model: str | None = searching.MODEL,
+    endpoint: str | None = searching.ENDPOINT,
+    allow_remote: bool = searching.ALLOW_REMOTE,
     as_json: bool = AS_JSON,
 ) -> None:
     """Show on other tasks that a skill helps: what is suggested first, with it and without it.
 
     Accepted only when the lower bound of the uplift is positive over at least three tasks and correctness
-    does not fall; then it comes into the library at once. Runs code of the tasks in confined processes. A run
-    that was stopped goes on where it was. Exit code 0: all were accepted, 1: not all, 2: could not be judged.
+    does not fall; then it comes into the library at once. A recipe is applied by the engine; a skill that is
+    text needs a language model to read it. Runs code of the tasks in confined processes. A run that was
+    stopped goes on where it was. Exit code 0: all were accepted, 1: not all, 2: could not be judged.
     """
-    settings = console.settings(Path.cwd(), device=device)
+    flags = {"policy": policy, "model": model, "endpoint": endpoint}
+    settings = console.settings(Path.cwd(), device=device, **flags)
     mine = Library(Path(settings.data_dir))
     try:
         chosen = [_found(mine, name) for name in names] if names else _drafts(mine)
         from kernel_lsp.pipeline import proving
 
-        asked = proving.Asked(tasks=proving.tasks_of(tasks or []), samples=samples, most=most, fresh=fresh)
+        asked = proving.Asked(
+            tasks=proving.tasks_of(tasks or []),
+            samples=samples,
+            most=most,
+            fresh=fresh,
+            allowed_origin=searching.allowed_origin(settings, Path.cwd(), now=allow_remote),
+        )
     except KernelLspError as error:
         console.fail(error)
     results = console.run(_verified(settings, mine, chosen, asked), cancelled=STOPPED)

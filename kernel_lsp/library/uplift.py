@@ -48,15 +48,26 @@ def counted(tasks: Sequence[TaskUplift]) -> list[TaskUplift]:
     return [task for task in tasks if task.differs and task.samples >= LEAST_SAMPLES]
 
 
-def verdict(tasks: Sequence[TaskUplift]) -> tuple[bool, Uplift | None, str]:
+def fallen(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> str | None:
+    """Where correctness falls, in words. Of candidates that a model has ``drawn`` all tasks together count,
+    because one more that is wrong on one task is chance; a recipe's are the same in every sample."""
+    for one in tasks if not drawn else ():
+        if one.right_with < one.right_without:
+            return f"on {one.task}: {_shares(one.right_with, one.right_without, one.samples)}"
+    mine, without = sum(one.right_with for one in tasks), sum(one.right_without for one in tasks)
+    return _shares(mine, without, sum(one.samples for one in tasks)) if mine < without else None
+
+
+def _shares(mine: int, without: int, samples: int) -> str:
+    return f"{mine} of {samples} right with it, {without} without it"
+
+
+def verdict(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> tuple[bool, Uplift | None, str]:
     """(accepted, uplift, why). Never on fewer than `LEAST_TASKS` tasks that the skill changed."""
     told = counted(tasks)
     found = bounds([task.uplift for task in told])
-    fallen = [task for task in tasks if task.right_with < task.right_without]
-    if fallen:
-        one = fallen[0]
-        shares = f"{one.right_with} of {one.samples} right with it, {one.right_without} without it"
-        return False, found, f"correctness falls on {one.task}: {shares}"
+    if where := fallen(tasks, drawn=drawn):
+        return False, found, f"correctness falls: {where}"
     if len(told) < LEAST_TASKS:
         same = sum(not task.differs for task in tasks)
         also = f"; on {same} it changed nothing" if same else ""
@@ -69,10 +80,10 @@ def verdict(tasks: Sequence[TaskUplift]) -> tuple[bool, Uplift | None, str]:
     return False, found, f"not shown: {_times(found)} over {found.tasks} tasks; more tasks narrow it"
 
 
-def is_open(tasks: Sequence[TaskUplift]) -> bool:
+def is_open(tasks: Sequence[TaskUplift], *, drawn: bool = False) -> bool:
     """Not accepted, and more tasks may still show it: neither wrong nor harmful."""
-    accepted, found, _ = verdict(tasks)
-    wrong = any(task.right_with < task.right_without for task in tasks)
+    accepted, found, _ = verdict(tasks, drawn=drawn)
+    wrong = fallen(tasks, drawn=drawn) is not None
     return not accepted and not wrong and (found is None or found.high > 0)
 
 

@@ -4,7 +4,8 @@ On each task the arms are: with the skill, without it (the rest of the learned l
 learned library at all. An arm's first candidate is judged against eager several times, with and without one
 after the other; every judgement lies in a search archive of its own per task and sample before the next is
 begun, so a run that is killed goes on where it was, and another skill's run does not judge the same candidate
-again. Not covered: what the pairs show (library/uplift.py), what is done with it (commands/skills.py).
+again. For a skill that is text the first candidate is what a language model writes (prompted.py).
+Not covered: what the pairs show (library/uplift.py), what is done with it (commands/skills.py).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kernel_lsp.pipeline.deep import kind_of
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.order import Pipeline
+from kernel_lsp.pipeline.prompted import Pair, Writer
 from kernel_lsp.records import (
     Attempt,
     Candidate,
@@ -70,6 +72,8 @@ class Asked:
     """Tasks that the skill changes; no further one is judged."""
     fresh: bool = False
     """Judge again what earlier runs have judged."""
+    allowed_origin: str | None = None
+    """The remote endpoint that programs of the tasks may be sent to, for skills that are text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,20 +124,26 @@ class Proving:
     _twins: Counter[str] = field(default_factory=Counter)
     """Other skill -> tasks on which it leads to the same candidate."""
     _about: Json = field(default_factory=dict)
+    _writer: Writer | None = None
+    """Of a skill that is text."""
 
     async def run(self) -> Verification:
         """Until enough tasks were judged, none is left, or it is shown to be wrong. Raises KernelLspError."""
-        if not self.skill.recipe:
-            remedy = "its readers are language models; `kernel-lsp skills promote --unverified` adds it"
-            raise EvaluationError(f"{self.skill.name} is text without a recipe and cannot be applied", remedy)
-        for path in _mixed(self.asked.tasks, self.skill.name):
-            try:
-                await self._task(path)
-            except PASSED_OVER as error:
-                self._skip(path, "cannot be captured", str(error))
-            wrong = any(task.right_with < task.right_without for task in self._tasks)
-            if wrong or len(uplift.counted(self._tasks)) >= self.asked.most:
-                break
+        if not self.skill.recipe and self.pipeline.settings.policy == "plan":
+            remedy = "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
+            raise EvaluationError(f"{self.skill.name} is text, and no language model is set", remedy)
+        try:
+            for path in _mixed(self.asked.tasks, self.skill.name):
+                try:
+                    await self._task(path)
+                except PASSED_OVER as error:
+                    self._skip(path, "cannot be captured", str(error))
+                wrong = self.skill.recipe and uplift.fallen(self._tasks)
+                if wrong or len(uplift.counted(self._tasks)) >= self.asked.most:
+                    break
+        finally:
+            if self._writer is not None:
+                await self._writer.backbone.close()
         return self._verified()
 
     @property
@@ -151,10 +161,12 @@ class Proving:
             around = recipes.surroundings(one.bench, one.capture.inputs)
             if problem := next(conditions.unmet(self.skill.requires, around), None):
                 return self._skip(path, "outside of its requirements", problem)
+            self._about |= {"hardware": kind_of(one.bench), "torch": around.torch, "triton": around.triton}
+            if not self.skill.recipe:
+                return await self._judge_text(path, one)
             arms = await self._arms(one)
             if arms is None:
                 return self._skip(path, "its sites do not occur")
-            self._about |= {"hardware": kind_of(one.bench), "torch": around.torch, "triton": around.triton}
             self._twins.update(name for name, rival in arms.rivals.items() if rival.id == arms.mine.id)
             await self._judge(path, one, arms)
         return None
@@ -201,10 +213,7 @@ class Proving:
 
     async def _sample(self, one: Opened, arms: Arms, number: int) -> dict[str, Attempt]:
         """Every arm's candidate judged once; which comes first changes with the number, against drift."""
-        identity = {**_identity(one), "sample": number}
-        folder = Path(self.pipeline.settings.data_dir) / FOLDER
-        path = folder / f"{Cache.key(**identity)[:24]}-{number}{SUFFIX}"
-        archive = SqliteArchive.open(path, identity, fresh=self.asked.fresh)
+        archive = self._archive(one, number)
         try:
             every = list(arms.every().values())
             if number % 2:
@@ -218,6 +227,13 @@ class Proving:
         finally:
             archive.close()
 
+    def _archive(self, one: Opened, number: int, **more: str) -> SqliteArchive:
+        """Of one sample of a task. ``more``: what else its candidates depend on."""
+        identity = {**_identity(one), "sample": number, **more}
+        folder = Path(self.pipeline.settings.data_dir) / FOLDER
+        path = folder / f"{Cache.key(**identity)[:24]}-{number}{SUFFIX}"
+        return SqliteArchive.open(path, identity, fresh=self.asked.fresh)
+
     async def _attempt(self, one: Opened, archive: SqliteArchive, candidate: Candidate) -> Attempt | None:
         """What is known of it in this sample, else its judgement; None: it could not be judged."""
         context = Context(number=archive.reserve(), seed=0, move=Move.SEED)
@@ -227,6 +243,12 @@ class Proving:
             if earlier.proposal is not None:
                 return self._told(earlier)
             attempt, stamped = next(pair for pair in archive.unfinished if pair[0].number == earlier.number)
+        return await self._concluded(one, archive, attempt, stamped)
+
+    async def _concluded(
+        self, one: Opened, archive: SqliteArchive, attempt: Attempt, stamped: Candidate
+    ) -> Attempt | None:
+        """Judged and kept, unless a killed run had come to that."""
         found = one.tournament.recalled(stamped, full=False) or await self._judged(one, stamped)
         if found is None:
             return None
@@ -254,17 +276,42 @@ class Proving:
                 return found
         return None
 
+    # --- text --------------------------------------------------------------------------------
+
+    async def _judge_text(self, path: Path, one: Opened) -> None:
+        """What a model writes first with the text of the skill, and without it."""
+        if self._writer is None:
+            python, allowed = one.bench.probe.python, self.asked.allowed_origin
+            settings = self.pipeline.settings
+            self._writer = await Writer.open(self.skill, settings, python, allowed, self.report)
+            self._about["model"] = self._writer.info.name
+        text = hashlib.sha256(self.skill.body.encode()).hexdigest()
+        pairs = []
+        for number in range(self.asked.samples):
+            self._say(f"{path.stem}: sample {number + 1} of {self.asked.samples}")
+            archive = self._archive(one, number, text=text, model=self._writer.info.name)
+            try:
+                pairs.append(await self._writer.pair(one, archive, number, self._concluded))
+            finally:
+                archive.close()
+        found = _text_uplift(path, one, pairs)
+        self._tasks.append(found)
+        self._rows.append({self.skill.name: found.gain_with, "": found.gain_without})
+
     # --- the end -----------------------------------------------------------------------------
 
     def _verified(self) -> Verification:
-        accepted, found, reason = uplift.verdict(self._tasks)
-        undecided, every = uplift.is_open(self._tasks), len(self._tasks)
+        drawn, every = not self.skill.recipe, len(self._tasks)
+        accepted, found, reason = uplift.verdict(self._tasks, drawn=drawn)
+        undecided = uplift.is_open(self._tasks, drawn=drawn)
         twin = next((name for name, count in self._twins.items() if count == every), None)
         if twin is not None and every >= uplift.LEAST_TASKS:
             accepted, undecided = False, False
             reason = f"leads to the same candidates as {twin} on all {every} tasks"
         names = sorted({name for row in self._rows for name in row if name})
-        about = {name: str(self._about[name]) for name in ("torch", "triton") if self._about.get(name)}
+        about = {
+            name: str(self._about[name]) for name in ("torch", "triton", "model") if self._about.get(name)
+        }
         return Verification(
             hardware=self._about.get("hardware", "unknown"),
             device_name=self._about.get("device_name"),
@@ -320,25 +367,45 @@ def _judged(found: Mapping[str, Attempt], arms: Arms) -> bool:
 
 def _right(found: Mapping[str, Attempt], candidate: Candidate | None) -> bool:
     """The program as it is is right."""
-    proposal = found[candidate.id].proposal if candidate is not None else None
-    return proposal is None or proposal.evaluation.status is EvalStatus.PASSED
+    return candidate is None or _passed(found[candidate.id])
 
 
 def _gain(found: Mapping[str, Attempt], candidate: Candidate | None) -> float:
     """0 too for a candidate that could not be judged in this sample."""
-    attempt = found.get(candidate.id) if candidate is not None else None
+    return _worth(found.get(candidate.id)) if candidate is not None else 0.0
+
+
+def _passed(attempt: Attempt) -> bool:
+    return attempt.proposal is not None and attempt.proposal.evaluation.status is EvalStatus.PASSED
+
+
+def _worth(attempt: Attempt | None) -> float:
     if attempt is None or attempt.proposal is None:
         return 0.0
-    evaluation = attempt.proposal.evaluation
-    eager = evaluation.speedups.get("eager")
-    return uplift.gain(evaluation.status is EvalStatus.PASSED, eager.mid if eager else None)
+    eager = attempt.proposal.evaluation.speedups.get("eager")
+    return uplift.gain(_passed(attempt), eager.mid if eager else None)
+
+
+def _text_uplift(path: Path, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
+    whole = [(pair.mine, pair.without) for pair in pairs if pair.mine and pair.without]
+    return TaskUplift(
+        task=path.stem,
+        fingerprint=one.prepared.target.fingerprint,
+        samples=len(whole),
+        right_with=sum(_passed(mine) for mine, _ in whole),
+        right_without=sum(_passed(without) for _, without in whole),
+        gain_with=fmean(_worth(mine) for mine, _ in whole) if whole else 0.0,
+        gain_without=fmean(_worth(without) for _, without in whole) if whole else 0.0,
+        gain_null=fmean(_worth(without) for _, without in whole) if whole else 0.0,
+        differs=bool(whole),
+        elements=_elements(one),
+    )
 
 
 def _task_uplift(path: Path, one: Opened, arms: Arms, pairs: Sequence[Mapping[str, Attempt]]) -> TaskUplift:
     def mean(candidate: Candidate | None) -> float:
         return fmean(_gain(found, candidate) for found in pairs) if pairs else 0.0
 
-    sizes = [conditions.elements(spec) for spec in one.capture.inputs if spec.shape is not None]
     return TaskUplift(
         task=path.stem,
         fingerprint=one.prepared.target.fingerprint,
@@ -349,8 +416,13 @@ def _task_uplift(path: Path, one: Opened, arms: Arms, pairs: Sequence[Mapping[st
         gain_without=mean(arms.without),
         gain_null=mean(arms.null),
         differs=arms.differs,
-        elements=max(sizes, default=0),
+        elements=_elements(one),
     )
+
+
+def _elements(one: Opened) -> int:
+    sizes = (conditions.elements(spec) for spec in one.capture.inputs if spec.shape is not None)
+    return max(sizes, default=0)
 
 
 def _mixed(tasks: Sequence[Path], seed: str) -> list[Path]:

@@ -11,7 +11,15 @@ from collections.abc import Sequence
 from kernel_lsp import wire
 from kernel_lsp.presenter.objects import versioned
 from kernel_lsp.presenter.plurals import count
-from kernel_lsp.records import ArmStats, Json, LearnedSkill, Skill, SkillProblem
+from kernel_lsp.records import (
+    ArmStats,
+    Json,
+    LearnedSkill,
+    RecipeStep,
+    Requirements,
+    Skill,
+    SkillProblem,
+)
 
 COLUMNS = ("skill", "scope", "kind", "version", "from", "tries", "wins", "mean gain", "description")
 _KINDS = {
@@ -65,6 +73,8 @@ def skill_text(skill: Skill) -> str:
         f"{skill.scope}, version {skill.version}, {skill.source}",
         _KINDS[kind_of(skill)],
         f"tags: {', '.join(skill.tags)}",
+        *_asked(skill.requires),
+        *(f"step {number}: {_step(step)}" for number, step in enumerate(skill.recipe, 1)),
         skill.path,
     ]
     bullets = "\n".join(f"- {fact}" for fact in facts)
@@ -84,6 +94,26 @@ def lint_text(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
 
 def lint_json(problems: Sequence[SkillProblem], *, num_skills: int) -> str:
     return versioned(num_skills=num_skills, problems=list(problems))
+
+
+def _asked(found: Requirements | None) -> list[str]:
+    """What a learned skill requires, in a line."""
+    if found is None:
+        return []
+    words = [found.device, *found.architectures, *found.dtypes, *found.layouts]
+    ends = (("dimensions", found.ranks), ("elements", found.elements))
+    words += [f"{bounds.least} to {bounds.most} {name}" for name, bounds in ends if bounds]
+    words += [
+        f"{name} from {least}" for name, least in (("torch", found.torch), ("triton", found.triton)) if least
+    ]
+    told = ", ".join(word for word in words if word)
+    return [f"requires: {told}"] if told else []
+
+
+def _step(step: RecipeStep) -> str:
+    where = f" where it covers {', '.join(step.covers)}" if step.covers else ""
+    told = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
+    return f"{step.skill}{where}{', every site' if step.every else ''}{f', {told}' if told else ''}"
 
 
 def _without_body(skill: Skill) -> Json:

@@ -45,7 +45,26 @@ def test_three_tasks_that_disagree_are_not_and_more_may_show_it() -> None:
 def test_one_wrong_result_more_refuses_whatever_the_speed() -> None:
     tasks = [on("a", 2.0, 0.0), on("b", 2.0, 0.0), on("c", 2.0, 0.1), on("d", 2.0, 0.0, right_with=2)]
     accepted, _, reason = uplift.verdict(tasks)
-    assert not accepted and "correctness falls on d: 2 of 3" in reason and not uplift.is_open(tasks)
+    assert (
+        not accepted
+        and "correctness falls: on d: 2 of 3 right with it, 3 without" in reason
+        and not uplift.is_open(tasks)
+    )
+
+
+def test_of_what_a_model_drew_all_tasks_together_count() -> None:
+    """One more wrong on d and one less on a: 11 of 12 each."""
+    tasks = [
+        on("a", 0.5, 0.2, right_without=2),
+        on("b", 0.9, 0.4),
+        on("c", 0.7, 0.0),
+        on("d", 0.7, 0.1, right_with=2),
+    ]
+    assert uplift.verdict(tasks, drawn=True)[0] and not uplift.verdict(tasks)[0]
+    more = [*tasks, on("e", 0.7, 0.1, right_with=1)]
+    accepted, _, reason = uplift.verdict(more, drawn=True)
+    assert not accepted and reason == "correctness falls: 12 of 15 right with it, 14 without it"
+    assert not uplift.is_open(more, drawn=True)
 
 
 def test_a_skill_that_does_harm_is_closed() -> None:
