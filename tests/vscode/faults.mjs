@@ -15,12 +15,12 @@ async function fault(name, values, words) {
   const text = await editor.notification(words, 60_000);
   await editor.status("off");
   await editor.page.waitForTimeout(1500); // for a second message, which must not come
-  say(name, { text, messages: (await editor.notifications()).length });
+  say(name, { text, messages: await editor.notifications() });
 }
 
 try {
   await editor.file("diagonal_matmul.py");
-  say("missing", { text: await editor.notification("is not installed"), messages: (await editor.notifications()).length });
+  say("missing", { text: await editor.notification("is not installed"), messages: await editor.notifications() });
   await editor.status("off");
   await fault("wrong path", { "kernel-lsp.server": "/nowhere/kernel-lsp" }, "/nowhere/kernel-lsp");
   await fault("wrong type", { "kernel-lsp.server": ["a", "b"] }, "must be a path");
@@ -33,7 +33,7 @@ try {
   await editor.command("Notifications: Clear All");
   editor.set({ "kernel-lsp.server": server, "kernel-lsp.threshold": "fast" });
   await editor.page.locator(`${editor.item} .codicon-warning`).waitFor();
-  say("setting of a wrong type", { tooltip: await editor.tooltip("threshold"), messages: (await editor.notifications()).length });
+  say("setting of a wrong type", { tooltip: await editor.tooltip("threshold"), messages: await editor.notifications() });
   await editor.command("Notifications: Clear All");
   editor.set({});
   await editor.answer("is not installed", "Install");

@@ -24,6 +24,8 @@ export class Session {
   private readonly crashes = new Crashes();
   private turn: Promise<void> = Promise.resolve();
   private listening = false;
+  /** It answered once: what ends later is a crash, what ends before never was a server. */
+  private answered = false;
 
   constructor(
     private readonly context: ExtensionContext,
@@ -67,6 +69,7 @@ export class Session {
 
   private async start(): Promise<void> {
     this.fine();
+    this.answered = false;
     await this.findInterpreter();
     const { path, problem } = serverPath(workspace.getConfiguration(SECTION));
     if (problem !== undefined) return this.off(problem, CHOOSE);
@@ -103,7 +106,8 @@ export class Session {
       return;
     }
     const info = client.initializeResult?.serverInfo;
-    if (info?.name === "kernel-lsp" && atLeast(info.version, OLDEST_SERVER)) return;
+    this.answered = info?.name === "kernel-lsp" && atLeast(info.version, OLDEST_SERVER);
+    if (this.answered) return;
     await this.stop();
     const found =
       info?.name === "kernel-lsp" ? `version ${info.version}` : `"${info?.name ?? "something else"}"`;
@@ -124,6 +128,7 @@ export class Session {
   }
 
   private ended(): boolean {
+    if (!this.answered || this.problem !== undefined) return false;
     if (this.crashes.mayRestart(Date.now())) return true;
     this.off(`off: the server ended ${this.crashes.words}; the log says why`, LOG, RESTART);
     return false;
