@@ -5,6 +5,9 @@ prepare.py     what is known about a job before any of the user's code runs
 opened.py      a target whose engine runs: what both searches work on
 turns.py       who measures on a device now
 tournament.py  which candidates are judged how thoroughly, and which one is offered
+recipes.py     courses from learned skills, where they fit
+learning.py    drafts of skills from what was kept and from searches; how learned ones do at work
+proving.py     whether a learned skill helps on other tasks (prompted.py: one that is text)
 """
 
 from kernel_lsp.pipeline.order import Pipeline

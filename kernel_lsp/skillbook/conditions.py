@@ -199,8 +199,10 @@ def _are_words(data: Any) -> bool:
 
 
 def _are_bounds(data: Any) -> bool:
-    ends = [data.get("least"), data.get("most")] if isinstance(data, dict) and len(data) == 2 else []
-    return len(ends) == 2 and all(type(end) is int and end >= 0 for end in ends) and ends[0] <= ends[1]
+    if not isinstance(data, dict) or set(data) != {"least", "most"}:
+        return False
+    whole = all(type(data[end]) is int and data[end] >= 0 for end in ("least", "most"))
+    return whole and bool(data["least"] <= data["most"])
 
 
 def _are_parameters(data: Any) -> bool:
