@@ -24,16 +24,15 @@ PROCESSORS = 132
 SHARED_BYTES = 227 * 1024
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
-HOST_S, DESCRIPTORS_HOST_S = 45e-6, 35e-6
+HOST_S, DESCRIPTORS_HOST_S = 35e-6, 15e-6
 """What the host needs for one kernel with its share of the guard, and for two descriptors: a call takes at
-least that. From all plans of 14 chains on an H200's host (benchmarks/results/spaces-h200-2026-11-21.json):
-small batched products with a tail take 100 us with two launches and 135 with three, whatever their tiles;
-descriptors in place of pointers add 25 to 35 us."""
+least that. On an idle host of an H200 a launch takes 16 to 18 us, a guard 5 to 9, a descriptor 3 to 5; beside
+three other jobs, where 20 chains were recorded, twice as long, and hosts are rarely idle."""
 RATES = {"parts": 480e12, "pointers": 480e12, "tiles": 180e12, "16 bits": 450e12}
 """Products of 16-bit numbers, whole tiles on every multiprocessor. Inside of a tile, splitting takes
 longer than multiplying: 4096x4096x4096 took 2.3 ms on an H200 and 0.7 ms with parts written beforehand and
 one sum on the tensor core; sums outside of it take an estimated sixth more. Pointers are as fast as
-descriptors (same recording)."""
+descriptors (benchmarks/results/spaces-h200-2026-11-21.json)."""
 L2_BYTES_PER_S = 6e12
 CUBLAS = {True: 50e12, False: 650e12}
 """float32 on CUDA cores, 16 bits on tensor cores."""
@@ -122,8 +121,8 @@ def share(product: Product, plan: Plan) -> float:
 
 
 def parts_seconds(product: Product) -> float:
-    """Both factors read and written once more, in one launch."""
-    moved = 8.0 * product.inner * (product.batch * product.rows + _columns(product))
+    """Both factors in one launch: read for the largest number of each row, read again, written."""
+    moved = 12.0 * product.inner * (product.batch * product.rows + _columns(product))
     return moved / _bytes_per_s() + LAUNCH_S
 
 
