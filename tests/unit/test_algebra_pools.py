@@ -143,7 +143,7 @@ def test_an_averaged_transposed_convolution_becomes_a_strided_one() -> None:
     )
     made = assert_rewritten(source, "avgpool-into-conv", torch.randn(2, 3, 6, 8, 8, dtype=torch.float64))
     body = made.program.split("def forward")[1]
-    assert "F.conv3d(x, weight, self.conv.bias, stride=(2, 2, 2)" in body and "conv_transpose" not in body
+    assert "F.conv3d(x, weight, conv.bias, stride=(2, 2, 2)" in body and "conv_transpose" not in body
 
 
 @pytest.mark.parametrize(

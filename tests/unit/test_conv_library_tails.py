@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -214,7 +215,7 @@ def test_a_layer_of_few_input_channels_keeps_its_format() -> None:
     source = module("return self.conv(self.stem(x)).relu()", init, "torch.randn(2, 3, 24, 24)")
     after = for_a_gpu(source, ["channels-last-conv"])
     fast = after.split("return self._forward_eager(x)")[1]
-    assert "self.stem(x)" in fast and "self.conv(" not in fast
+    assert "self.stem(x)" in fast and not re.search(r"\bconv\(", fast)
     agree_in_float64(source, after, torch.randn(2, 3, 24, 24, dtype=torch.float64))
     alone = module("return self.stem(x)", "self.stem = nn.Conv2d(3, 16, 3)", "torch.randn(2, 3, 24, 24)")
     assert proved(opened(alone, "channels-last-conv"), "channels-last-conv") == []
