@@ -83,7 +83,9 @@ def _of_proposals(
 
 
 def of_kept(proposal: Proposal) -> Lesson | None:
-    """By rule; the text of the code is not needed. None: it has no steps."""
+    """By rule, without the text of the code. None: it has no steps, or a learned skill had led to it."""
+    if skill_of(proposal) is not None:
+        return None
     evaluation = proposal.evaluation
     device = "cuda" if evaluation.device == "cuda" else "cpu"
     inputs = proposal.workload.inputs or ()
@@ -109,7 +111,7 @@ def of_search(
     """When the best beats the first right attempt and the baseline by `summary.BETTER`: by rule, and what a
     model drafted, with the machine-checkable papers that no model writes."""
     found = improved(attempts)
-    if found is None or found.proposal is None:
+    if found is None or found.proposal is None or skill_of(found.proposal) is not None:
         return []
     seen, proposal = seen_of(one, found.proposal), found.proposal
     ruled = summary_rule.draft(proposal.candidate.steps, seen)

@@ -93,6 +93,12 @@ def test_a_lazy_one_is_kept_as_refused_and_not_drafted_again(tmp_path: Path) -> 
     assert [one.papers.standing for one in library.staged()] == [Standing.REFUSED]
 
 
+def test_what_a_learned_skill_has_led_to_is_nothing_new() -> None:
+    mine = judged("a", TILES)
+    assert learning.of_kept(mine) is not None
+    assert learning.of_kept(replace(mine, candidate=replace(mine.candidate, proposer=MINE))) is None
+
+
 def attempt(number: int, fitness: float | None, *steps: Step) -> Attempt:
     found = judged(f"c{number}", *steps)
     return Attempt(
