@@ -7,6 +7,7 @@ only the statements name, and names that are first met where Python may not get 
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Collection, Sequence
 
@@ -96,6 +97,7 @@ def _name(path: str, used: Collection[str]) -> str:
     keep = 2 if len(words) > 1 and (words[-1].isdigit() or words[-1] in ("weight", "bias")) else 1
     for count in range(keep, len(words) + 1):
         name = "_".join(words[-count:])
+        name += "_" * hasattr(builtins, name)  # self.input
         if name.isidentifier() and name not in used:
             return name
     whole, number = "_".join(words), 2

@@ -10,7 +10,15 @@ from kernel_lsp.rewrite.lookups import bound_once
 
 pytestmark = pytest.mark.torch
 
-PATHS = {"self.conv", "self.conv.weight", "self.gain", "self.layers[0]", "self.block", "self.block.conv"}
+PATHS = {
+    "self.input",
+    "self.conv",
+    "self.conv.weight",
+    "self.gain",
+    "self.layers[0]",
+    "self.block",
+    "self.block.conv",
+}
 
 
 def checks(*texts: str, body: tuple[str, ...] = (), taken: tuple[str, ...] = ()) -> list[str]:
@@ -60,6 +68,10 @@ def test_names_that_the_function_uses_are_left_to_it() -> None:
         checks("self.block.conv.a == 1", "self.block.conv.b == 1", taken=("conv",))[1] == "block_conv.b == 1"
     )
     assert checks("self.layers[0].a == 1", "self.layers[0].b == 1")[1] == "layers_0.b == 1"
+    assert checks("type(self.input) is Linear", "self.input.b == 1") == [
+        "type(input_ := self.input) is Linear",
+        "input_.b == 1",
+    ]
 
 
 class Recorded:
