@@ -101,6 +101,8 @@ def seal(
         notes=notes,
     )
     replace_file(folder / NAME, (json.dumps(wire.to_json(made), indent=1) + "\n").encode())
+    for file in (*files, folder / NAME):
+        file.chmod(0o644)  # what a trainer has written for itself, everybody reads once it is in a package
     return made
 
 
