@@ -21,14 +21,16 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import JournalError, KernelLspError, SkillError
 from kernel_lsp.journal import open_journal, outcomes
 from kernel_lsp.journal.store import Journal
-from kernel_lsp.pipeline import Pipeline, learning
+from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.prepare import reference
 from kernel_lsp.pipeline.turns import DeviceTurns, SharedTurn
-from kernel_lsp.records import Event, Job, Outcome, Progress, Proposal
+from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposal
 
 T = TypeVar("T")
 MIN_REPORT_GAP_S = 0.2
 """Five reports a second are enough for a person."""
+KEPT = (EventKind.KEPT, EventKind.KEPT_COMMITTED)
+"""What skills are learned from."""
 
 
 class Host:
@@ -139,12 +141,14 @@ class Host:
     async def _record(self, number: int, message: dict[str, Any]) -> int:
         events = wire.from_json(list[Event], message["events"])
         await self._in_journal(lambda journal: journal.record(events))
-        if any(event.kind in learning.KEPT for event in events):
+        if any(event.kind in KEPT for event in events):
             self._other(asyncio.ensure_future(self._learn(events)))
         return len(events)
 
     async def _learn(self, events: Sequence[Event]) -> None:
         """Drafts of skills from what a person kept; they reach no job before they were verified."""
+        from kernel_lsp.pipeline import learning  # few sessions come so far
+
         try:
             await self._in_journal(lambda journal: learning.from_events(journal, events, self._data_dir))
         except SkillError as error:

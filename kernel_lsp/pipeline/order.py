@@ -16,7 +16,8 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
-from kernel_lsp.pipeline import learning, recipes, turns
+from kernel_lsp.library.usage import skill_of
+from kernel_lsp.pipeline import recipes, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
@@ -238,7 +239,10 @@ class Pipeline:
         ranked = await search.run(_shortlist(planned, device, one.capture, budget=job.budget))
         for problem in one.known.notes:
             report(Progress(phase="tune", message=problem))
-        learning.count_usage(ranked, one, self.settings, report)
+        if any(map(skill_of, ranked)):
+            from kernel_lsp.pipeline import learning  # summaries and drafts: few jobs need them
+
+            learning.count_usage(ranked, one, self.settings, report)
         return _outcome(one, ranked)
 
 
