@@ -291,5 +291,16 @@ def test_trust_is_remembered(home: Path, tmp_path: Path) -> None:
 
 def test_help_names_every_command_of_the_contract(home: Path) -> None:
     text = run(home, "--help").stdout
-    for command in ("serve", "check", "optimize", "verify", "bench", "skills", "sessions", "doctor", "trust"):
+    for command in (
+        "serve",
+        "check",
+        "optimize",
+        "verify",
+        "bench",
+        "skills",
+        "models",
+        "sessions",
+        "doctor",
+        "trust",
+    ):
         assert command in text
