@@ -44,7 +44,7 @@ def of(params: types.InitializeParams) -> Abilities:
     experimental = caps.experimental if isinstance(caps.experimental, dict) else {}
     info = params.client_info
     return Abilities(
-        resolve="edit" in resolvable and bool(_get(action, "data_support")),
+        resolve="edit" in resolvable and bool(_get(action, "data_support")) and not _is_lsp_mode(info),
         disabled=bool(_get(action, "disabled_support")),
         preferred=bool(_get(action, "is_preferred_support")),
         literals=_get(action, "code_action_literal_support") is not None,
@@ -63,6 +63,11 @@ def of(params: types.InitializeParams) -> Abilities:
         markdown=types.MarkupKind.Markdown in formats,
         name=f"{info.name} {info.version or ''}".strip() if info is not None else None,
     )
+
+
+def _is_lsp_mode(info: types.ClientInfo | None) -> bool:
+    """Emacs's lsp-mode announces that it resolves actions, but runs one with a command without its edit."""
+    return info is not None and info.name == "emacs" and (info.version or "").startswith("GNU Emacs")
 
 
 def _get(root: Any, path: str) -> Any:
