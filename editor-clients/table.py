@@ -12,7 +12,18 @@ from typing import Any
 HERE = Path(__file__).parent
 README, RECORDS = HERE / "README.md", HERE / "features"
 BEGIN, END = "<!-- written by editor-clients/table.py -->\n", "<!-- end -->\n"
-ORDER = ("vscode", "neovim", "neovim-0.11", "emacs", "emacs-29", "helix", "zed", "jetbrains", "sublime")
+ORDER = (
+    "vscode",
+    "neovim",
+    "neovim-0.11",
+    "emacs-eglot",
+    "emacs-lsp-mode",
+    "emacs-29",
+    "helix",
+    "zed",
+    "jetbrains",
+    "sublime",
+)
 FEATURES = {
     "consent": "asks before code of a folder runs",
     "hint": "hint with the verified speedup",

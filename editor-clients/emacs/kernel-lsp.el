@@ -110,7 +110,7 @@
 (defun kernel-lsp--request (method params)
   "Ask our server METHOD, a string, with PARAMS and wait for its answer."
   (let ((server (kernel-lsp--server)))
-    (if (object-of-class-p server 'eglot-lsp-server)
+    (if (cl-typep server 'eglot-lsp-server)
         (jsonrpc-request server (intern (concat ":" method)) params :deferred t)
       (let ((lsp--cur-workspace server)) (lsp-request method params)))))
 
@@ -129,7 +129,7 @@
 (defun kernel-lsp--encoding ()
   "The unit in which the server counts columns."
   (let* ((server (kernel-lsp--server))
-         (capabilities (if (object-of-class-p server 'eglot-lsp-server)
+         (capabilities (if (cl-typep server 'eglot-lsp-server)
                            (eglot--capabilities server)
                          (lsp--workspace-server-capabilities server))))
     (or (kernel-lsp--get capabilities :positionEncoding) "utf-16")))
@@ -288,7 +288,7 @@
   (interactive)
   (let ((server (kernel-lsp--server)))
     (kernel-lsp--set-status "ok" nil)
-    (if (object-of-class-p server 'eglot-lsp-server)
+    (if (cl-typep server 'eglot-lsp-server)
         (eglot-reconnect server)
       (lsp-workspace-restart server))))
 
