@@ -38,6 +38,9 @@ class Model:
     """Folder with config.json, safetensors and tokenizer; a checkpoint of ours too. None: made from below."""
     shape: str | None = None
     """Folder or id whose config.json alone is read; None: the numbers below."""
+    words: str = _choice("own", "own", "compact")
+    """The vocabulary: trained on the world's texts, or that of the compact form (kernel_lsp.agents.compact),
+    which the shipped policy reads; its size is then its own."""
     hidden: int = _number(128, 8, 65536)
     layers: int = _number(2, 1, 512)
     heads: int = _number(4, 1, 1024)
@@ -276,8 +279,6 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
         and not (recipe.world.tables or recipe.world.synthetic)
     ):
         yield 'judging.pool is "table", and neither world.tables nor world.synthetic gives one'
-    if rl is not None and recipe.rollouts.engine == "vllm" and (rl.band or rl.veto or rl.importance_cap):
-        yield "rl.band, veto and importance_cap need probabilities that vLLM does not tell of listed replies"
     if recipe.sft is None and rl is None:
         yield "there is neither [sft] nor [rl]: nothing to do"
 

@@ -23,7 +23,7 @@ from trainer.batches import Allowed
 MOST_CHOICES = 4096
 """Of one question: their tokens are spelled out, at 30 µs a reply."""
 TREES = 512
-"""That are kept: most prompts of one task offer the same calls."""
+"""That are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +73,25 @@ def tree(spelled: Sequence[Sequence[int]]) -> Tree:
     return root
 
 
+class Trees:
+    """Trees of lists of replies, each ended by the tokenizer's end; most prompts of a task offer the same."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._known: dict[tuple[str, ...], Tree] = {}
+
+    def of(self, choices: tuple[str, ...]) -> Tree:
+        """Raises ValueError when there is no choice, or more than MOST_CHOICES."""
+        if not choices or len(choices) > MOST_CHOICES:
+            raise ValueError(f"a question has {len(choices)} valid replies: 1 to {MOST_CHOICES} it can be")
+        if choices not in self._known:
+            if len(self._known) >= TREES:
+                self._known.pop(next(iter(self._known)))
+            spelled = self._tokenizer(list(choices), add_special_tokens=False)["input_ids"]
+            self._known[choices] = tree([[*tokens, self._tokenizer.eos_token_id] for tokens in spelled])
+        return self._known[choices]
+
+
 @dataclass(slots=True)
 class _Row:
     """A reply that is being written."""
@@ -96,7 +115,7 @@ class Local:
         self._model, self._tokenizer = model, tokenizer
         self._temperature, self._max_tokens, self._batch = temperature, max_tokens, batch
         self._version = 0
-        self._trees: dict[tuple[str, ...], Tree] = {}
+        self._trees = Trees(tokenizer)
 
     def refresh(self, model: Any, version: int) -> None:
         self._model, self._version = model, version
@@ -125,17 +144,7 @@ class Local:
     def _begun(self, ask: Ask, prompt: list[int]) -> _Row:
         if ask.choices is None:
             return _Row(None, list(prompt), [], [], [])
-        if not ask.choices or len(ask.choices) > MOST_CHOICES:
-            raise ValueError(
-                f"a question has {len(ask.choices)} valid replies: 1 to {MOST_CHOICES} it can be"
-            )
-        if ask.choices not in self._trees:
-            if len(self._trees) >= TREES:
-                self._trees.pop(next(iter(self._trees)))
-            end = self._tokenizer.eos_token_id
-            spelled = self._tokenizer(list(ask.choices), add_special_tokens=False)["input_ids"]
-            self._trees[ask.choices] = tree([[*tokens, end] for tokens in spelled])
-        row = _Row(self._trees[ask.choices], list(prompt), [], [], [])
+        row = _Row(self._trees.of(ask.choices), list(prompt), [], [], [])
         self._follow(row)
         return row
 

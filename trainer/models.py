@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers import models as token_models
 from torch import Tensor, nn
 
+from kernel_lsp.agents.backbones.small import shape as compact_shape
+from kernel_lsp.agents.compact import tokenizer as compact_files
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message
 from trainer.batches import Batch
@@ -72,11 +75,21 @@ def _read(recipe: Recipe) -> tuple[Any, Any]:
 
 
 def _made(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
-    tokenizer = make_tokenizer(texts, recipe.model.vocabulary, recipe.model.context)
+    if recipe.model.words == "compact":
+        tokenizer = compact_tokenizer()
+        size = compact_shape.Shape().vocabulary
+    else:
+        tokenizer = make_tokenizer(texts, recipe.model.vocabulary, recipe.model.context)
+        size = len(tokenizer)
     torch.manual_seed(recipe.seed)
-    config = make_config(recipe.model, len(tokenizer), tokenizer)
-    model = transformers.Qwen3ForCausalLM(config)
+    model = transformers.Qwen3ForCausalLM(make_config(recipe.model, size, tokenizer))
     return model, tokenizer
+
+
+def compact_tokenizer() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        compact_files.write(Path(folder))
+        return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def make_config(shape: Model, vocabulary: int, tokenizer: Any = None) -> Any:

@@ -1,15 +1,16 @@
 """Rollouts by vLLM, with the weights of the step: the same interface as generation.Local.
 
 A server of its own is started from a checkpoint-like folder; `refresh` writes the new weights there and lets
-the workers read them again in place (a second for a small model), then empties the prefix cache, which still
+the workers read them again in place (0.1 s for a small model), then empties the prefix cache, which still
 knows the old ones. Prompts go as token ids, and replies come as token ids with their log-probabilities. A
-list of valid replies becomes vLLM's ``choice``; then its numbers are of the masked distribution over any
-spelling, ours over the tokenizer's own, so they are not told, and the trainer counts with its own: a reply
-that was spelled in another way is spelled anew. Not covered: servers on other machines.
+reply that is held to a list is asked for branch by branch, one token among those that may follow (vLLM's own
+``choice`` accepts any spelling of a text, so neither its numbers nor its greedy answer are ours: 7 of 8
+differed); what stands before is in the prefix cache. Not covered: servers on other machines.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import secrets
@@ -28,9 +29,10 @@ from safetensors.torch import save_file
 
 from kernel_lsp.errors import KernelLspError
 from trainer import models
+from trainer.batches import Allowed
 from trainer.checkpoints import WEIGHTS
 from trainer.config import Rollouts
-from trainer.generation import Ask, Sampled, Tree, tree
+from trainer.generation import Ask, Sampled, Trees
 
 START_S, REQUEST_S, STOP_S = 600.0, 600.0, 20.0
 IN_FLIGHT = 64
@@ -51,7 +53,7 @@ class Served:
         self._origin = ""
         self._key = secrets.token_hex(16)
         """Other users of this machine can reach the port, and it can load weights."""
-        self._trees: dict[tuple[str, ...], Tree] = {}
+        self._trees = Trees(tokenizer)
 
     # --- weights -------------------------------------------------------------------------------------
 
@@ -62,13 +64,16 @@ class Served:
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._folder.mkdir(parents=True, exist_ok=True)
         weights = {name: value.detach().cpu().contiguous() for name, value in causal.state_dict().items()}
-        if causal.config.tie_word_embeddings:
-            weights.pop("lm_head.weight", None)
+        # As two matrices, also where they are one: a reload leaves vLLM's own copy of a tied one as it was
+        # (0.32 on the CPU: half new, half old).
+        weights["lm_head.weight"] = causal.get_output_embeddings().weight.detach().cpu().clone()
         drafted = self._folder / f".{WEIGHTS}"
         save_file(weights, drafted, metadata={"format": "pt"})
         drafted.replace(self._folder / WEIGHTS)
         if self._server is None:
-            causal.config.save_pretrained(self._folder)
+            config = copy.deepcopy(causal.config)
+            config.tie_word_embeddings = False
+            config.save_pretrained(self._folder)
             self._tokenizer.save_pretrained(self._folder)
             self._start()
         else:
@@ -105,9 +110,10 @@ class Served:
         gpu = ["--gpu-memory-utilization", str(told.memory_share), "--tensor-parallel-size", str(told.gpus)]
         flags = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", NAME]
         flags += ["--seed", str(self._seed), "--max-model-len", str(self._tokenizer.model_max_length)]
-        flags += ["--logprobs-mode", "raw_logprobs", "--disable-uvicorn-access-log"]
-        # On the CPU as the trainer computes; on GPUs half the memory and twice the speed.
-        return [*flags, *([*gpu, "--dtype", "bfloat16"] if told.gpus else ["--enforce-eager"])]
+        flags += ["--logprobs-mode", "processed_logprobs", "--disable-uvicorn-access-log"]
+        # On the CPU as the trainer computes (left alone it takes float16); on GPUs half the memory.
+        dtype = ["--dtype", "bfloat16" if told.gpus else "float32"]
+        return [*flags, *dtype, *(gpu if told.gpus else ["--enforce-eager"])]
 
     def _environment(self) -> dict[str, str]:
         own = {
@@ -148,52 +154,57 @@ class Served:
 
     def _reply(self, ask: Ask, seed: int, greedy: bool) -> Sampled:
         prompt = models.encoded(self._tokenizer, ask.messages)
-        body = {
-            "model": NAME,
-            "prompt": prompt,
-            "max_tokens": self._told.max_tokens,
-            "temperature": 0.0 if greedy else self._told.temperature,
-            "top_p": 1.0,
-            "seed": seed % 2**31,
-            "logprobs": 1,
-            "return_token_ids": True,
-        }
         if ask.choices is not None:
-            body["structured_outputs"] = {"choice": list(ask.choices)}
+            return self._held(ask.choices, prompt, seed, greedy)
+        body = self._body(prompt, self._told.max_tokens, seed, greedy)
         told = self._ask("/v1/completions", body)["choices"][0]
-        if ask.choices is not None:
-            return self._spelled(ask.choices, prompt, told["text"])
-        values = told["logprobs"]["token_logprobs"]
         return Sampled(
             text=told["text"],
             prompt_ids=tuple(prompt),
             reply_ids=tuple(told["token_ids"]),
-            logprobs=tuple(values) if self._told.temperature == 1.0 else None,
+            logprobs=tuple(told["logprobs"]["token_logprobs"]),
             allowed=None,
             version=self._version,
         )
 
-    def _spelled(self, choices: tuple[str, ...], prompt: Sequence[int], text: str) -> Sampled:
-        """In the tokenizer's own tokens, with what could have followed each."""
-        if text not in choices:
-            raise ServingError(f"vLLM answered {text[:80]!r}, which is no valid reply", "raise max_tokens")
-        end = self._tokenizer.eos_token_id
-        if choices not in self._trees:
-            spelled = self._tokenizer(list(choices), add_special_tokens=False)["input_ids"]
-            self._trees[choices] = tree([[*tokens, end] for tokens in spelled])
-        node, allowed = self._trees[choices], []
-        reply = [*self._tokenizer(text, add_special_tokens=False)["input_ids"], end]
-        for token in reply:
-            allowed.append(tuple(node))
+    def _held(self, choices: tuple[str, ...], prompt: Sequence[int], seed: int, greedy: bool) -> Sampled:
+        """One of these replies, in the tokenizer's own tokens."""
+        node = self._trees.of(choices)
+        reply: list[int] = []
+        logprobs: list[float] = []
+        allowed: list[Allowed] = []
+        while node:
+            among = tuple(node)
+            token, logprob = among[0], 0.0
+            if len(among) > 1:
+                body = self._body([*prompt, *reply], 1, seed + len(reply), greedy)
+                told = self._ask("/v1/completions", body | {"allowed_token_ids": among})["choices"][0]
+                token, logprob = told["token_ids"][0], told["logprobs"]["token_logprobs"][0]
+            reply.append(token)
+            logprobs.append(logprob)
+            allowed.append(among)
             node = node[token]
         return Sampled(
-            text=text,
+            text=self._tokenizer.decode(reply, skip_special_tokens=True),
             prompt_ids=tuple(prompt),
             reply_ids=tuple(reply),
-            logprobs=None,
+            logprobs=tuple(logprobs),
             allowed=tuple(allowed),
             version=self._version,
         )
+
+    def _body(self, prompt: Sequence[int], tokens: int, seed: int, greedy: bool) -> dict[str, Any]:
+        return {
+            "model": NAME,
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0.0 if greedy else self._told.temperature,
+            "top_p": 1.0,
+            "top_k": 0,
+            "seed": seed % 2**31,
+            "logprobs": 1,
+            "return_token_ids": True,
+        }
 
     def _ask(self, path: str, body: dict[str, Any] | None) -> Any:
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}

@@ -1,9 +1,10 @@
 """What supervised and offline training read: exported turns, talks of the compact form, demonstrations.
 
 ``turns-*.parquet`` are `trainer.export`'s, one row per turn, with permissions; ``*.jsonl`` has talks, one a
-line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […]}`` (kernel_lsp.agents.compact; the
-advantages, per word that was chosen, may be left out). A row that was not allowed, has no prompt, or does
-not parse is counted with its reason. Not covered: which turns are good examples (datasets.py says it).
+line: ``{"tokens": […], "said": […], "offered": [[…]], "advantages": […], "example": true}`` (talks.py;
+advantages are per word that was chosen, "example" tells whether to imitate it; both may be left out). A row
+that was not allowed, has no prompt, or does not parse is counted with its reason. Not covered: which turns
+are good examples (datasets.py says it).
 """
 
 from __future__ import annotations
@@ -57,19 +58,27 @@ def read(recipe: Recipe, sft: Sft, world: TableWorld, tokenizer: Any, tally: Tal
     turns: list[_Read] = []
     for path in _files(sft.data, Path(recipe.folder)):
         if path.suffix == ".jsonl":
-            examples += talks(path, tally)
+            every = list(talks(path, tally))
+            chosen = every if sft.loss == "advantage_weighted" else [one for one in every if one.best]
+            _left_out(tally, NO_EXAMPLE, len(every) - len(chosen))
+            examples += chosen
         else:
             turns += _turns(path, tokenizer, tally)
     pairs = tuple(paired(turns)) if sft.preference else ()
     if sft.loss == "supervised":
-        chosen = [one.example for one in turns if one.imitable]
-        tally.skip(NO_EXAMPLE, count=len(turns) - len(chosen))
+        imitated = [one.example for one in turns if one.imitable]
+        _left_out(tally, NO_EXAMPLE, len(turns) - len(imitated))
     else:
         known = [one for one in turns if one.reward is not None]
-        tally.skip(UNKNOWN, count=len(turns) - len(known))
-        chosen = weighed(known)
-        chosen = [one for one in chosen if one.best] if sft.loss == "best_step" else chosen
-    return Data(examples=tuple(examples + chosen), pairs=pairs)
+        _left_out(tally, UNKNOWN, len(turns) - len(known))
+        imitated = weighed(known)
+        imitated = [one for one in imitated if one.best] if sft.loss == "best_step" else imitated
+    return Data(examples=tuple(examples + imitated), pairs=pairs)
+
+
+def _left_out(tally: Tally, reason: str, count: int) -> None:
+    if count:
+        tally.skip(reason, count=count)
 
 
 def _files(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -91,8 +100,9 @@ def talks(path: Path, tally: Tally) -> Iterator[Example]:
         tally.read += 1
         try:
             told = json.loads(line)
-            yield talk(told["tokens"], told["said"], told["offered"], told.get("advantages"))
-        except (ValueError, KeyError, TypeError) as error:
+            imitable = bool(told.get("example", True))
+            yield talk(told["tokens"], told["said"], told["offered"], told.get("advantages"), best=imitable)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             tally.skip(BROKEN, f"{path.name}:{number + 1}: {error}")
 
 

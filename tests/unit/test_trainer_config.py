@@ -44,7 +44,6 @@ def test_what_is_left_out_has_a_default() -> None:
         ({"rl": {"schemes": 0, "rollouts": 1}}, "one rollout per task"),
         ({"hardware": {"fsdp": True}}, "hardware.fsdp needs several GPUs"),
         ({"hardware": {"fsdp": True, "gpus": 8}}, "cannot sample from divided weights"),
-        ({"rl": {"band": 0.001}, "rollouts": {"engine": "vllm"}}, "vLLM does not tell"),
         ({"world": {}}, "neither world.tables nor world.synthetic"),
     ],
 )

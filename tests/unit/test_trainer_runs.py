@@ -220,3 +220,31 @@ def test_how_a_step_is_cut_changes_nothing(tmp_path: Path) -> None:
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
     for one, two in zip(found[0][1], found[1][1], strict=True):
         assert torch.allclose(one, two, atol=1e-4)
+
+
+def test_what_is_trained_on_talks_runs_in_the_product(tmp_path: Path) -> None:
+    """The compact form's words, this trainer's checkpoint, the shipped policy's own runtime."""
+    from kernel_lsp.agents.backbones.small import shape, tensors
+    from kernel_lsp.agents.backbones.small.network import Cache, Network
+    from kernel_lsp.agents.compact import tokenizer
+    from trainer import batches, models
+
+    def row(number: int) -> str:
+        words = [3, 20 + number, 30, 40 + number % 3, 50]
+        said, offered = [False, False, True, True, False], [[], [], [30, 31], [40, 41, 42], []]
+        return json.dumps({"tokens": words, "said": said, "offered": offered, "example": number != 5})
+
+    (tmp_path / "talks.jsonl").write_text("\n".join(row(number) for number in range(9)))
+    told = recipe(tmp_path, sft='data = ["talks.jsonl"]')
+    told.write_text(told.read_text().replace("vocabulary = 400", 'words = "compact"'))
+    place = evaluate.newest(trained(told))
+    assert tokenizer.belongs(json.loads((place / "tokenizer.json").read_text()))
+    network = Network(shape.read(place), tensors.load(place / "model.safetensors"))
+    tokens = torch.tensor([3, 25, 30, 41])
+    with torch.inference_mode():
+        logits = network(tokens, Cache(network.shape))[-2].float()
+        model, _ = models.load(config.read({"model": {"path": str(place)}, "sft": {}}, told), ())
+        example = batches.Example(prompt=(3, 25, 30), reply=(41,), allowed=((40, 41, 42),))
+        ours = models.logprobs(model, batches.collate([example], 0))
+    assert ours.item() == pytest.approx(float(logits[[40, 41, 42]].log_softmax(0)[1]), abs=1e-4)
+    assert len(training.curve(tmp_path / "out/out/sft")) == 2 * 2  # the eighth is no example: 8 rows by 4
