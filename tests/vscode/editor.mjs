@@ -89,22 +89,25 @@ export class Editor {
     for (const key of keys) await this.page.keyboard.press(key);
   }
 
+  /** The box at the top, opened by a key; again where something else closed it, as a busy window does. */
+  async quick(key, words) {
+    const input = this.page.locator(".quick-input-widget input");
+    await until(async () => {
+      await this.key("Escape", key);
+      return input.fill(words, { timeout: 5000 }).then(() => true, () => false);
+    }, `a box to type ${words} into`);
+  }
+
   /** A command of the palette, by the name that it has there. */
   async command(name) {
-    await this.key("F1");
-    const input = this.page.locator(".quick-input-widget input");
-    await input.waitFor();
-    await input.fill(`>${name}`);
+    await this.quick("F1", `>${name}`);
     const row = this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first();
     await row.waitFor();
     await row.click();
   }
 
   async file(name) {
-    await this.key("Control+P");
-    const input = this.page.locator(".quick-input-widget input");
-    await input.waitFor();
-    await input.fill(name);
+    await this.quick("Control+P", name);
     await this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first().waitFor();
     await this.key("Enter");
     await this.page.waitForSelector(`.tab.active[data-resource-name="${name}"]`);
@@ -120,10 +123,7 @@ export class Editor {
   /** The cursor onto the first occurrence of these words. */
   async goTo(line, column) {
     await this.focus();
-    await this.key("Control+G");
-    const input = this.page.locator(".quick-input-widget input");
-    await input.waitFor();
-    await input.fill(`:${line}:${column}`);
+    await this.quick("Control+G", `:${line}:${column}`);
     await this.key("Enter");
     await this.page.waitForSelector(".quick-input-widget", { state: "hidden" });
   }

@@ -12,7 +12,7 @@ async function fault(name, values, words) {
   await editor.key("Escape");
   await editor.command("Notifications: Clear All");
   editor.set(values);
-  const text = await editor.notification(words, 60_000);
+  const text = await editor.notification(words, 120_000);
   await editor.status("off");
   await editor.page.waitForTimeout(1500); // for a second message, which must not come
   say(name, { text, messages: await editor.notifications() });

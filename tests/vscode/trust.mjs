@@ -1,6 +1,8 @@
 // A folder that nobody trusts yet, and that would start a program of its own if it could; then it is trusted.
 // Arguments: folder, state folder, server program. The folder's .vscode/settings.json and .venv are bait.
 
+import { existsSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { Editor, say } from "./editor.mjs";
 
 const [folder, state, server] = process.argv.slice(2);
@@ -14,7 +16,9 @@ try {
   await editor.goTo(7, 8);
   await editor.command("kernel-lsp: Optimize the Target");
   await editor.notification("may not be run");
-  say("refused", { notifications: await editor.notifications() });
+  const started = existsSync(join(folder, "../taken"));
+  say("refused", { started, notifications: await editor.notifications() });
+  for (const bait of [".vscode", ".venv"]) rmSync(join(folder, bait), { recursive: true }); // trusted, it would be taken
   await editor.command("Workspaces: Manage Workspace Trust");
   await editor.page.getByRole("button", { name: "Trust", exact: true }).first().click();
   await editor.file("diagonal_matmul.py");
