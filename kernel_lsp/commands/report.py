@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -64,11 +65,11 @@ def gathered(journal: Journal, data_dir: Path, runs: list[Path], policies: list[
     """Everything of this user. Raises ConfigError for a run or file that is none."""
     library = Library(data_dir)
     history = library.history()
-    events = _events(journal)
+    events = journal.events()
     return Facts(
         made=now()[:16].replace("T", " "),
         version=__version__,
-        events=tuple(events),
+        events=events,
         proposals=tuple(_offered(journal, events)),
         learned=tuple(_learned(library)),
         usage=Usage(data_dir).stats(),
@@ -78,12 +79,7 @@ def gathered(journal: Journal, data_dir: Path, runs: list[Path], policies: list[
     )
 
 
-def _events(journal: Journal) -> list[Event]:
-    found = [event for session in journal.sessions() for event in journal.session(session.id)[1]]
-    return sorted(found, key=lambda event: event.time)
-
-
-def _offered(journal: Journal, events: list[Event]) -> list[Proposal]:
+def _offered(journal: Journal, events: Sequence[Event]) -> list[Proposal]:
     shown = {event.proposal for event in events if event.kind is EventKind.OFFERED}
     return [one.proposal for one in journal.proposals() if one.proposal.id in shown]
 

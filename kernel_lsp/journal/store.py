@@ -247,6 +247,13 @@ class Journal:
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id))))
         return found[0], tuple(_event(row) for row in rows)
 
+    def events(self, *kinds: EventKind) -> tuple[Event, ...]:
+        """Of all sessions, oldest first; all of them, or those of these kinds."""
+        query = select(EventRow).order_by(EventRow.time, EventRow.id)
+        if kinds:
+            query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
+        return tuple(self._database.read(lambda s: [_event(row) for row in s.scalars(query)]))
+
     def export(self) -> Json:
         """Everything, as JSON values."""
         sessions = self.sessions()

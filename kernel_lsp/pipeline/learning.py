@@ -60,11 +60,7 @@ def hardware_of(bench: Bench) -> str:
 
 def from_journal(journal: Journal, library: Library, book: Skillbook) -> list[LearnedSkill]:
     """Drafts of every rewrite that was kept and not taken back; what is known is not drafted again."""
-    kept: dict[str, bool] = {}
-    for session in reversed(journal.sessions()):
-        for event in journal.session(session.id)[1]:
-            if event.kind in (*KEPT, *TAKEN_BACK):
-                kept[event.proposal] = event.kind in KEPT
+    kept = {event.proposal: event.kind in KEPT for event in journal.events(*KEPT, *TAKEN_BACK)}
     return _of_proposals([name for name, stays in kept.items() if stays], journal, library, book)
 
 

@@ -15,6 +15,7 @@ from test_library_usage import proposal
 from typer.testing import CliRunner
 
 from kernel_lsp.commands.app import app
+from kernel_lsp.journal import Journal
 from kernel_lsp.presenter import charts, report
 from kernel_lsp.presenter.report import Facts, Version
 from kernel_lsp.records import (
@@ -202,6 +203,18 @@ def test_the_command_reads_a_run_that_was_killed_and_an_evaluation(home: Path) -
     assert code == 0, output
     page = (home / "report.html").read_text()
     assert "2 steps logged" in page and "eval: policy" in page
+
+
+def test_the_command_tells_what_the_journal_has(home: Path) -> None:
+    with Journal.open(home / "data" / "journal.db") as journal:
+        for name in "ab":
+            journal.save(offer(name, 2.0), folder=str(home), path="m.py", keep_source=False)
+        for number, kind in enumerate((EventKind.OFFERED, EventKind.ACCEPTED, EventKind.KEPT)):
+            journal.record([replace(event(kind, "a", 10 + number), folder=str(home), path="m.py")])
+    code, output = run("--json")
+    assert code == 0 and json.loads(output[output.index("{") :])["offered"] == 1
+    rows = {row[0]: row[1:] for row in Page((home / "report.html").read_text()).rows}
+    assert rows["kept"] == ["1", "100%"] and rows["Model · cpu"][-1] == "kept"
 
 
 @pytest.mark.parametrize(
