@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import EXTENSION, SERVER, Steps, example, play
+from vscode_helpers import EXTENSION, ROOT, SERVER, Steps, example, play
 
 from kernel_lsp.journal.store import FILE_NAME, Journal
 
@@ -137,7 +137,8 @@ def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
     assert "asked" in steps
 
 
-def test_each_fault_of_the_server_is_one_message_with_a_remedy(vscode: Path, place: Path) -> None:
+@pytest.fixture(scope="module")
+def faults(vscode: Path, place: Path) -> Steps:
     base = place / "faults"
     for name in ("project", "state", "data", "programs"):
         (base / name).mkdir(parents=True)
@@ -146,15 +147,50 @@ def test_each_fault_of_the_server_is_one_message_with_a_remedy(vscode: Path, pla
         program = base / "programs" / name
         program.write_text(text.format(python=sys.executable, server=SERVER))
         program.chmod(0o755)
-    steps = play(vscode, "faults", base, base / "project", base / "state", base / "programs", SERVER)
+    return play(vscode, "faults", base, base / "project", base / "state", base / "programs", SERVER)
+
+
+def test_each_fault_of_the_server_is_one_message_with_a_remedy(faults: Steps) -> None:
     for name in ("missing", "wrong path", "wrong type", "too old", "not a server", "crash loop"):
-        assert len(steps[name]["messages"]) == 1, steps[name]
-    assert "Install" in steps["missing"]["text"]
-    assert "Show Log" in steps["crash loop"]["text"]
-    assert "pip install -U kernel-lsp" in steps["too old"]["text"]
-    assert steps["setting of a wrong type"]["messages"] == []
-    assert "threshold = 'fast'" in steps["setting of a wrong type"]["tooltip"]
-    assert "installed by this extension" in steps["installed"]["log"]
+        assert len(faults[name]["messages"]) == 1, faults[name]
+    assert "Install" in faults["missing"]["text"]
+    assert "Show Log" in faults["crash loop"]["text"]
+    assert "pip install -U kernel-lsp" in faults["too old"]["text"]
+
+
+def test_a_setting_of_a_wrong_type_is_said_in_the_status_bar(faults: Steps) -> None:
+    assert faults["setting of a wrong type"]["messages"] == []
+    assert "threshold = 'fast'" in faults["setting of a wrong type"]["tooltip"]
+
+
+def test_the_server_that_the_extension_carries_is_installed_by_one_click(faults: Steps) -> None:
+    assert "installed by this extension" in faults["installed"]["log"]
+
+
+def test_the_table_of_features_says_what_was_seen(story: Steps, faults: Steps, place: Path) -> None:
+    """In the order of editor-clients/table.py; what no step looks at is left out."""
+    rows = " | ".join(story["actions"]["rows"])
+    found = {
+        "consent": "asked" in story,
+        "hint": "available" in story["hint"]["lens"],
+        "hover": "hint" in story,  # its picture is taken when the hover is there
+        "lens": "x (" in story["hint"]["lens"],
+        "menu": "Rewrite Gain" in rows,
+        "diff": "compared and applied" in story,
+        "apply": "applied at once and undone" in story,
+        "undo": "undone" in story,
+        "evidence": "Times" in story["evidence"]["text"],
+        "dismiss": "dismissed" in story,
+        "cancel": "cancelled" in story,
+        "status": story["hint"]["status"].startswith("kernel-lsp"),
+        "restart": "restarted" in story,
+        "crash": "crash loop" in faults,
+        "doctor": "torch" in story["doctor"]["text"],
+    }
+    sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+    from stories import seen
+
+    seen("vscode", {"editor": "VS Code 1.139 (code-server)", "how": "the program", "features": found})
 
 
 def test_the_package_is_small_and_holds_what_it_needs(vscode: Path) -> None:
