@@ -30,4 +30,4 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (base / name).mkdir()
     example(base / "project")
     yield base
-    shutil.rmtree(base / "state", ignore_errors=True)
+    shutil.rmtree(base / "faults/state/data/User/globalStorage", ignore_errors=True)  # an environment
