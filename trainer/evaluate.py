@@ -63,7 +63,7 @@ def sampler_of(recipe: Recipe, run: Run) -> Generator:
     if told.engine == "vllm":
         from trainer.serving import Served
 
-        return Served(run.tokenizer, run.folder / "served", told, recipe.seed)
+        return Served(run.model.config, run.tokenizer, run.folder / "served", told, recipe.seed)
     return Local(
         run.model,
         run.tokenizer,

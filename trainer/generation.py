@@ -9,7 +9,7 @@ Not covered: vLLM (serving.py), which samples by the same interface from weights
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,8 +54,12 @@ class Generator(Protocol):
     def generate(self, asks: Sequence[Ask], seed: int, *, greedy: bool = False) -> list[Sampled]:
         """In order. The same weights, asks and seed give the same answers."""
 
-    def refresh(self, model: Any, version: int) -> None:
-        """From now on these weights."""
+    @property
+    def apart(self) -> bool:
+        """It has weights of its own, which `refresh` replaces."""
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """From now on these weights; empty where it shares the trainer's."""
 
     def close(self) -> None: ...
 
@@ -117,8 +121,10 @@ class Local:
         self._version = 0
         self._trees = Trees(tokenizer)
 
-    def refresh(self, model: Any, version: int) -> None:
-        self._model, self._version = model, version
+    apart = False
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        self._version = version
 
     def close(self) -> None:
         pass

@@ -62,7 +62,9 @@ def train(recipe: Recipe, rl: Rl) -> int:
     run.open_curves()
     sampler, pool = evaluate.sampler_of(recipe, run), evaluate.pool_of(recipe, training, held_out)
     say(f"{len(training.names)} tasks, {len(held_out.names)} held out; from step {run.step} of {run.steps}")
+    weights = run.weights() if sampler.apart else {}  # gathered by all processes together
     if run.step == 0 and run.main:
+        sampler.refresh(weights, 0)
         run.log(evaluate.metrics(held_out, sampler, pool, rl.turns, recipe.seed))
 
     # -----------------------------------------------------------------------------------------------
@@ -70,9 +72,10 @@ def train(recipe: Recipe, rl: Rl) -> int:
     while run.step < run.steps:
         begun = time.perf_counter()
         number = run.step // rl.updates
-        sampler.refresh(run.model, run.step)
+        weights = run.weights() if sampler.apart else {}
         made: list[Any] = [None]  # by the main process, for all
         if run.main:
+            sampler.refresh(weights, run.step)
             seed = episodes.seed_of(recipe.seed, number)
             made = [_rolled(training, sampler, pool, rl, seed, tally)]
         if run.accelerator.num_processes > 1:
@@ -82,7 +85,9 @@ def train(recipe: Recipe, rl: Rl) -> int:
         metrics |= learn(run, rl, examples, recipe.rollouts.temperature, number)
         metrics["step/s"] = time.perf_counter() - begun
         last = run.step >= run.steps
+        weights = run.weights() if last and sampler.apart else {}
         if last and run.main:
+            sampler.refresh(weights, run.step)
             metrics |= evaluate.metrics(held_out, sampler, pool, rl.turns, recipe.seed)
         run.log(metrics)
         say(_line(run.step, metrics))

@@ -5,27 +5,32 @@ the workers read them again in place (0.1 s for a small model), then empties the
 knows the old ones. Prompts go as token ids, and replies come as token ids with their log-probabilities. A
 reply that is held to a list is asked for branch by branch, one token among those that may follow (vLLM's own
 ``choice`` accepts any spelling of a text, so neither its numbers nor its greedy answer are ours: 7 of 8
-differed); what stands before is in the prefix cache. Not covered: servers on other machines.
+differed); what stands before is in the prefix cache. Not covered: servers on other machines; others
+on this one, who cannot ask (a key) but can have the weights read again, which vLLM guards with nothing.
 """
 
 from __future__ import annotations
 
+import atexit
 import copy
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib import error, request
 
+import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from kernel_lsp.errors import KernelLspError
 from trainer import models
@@ -46,32 +51,35 @@ class ServingError(KernelLspError):
 class Served:
     """A vLLM that belongs to this run."""
 
-    def __init__(self, tokenizer: Any, folder: Path, rollouts: Rollouts, seed: int) -> None:
+    apart = True
+
+    def __init__(self, config: Any, tokenizer: Any, folder: Path, rollouts: Rollouts, seed: int) -> None:
+        """``config``: of the model, as transformers has it."""
+        self._config = config
         self._tokenizer, self._folder, self._told, self._seed = tokenizer, folder, rollouts, seed
         self._version = -1
         self._server: subprocess.Popen[bytes] | None = None
         self._origin = ""
         self._key = secrets.token_hex(16)
-        """Other users of this machine can reach the port, and it can load weights."""
         self._trees = Trees(tokenizer)
 
     # --- weights -------------------------------------------------------------------------------------
 
-    def refresh(self, model: Any, version: int) -> None:
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
         """From now on these weights. Raises ServingError."""
         if version == self._version:
             return
-        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: value.detach().cpu().contiguous() for name, value in causal.state_dict().items()}
+        dtype = torch.bfloat16 if self._told.gpus else torch.float32
+        told = {name: value.detach().cpu().to(dtype).contiguous() for name, value in weights.items()}
         # As two matrices, also where they are one: a reload leaves vLLM's own copy of a tied one as it was
         # (0.32 on the CPU: half new, half old).
-        weights["lm_head.weight"] = causal.get_output_embeddings().weight.detach().cpu().clone()
+        told["lm_head.weight"] = told.get("lm_head.weight", told["model.embed_tokens.weight"]).clone()
         drafted = self._folder / f".{WEIGHTS}"
-        save_file(weights, drafted, metadata={"format": "pt"})
+        save_file(told, drafted, metadata={"format": "pt"})
         drafted.replace(self._folder / WEIGHTS)
         if self._server is None:
-            config = copy.deepcopy(causal.config)
+            config = copy.deepcopy(self._config)
             config.tie_word_embeddings = False
             config.save_pretrained(self._folder)
             self._tokenizer.save_pretrained(self._folder)
@@ -87,16 +95,24 @@ class Served:
             port = free.getsockname()[1]
         self._origin = f"http://127.0.0.1:{port}"
         python = self._told.python or sys.executable
-        log = (self._folder / "vllm.log").open("wb")
-        self._server = subprocess.Popen(
-            [str(Path(python).with_name("vllm")), "serve", str(self._folder), *self._flags(port)],
-            env={**os.environ, **self._environment()},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        log.close()
+        # Killed without a word, we cannot end it; the kernel can.
+        bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+        atexit.register(self.close)
+        command = [str(Path(python).with_name("vllm")), "serve", str(self._folder), *self._flags(port)]
+        with (self._folder / "vllm.log").open("wb") as log:
+            try:
+                self._server = subprocess.Popen(
+                    [*bound, *command],
+                    env={**os.environ, **self._environment()},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError as missing:
+                raise ServingError(
+                    f"{command[0]}: {missing.strerror}", "rollouts.python names the one that has vllm"
+                ) from missing
         end = time.monotonic() + START_S
         while not self._well():
             if self._server.poll() is not None or time.monotonic() > end:
@@ -119,7 +135,7 @@ class Served:
         own = {
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_SERVER_DEV_MODE": "1",  # the routes that reload weights; the port asks for our key
+            "VLLM_SERVER_DEV_MODE": "1",  # the routes that reload weights
             "VLLM_API_KEY": self._key,
         }
         return own if self._told.gpus else own | {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"}

@@ -187,21 +187,15 @@ class Run:
     def save(self, position: dict[str, Any]) -> Path | None:
         """A checkpoint, by the main process; None: it could not be written, which was said, and the run
         goes on with the older ones."""
-        model = distributed.get_model_state_dict(self.scorer, options=FULL)
+        weights = self.weights(merge=False)
         optimizer = distributed.get_optimizer_state_dict(self.scorer, self._optimizer.optimizer, options=FULL)
         if not self.main:
             return None
-        weights = {
-            name.removeprefix(
-                "model.",
-            ): tensor
-            for name, tensor in model.items()
-        }
         moments = optimizer["state"]
         tensors = {f"{name}|{key}": value for name, own in moments.items() for key, value in own.items()}
         if self.recipe.lora is not None:
             tensors |= {f"adapter/{name}": value for name, value in weights.items() if "lora_" in name}
-            weights = merged(weights, self.recipe.lora.alpha / self.recipe.lora.rank)
+            weights = self._merged(weights)
         state = checkpoints.State(
             step=self.step,
             recipe=f"{self.kind}-{self.recipe.fingerprint}",
@@ -216,6 +210,19 @@ class Run:
         except CheckpointError as error:
             say(f"not saved: {error}")
             return None
+
+    def weights(self, *, merge: bool = True) -> dict[str, Tensor]:
+        """All of the model's, gathered on the CPU: a call that every process makes; empty but on the main
+        one. ``merge``: adapters are added to what they adapt, under its names."""
+        model = distributed.get_model_state_dict(self.scorer, options=FULL)
+        if not self.main:
+            return {}
+        weights = {name.removeprefix("model."): tensor for name, tensor in model.items()}
+        return self._merged(weights) if merge and self.recipe.lora is not None else weights
+
+    def _merged(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        assert self.recipe.lora is not None
+        return merged(weights, self.recipe.lora.alpha / self.recipe.lora.rank)
 
     def restore(self) -> dict[str, Any] | None:
         """Go on from the newest checkpoint; its position, or None: there is none.

@@ -59,7 +59,9 @@ class Scripted:
         self.asked += asks
         return [self._one(self.rule(ask, place)) for place, ask in enumerate(asks)]
 
-    def refresh(self, model: Any, version: int) -> None: ...
+    apart = False
+
+    def refresh(self, weights: Any, version: int) -> None: ...
 
     def close(self) -> None: ...
 

@@ -1,5 +1,6 @@
 """Whole runs on a model of a second: learning, going on after kill -9, offline losses, bad rows."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -106,7 +107,7 @@ def test_a_checkpoint_is_evaluated_on_held_out_families(tmp_path: Path, capsys: 
     path = recipe(tmp_path)
     trained(path)
     out = tmp_path / "told.json"
-    options = evaluate.argparse.Namespace(checkpoint=None, turns=3, out=out, dry_run=False)
+    options = argparse.Namespace(checkpoint=None, turns=3, out=out, dry_run=False)
     assert evaluate.run(config.load(path), options) == 0
     found = json.loads(out.read_text())
     assert (
