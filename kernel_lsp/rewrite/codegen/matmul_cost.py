@@ -33,6 +33,9 @@ RATES = {"parts": 480e12, "pointers": 480e12, "tiles": 180e12, "16 bits": 450e12
 longer than multiplying: 4096x4096x4096 took 2.3 ms on an H200 and 0.7 ms with parts written beforehand and
 one sum on the tensor core; sums outside of it take an estimated sixth more. Pointers are as fast as
 descriptors (benchmarks/results/spaces-h200-2026-11-21.json)."""
+RAGGED = 4.0
+"""How much longer tiles take that are split on the way and do not fill the inner dimension: 4096x256 over 676
+took some 280 us on an H200, over 512 such tiles keep the rate above."""
 L2_BYTES_PER_S = 6e12
 CUBLAS = {True: 50e12, False: 650e12}
 """float32 on CUDA cores, 16 bits on tensor cores."""
@@ -82,6 +85,8 @@ def device_seconds(product: Product, plan: Plan) -> float:
     one = (
         2.0 * plan.rows * plan.cols * inner * (3 if float32 else 1) / (RATES[form] / PROCESSORS * efficiency)
     )
+    if not plan.parts and float32 and product.inner % plan.inner:
+        one *= RAGGED
     read = programs * (plan.rows + plan.cols) * inner * (4.0 if float32 else 2.0)
     busy = max(math.ceil(programs / PROCESSORS) * one, read / L2_BYTES_PER_S) * share(product, plan)
     size = 4.0 if float32 else 2.0
