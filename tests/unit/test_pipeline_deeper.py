@@ -100,7 +100,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(pipeline, "_bench", on_the_bench)
         monkeypatch.setattr(pipeline, "_quick", both.quick)
-        monkeypatch.setattr(pipeline, "gate", lambda background: None)
+        monkeypatch.setattr(pipeline, "gate", lambda background: SimpleNamespace(warm=lambda python: None))
         monkeypatch.setattr(order, "opened", opened)
         monkeypatch.setattr(deep, "run", both.deeper)
         return both
