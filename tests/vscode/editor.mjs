@@ -18,7 +18,7 @@ const CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic"].concat(
   ["--disable-background-networking", "--disable-component-update", "--disable-sync"],
 );
 /** For what must happen: a bound for hangs, on a machine that others use too. */
-export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 240_000);
+export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 600_000);
 const QUIET = {
   "workbench.startupEditor": "none",
   "workbench.secondarySideBar.defaultVisibility": "hidden",
@@ -262,7 +262,7 @@ export class Editor {
     await this.page.locator(STATUS).hover();
     const hover = this.page.locator(".monaco-hover", { hasText: words }).first();
     await hover.waitFor();
-    const text = await hover.innerText();
+    const text = (await hover.innerText()).replaceAll("\u00a0", " ");
     await this.page.mouse.move(600, 400);
     return text;
   }
