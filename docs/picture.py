@@ -34,8 +34,10 @@ def printed(folder: Path, data_dir: Path) -> str:
     environment.pop("NO_COLOR", None)
     command = [sys.executable, "-m", "kernel_lsp", "optimize", "example.py", "--device", "cpu"]
     done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, timeout=600, check=True
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
+    if done.returncode:
+        raise SystemExit(f"nothing to draw: {done.stdout}{done.stderr}")
     text = done.stdout.replace("  (from the cache)", "")
     return re.sub(r"evidence: \S+/", "evidence: ~/.local/share/kernel-lsp/evidence/", text)
 
