@@ -146,8 +146,8 @@ def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
 
 
 TRAINER_NEVER = {"server", "presenter", "pipeline", "session", "cli", "commands", "host", "documents"}
-"""`analysis` is not among these: a suite's task and a logged proposal are one task when their fingerprints are
-equal, so both must come from the same code."""
+"""`analysis` is not among these: a suite's task and a logged proposal are one task when their fingerprints
+are equal, so both must come from the same code."""
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "trainer").rglob("*.py")), ids=lambda path: path.stem)

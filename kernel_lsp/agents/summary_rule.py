@@ -40,7 +40,8 @@ LAZY_STEPS = {
     "remove-dead-work": "skipped work",
     "value-range-collapse": "skipped work",
 }
-"""Built-in skills that are sound where they are proved and teach nothing: of these alone no recipe is made."""
+"""Built-in skills that are sound where they are proved and teach nothing: of these alone no recipe is
+made."""
 _NUMBER = re.compile(r"(_default|_tensor|_\d+)+$")
 _ANCHOR = re.compile(
     r"linear|(?:add|b|badd)?b?mm|matmul|einsum|conv(?:_transpose)?[123]d|\w*norm|(?:log_)?softmax|logsumexp"
