@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import weakref
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,8 @@ class Bench:
         self._party: Party | None = None
         self._opening = asyncio.create_task(self._open(request))
         self._sessions = itertools.count(1)
+        self._over: list[int] = []
+        """Sessions that nobody holds any more: a long search would fill the judge with their inputs."""
 
     @property
     def usable(self) -> bool:
@@ -66,8 +69,11 @@ class Bench:
     async def _begin(self, request: EvaluationRequest) -> Session:
         opened, init = await asyncio.shield(self._opening)
         assert self._party is not None
-        judge = InSession(self._party, next(self._sessions))
         limit_s = request.budget.load_s
+        while self._over:
+            await ask_judge(InSession(self._party, self._over.pop()), "close", limit_s)
+        judge = InSession(self._party, next(self._sessions))
+        weakref.finalize(judge, self._over.append, judge.session)
         begun, _ = await ask_judge(judge, "begin", limit_s, seed=request.seed, precision=request.precision)
         self.served += 1
         return Session(judge, opened | begun, init)

@@ -1,6 +1,7 @@
 """Baselines are made once for a job: before its first candidate, and again only where one was loaded."""
 
 import asyncio
+import gc
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -108,12 +109,16 @@ async def test_what_was_made_before_the_first_candidate_serves_it_and_after_a_re
     assert first.seed != second.seed
 
 
-async def test_a_timer_where_a_candidate_was_loaded_serves_no_other(gate: Gate) -> None:
+async def test_a_timer_where_a_candidate_was_loaded_serves_no_other_and_its_session_is_forgotten(
+    gate: Gate,
+) -> None:
     with phases.collected() as spent:
         async with gate.expecting(request()):
             for _ in range(2):
                 assert (await gate.evaluate(request())).status is EvalStatus.PASSED
                 assert not timers()
+                gc.collect()  # a session is over when nobody holds it
+    assert len(spent.spans["judge.close"]) == 1  # when the second began
     assert len(spent.spans["timer.prepare"]) == 2 and "timer.renew" not in spent.spans
 
 
