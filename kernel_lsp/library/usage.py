@@ -9,15 +9,14 @@ costs the statistics alone.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_lsp.library.uplift import t95
 from kernel_lsp.records import EvalStatus, Proposal, UsageStats, Verdict
 from kernel_lsp.skillbook import learned
+from kernel_lsp.tallies import Tallies
 
 FILE = "usage.db"
 PROPOSER = "recipe:"
@@ -25,13 +24,10 @@ PROPOSER = "recipe:"
 LEAST_USES, LEAST_PAIRS = 8, 4
 SELDOM = 0.25
 """Share of its uses in which it was the offer."""
-PATIENCE_S = 2.0
-MOST_REMEMBERED = 100_000
-TABLES = (
+TABLE = (
     "CREATE TABLE IF NOT EXISTS usage (skill TEXT, hardware TEXT, uses INTEGER NOT NULL,"
     " wins INTEGER NOT NULL, pairs INTEGER NOT NULL, uplift_sum REAL NOT NULL, uplift_squares REAL NOT NULL,"
-    " PRIMARY KEY (skill, hardware))",
-    "CREATE TABLE IF NOT EXISTS counted (judgement TEXT PRIMARY KEY)",
+    " PRIMARY KEY (skill, hardware))"
 )
 ADD = (
     "INSERT INTO usage VALUES (?, ?, 1, ?, ?, ?, ?) ON CONFLICT (skill, hardware) DO UPDATE SET"
@@ -45,15 +41,13 @@ class Usage:
     """The statistics of one user."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / learned.FOLDER / FILE
+        path = data_dir / learned.FOLDER / FILE
+        self._tallies = Tallies(path, table=TABLE, add=ADD, marks="counted")
 
     def stats(self) -> tuple[UsageStats, ...]:
         """By skill and hardware."""
         columns = "skill, hardware, uses, wins, pairs, uplift_sum, uplift_squares"
-        rows: list[tuple[str, str, int, int, int, float, float]] = []
-        if self._path.exists():
-            with contextlib.suppress(sqlite3.Error), self._open() as database:
-                rows = database.execute(f"SELECT {columns} FROM usage ORDER BY 1, 2").fetchall()
+        rows = self._tallies.rows(f"SELECT {columns} FROM usage ORDER BY 1, 2")
         return tuple(
             UsageStats(
                 skill=skill,
@@ -69,37 +63,8 @@ class Usage:
 
     def count(self, proposals: Sequence[Proposal], hardware: str) -> None:
         """What one job has judged; once per judgement, however often it is told."""
-        rows = _rows(proposals, hardware)
-        if not rows:
-            return
-        try:
-            self._add(rows)
-        except (sqlite3.OperationalError, OSError):  # a full disk, or another process takes its time
-            return
-        except sqlite3.DatabaseError:  # damaged: it begins anew
-            with contextlib.suppress(OSError):
-                self._path.replace(self._path.with_suffix(".damaged"))
-
-    def _add(self, rows: Sequence[tuple[str, tuple[str, str, int, int, float, float]]]) -> None:
-        with self._open() as database:
-            for mark, row in rows:
-                if database.execute("INSERT OR IGNORE INTO counted VALUES (?)", (mark,)).rowcount:
-                    database.execute(ADD, row)
-            forget = "DELETE FROM counted WHERE rowid <= (SELECT max(rowid) FROM counted) - ?"
-            database.execute(forget, (MOST_REMEMBERED,))
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self._path, timeout=PATIENCE_S)
-        try:
-            with database:
-                for table in TABLES:
-                    database.execute(table)
-                yield database
-        finally:
-            database.close()
+        if rows := _rows(proposals, hardware):
+            self._tallies.add((mark, [row]) for mark, row in rows)
 
 
 def helps_no_more(found: UsageStats) -> str | None:

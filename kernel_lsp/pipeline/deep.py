@@ -90,7 +90,7 @@ async def run(
     ``turn`` is taken around every judgement. Raises ArchiveError, and EvaluationError when the target itself
     cannot be judged by. Cancelling the task ends it all; the archive stays, and the same call goes on there.
     """
-    archive = SqliteArchive.open(_path(one, plan, settings), _identity(one), fresh=plan.fresh)
+    archive = SqliteArchive.open(_path(one, plan, settings), one.identity(), fresh=plan.fresh)
     try:
         deep = _Deep(one=one, plan=plan, settings=settings, report=report, turn=turn, archive=archive)
         return await deep.run(seeds)
@@ -339,17 +339,4 @@ def _serves(skill: Skill, task: Task) -> bool:
 def _path(one: Opened, plan: SearchPlan, settings: Settings) -> Path:
     if plan.archive is not None:
         return Path(plan.archive)
-    return Path(settings.data_dir) / FOLDER / f"{Cache.key(**_identity(one))}{SUFFIX}"
-
-
-def _identity(one: Opened) -> Json:
-    """What a search is for: another of any of these is another search."""
-    probe = one.bench.probe
-    return {
-        "program": one.prepared.program,
-        "workload": one.prepared.workload,
-        "device": one.bench.device,
-        "device_name": probe.device if one.bench.device == "cuda" else None,
-        "torch": probe.torch,
-        "triton": probe.triton,
-    }
+    return Path(settings.data_dir) / FOLDER / f"{Cache.key(**one.identity())}{SUFFIX}"

@@ -21,7 +21,7 @@ from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.prepare import Prepared
 from kernel_lsp.pipeline.tournament import Report, Tournament
 from kernel_lsp.process import Confinement, Limits
-from kernel_lsp.records import Progress, Site, Skill, SkillMatch
+from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch
 from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
 
@@ -57,6 +57,18 @@ class Opened:
     """Of the recalled skills."""
     known: Known
     tournament: Tournament
+
+    def identity(self) -> Json:
+        """What measurements here are of: another of any of these, and they say nothing."""
+        probe = self.bench.probe
+        return {
+            "program": self.prepared.program,
+            "workload": self.prepared.workload,
+            "device": self.bench.device,
+            "device_name": probe.device if self.bench.device == "cuda" else None,
+            "torch": probe.torch,
+            "triton": probe.triton,
+        }
 
 
 @asynccontextmanager

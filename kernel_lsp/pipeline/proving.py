@@ -229,7 +229,7 @@ class Proving:
 
     def _archive(self, one: Opened, number: int, **more: str) -> SqliteArchive:
         """Of one sample of a task. ``more``: what else its candidates depend on."""
-        identity = {**_identity(one), "sample": number, **more}
+        identity = {**one.identity(), "sample": number, **more}
         folder = Path(self.pipeline.settings.data_dir) / FOLDER
         path = folder / f"{Cache.key(**identity)[:24]}-{number}{SUFFIX}"
         return SqliteArchive.open(path, identity, fresh=self.asked.fresh)
@@ -428,19 +428,6 @@ def _elements(one: Opened) -> int:
 def _mixed(tasks: Sequence[Path], seed: str) -> list[Path]:
     """Families mixed, always in the same order for one skill: a run that goes on meets the same tasks."""
     return sorted(tasks, key=lambda path: hashlib.sha256(f"{seed}\0{path.name}".encode()).hexdigest())
-
-
-def _identity(one: Opened) -> Json:
-    """As of a search: another of any of these is another measurement."""
-    probe = one.bench.probe
-    return {
-        "program": one.prepared.program,
-        "workload": one.prepared.workload,
-        "device": one.bench.device,
-        "device_name": probe.device if one.bench.device == "cuda" else None,
-        "torch": probe.torch,
-        "triton": probe.triton,
-    }
 
 
 def _counted(skipped: Mapping[str, int]) -> str:

@@ -8,31 +8,25 @@ else. Not covered: whether a skill applies or is right.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_lsp.records import ArmStats, Attempt, Bottleneck, EvalStatus, Verdict
 from kernel_lsp.search.fitness import gain
+from kernel_lsp.tallies import Tallies
 
 FILE = "skill-arms.db"
-TABLES = (
+TABLE = (
     "CREATE TABLE IF NOT EXISTS arms (skill TEXT, bottleneck TEXT, device TEXT, tries INTEGER NOT NULL,"
     " wins INTEGER NOT NULL, gain_sum REAL NOT NULL, gain_squares REAL NOT NULL,"
-    " PRIMARY KEY (skill, bottleneck, device))",
-    "CREATE TABLE IF NOT EXISTS learned (judgement TEXT PRIMARY KEY)",
+    " PRIMARY KEY (skill, bottleneck, device))"
 )
 LEARN = (
     "INSERT INTO arms VALUES (?, ?, ?, 1, ?, ?, ?) ON CONFLICT (skill, bottleneck, device) DO UPDATE SET"
     " tries = tries + 1, wins = wins + excluded.wins, gain_sum = gain_sum + excluded.gain_sum,"
     " gain_squares = gain_squares + excluded.gain_squares"
 )
-MOST_REMEMBERED = 100_000
-"""Judgements that are known to be counted; a resumed search repeats only its own."""
-PATIENCE_S = 2.0
-"""How long another process may be writing."""
 QUARTER = 0.25
 """The largest variance of gains between 0 and 1 (UCB1-Tuned's bound); gains here are logs, mostly below 1."""
 
@@ -41,15 +35,12 @@ class Arms:
     """A `SkillArms`."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / FILE
+        self._tallies = Tallies(data_dir / FILE, table=TABLE, add=LEARN, marks="learned")
 
     def stats(self) -> tuple[ArmStats, ...]:
         """By skill, bottleneck and device."""
         columns = "skill, bottleneck, device, tries, wins, gain_sum, gain_squares"
-        rows: list[tuple[str, str, str, int, int, float, float]] = []
-        if self._path.exists():
-            with contextlib.suppress(sqlite3.Error), self._open() as database:
-                rows = database.execute(f"SELECT {columns} FROM arms ORDER BY 1, 2, 3").fetchall()
+        rows = self._tallies.rows(f"SELECT {columns} FROM arms ORDER BY 1, 2, 3")
         kinds = set(Bottleneck)
         return tuple(
             ArmStats(
@@ -81,33 +72,7 @@ class Arms:
         won, share = proposal.verdict is Verdict.FASTER, gain(attempt) / max(1, len(skills))
         mark = f"{proposal.id} {proposal.created}"
         rows = [(name, str(bottleneck), device, int(won), share, share**2) for name in skills]
-        try:
-            self._add(mark, rows)
-        except (sqlite3.OperationalError, OSError):  # a full disk, or another process takes its time
-            return
-        except sqlite3.DatabaseError:  # damaged: it begins anew
-            with contextlib.suppress(OSError):
-                self._path.replace(self._path.with_suffix(".damaged"))
-
-    def _add(self, mark: str, rows: Sequence[tuple[str, str, str, int, float, float]]) -> None:
-        with self._open() as database:
-            if database.execute("INSERT OR IGNORE INTO learned VALUES (?)", (mark,)).rowcount:
-                database.executemany(LEARN, rows)
-                forget = "DELETE FROM learned WHERE rowid <= (SELECT max(rowid) FROM learned) - ?"
-                database.execute(forget, (MOST_REMEMBERED,))
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self._path, timeout=PATIENCE_S)
-        try:
-            with database:
-                for table in TABLES:
-                    database.execute(table)
-                yield database
-        finally:
-            database.close()
+        self._tallies.add([(mark, rows)])
 
 
 def _unknown(attempt: Attempt, status: EvalStatus) -> bool:
