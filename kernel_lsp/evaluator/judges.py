@@ -38,6 +38,7 @@ class Bench:
         self.sandbox = Sandbox(request, pool)
         self.timers = Timers(self._begin, self._timer)
         self.users = 0
+        self.used = False
         self.expecting = 0
         """Jobs that may yet bring candidates."""
         self.known: dict[str, Any] = {}
@@ -127,7 +128,10 @@ class Judges:
             yield bench
         finally:
             bench.expecting -= 1
-            if bench.idle:
+            if bench.idle and not bench.used:  # no candidate came, or the job was cancelled before
+                self._forget(bench)
+                await bench.close()
+            elif bench.idle:
                 await bench.timers.close()
             await self._make_room()
 
@@ -139,8 +143,9 @@ class Judges:
 
     @contextlib.asynccontextmanager
     async def bench(self, request: EvaluationRequest) -> AsyncIterator[Bench]:
-        key, bench = _key(request), await self._found(request)
+        bench = await self._found(request)
         bench.users += 1
+        bench.used = True
         clean = False
         try:
             yield bench
@@ -152,8 +157,7 @@ class Judges:
         finally:
             bench.users -= 1
             if not bench.usable or not (clean or bench.users):
-                if self._benches.get(key) is bench:
-                    del self._benches[key]
+                self._forget(bench)
                 await self._drop(bench)
             elif bench.idle:
                 await bench.timers.close()
@@ -173,6 +177,10 @@ class Judges:
         benches = list(self._benches.values())
         self._benches.clear()
         await asyncio.gather(*(bench.close() for bench in benches))
+
+    def _forget(self, bench: Bench) -> None:
+        """The next who asks for its reference gets another; it may have been replaced already."""
+        self._benches = {key: one for key, one in self._benches.items() if one is not bench}
 
     async def _drop(self, bench: Bench) -> None:
         if not bench.users:
