@@ -46,7 +46,8 @@ PATIENCE_S = 400
 
 
 def _editors() -> ModuleType:
-    """tests/e2e/conftest.py, which is no conftest of ours."""
+    """tests/e2e/conftest.py, which is no conftest of ours, with what it imports from beside it."""
+    sys.path.append(str(ROOT / "tests" / "e2e"))
     spec = importlib.util.spec_from_file_location("editors", ROOT / "tests" / "e2e" / "conftest.py")
     assert spec is not None
     assert spec.loader is not None
