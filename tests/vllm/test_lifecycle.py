@@ -134,7 +134,8 @@ async def test_a_server_that_is_killed_is_an_error_and_leaves_nothing(
 ) -> None:
     await backbone.open(silent)
     begun = asyncio.Event()
-    asking = asyncio.create_task(backbone.reply(ENDLESS, lambda text: begun.set()))
+    # Several, for one of random weights may end by itself just before.
+    asking = [asyncio.create_task(backbone.reply(ENDLESS, lambda text: begun.set())) for _ in range(4)]
     await begun.wait()
     (server,) = serving._running.values()
     (keeper,) = {pid for pid, mark in serving._marked() if mark == server.mark and is_keeper(pid)}
@@ -144,11 +145,11 @@ async def test_a_server_that_is_killed_is_an_error_and_leaves_nothing(
     (first,) = (one.pid for one in below if one.ppid() == keeper)
     os.kill(first, signal.SIGKILL)
 
-    with pytest.raises(
-        BackboneError, match="vLLM ended in the middle of its work: it was ended by SIGKILL"
-    ) as lost:
-        await asking
-    assert f"its log is {served.settings.data_dir}/logs/vllm.log and ends with:\n" in str(lost.value.remedy)
+    replies = await asyncio.gather(*asking, return_exceptions=True)
+    lost = [reply for reply in replies if isinstance(reply, BackboneError)]
+    assert lost and not [reply for reply in replies if isinstance(reply, BaseException) and reply not in lost]
+    assert "vLLM ended in the middle of its work: it was ended by SIGKILL" in str(lost[0])
+    assert f"its log is {served.settings.data_dir}/logs/vllm.log and ends with:\n" in str(lost[0].remedy)
     await until(lambda: not any(map(computes, below)))
     with socket.create_server(("127.0.0.1", urlsplit(str(served.info.origin)).port or 0)):
         pass  # its port is free
