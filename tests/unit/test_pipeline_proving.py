@@ -75,6 +75,7 @@ class Gate:
             prepared=SimpleNamespace(target=target, program=program, workload=WORKLOAD, job=job),
             bench=SimpleNamespace(device="cpu", policy=None, probe=Probe(python="python", torch="2.13.0")),
             capture=SimpleNamespace(inputs=self.inputs),
+            identity=lambda: {"program": program, "workload": WORKLOAD, "device": "cpu"},
             sites=self.sites,
             matches=(),
             engine=SimpleNamespace(look=self._look, make=lambda steps: self._make(name, steps)),
