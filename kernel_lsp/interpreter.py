@@ -1,8 +1,8 @@
 """Find a project's interpreter and learn what is in it. Standard library only.
 
 ``find`` only looks at paths; ``probe`` runs the interpreter, so the folder needs consent first.
-Order: the setting, VIRTUAL_ENV or CONDA_PREFIX, environments in the folder, and at last the interpreter
-of this process.
+Order: the setting, VIRTUAL_ENV or CONDA_PREFIX (unless that is only where kernel-lsp is installed), environments in the
+folder, and at last the interpreter of this process.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def find(
     if setting is not None:
         return Interpreter(path=_chosen(setting, folder), origin="setting python")
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if found := _in_environment(environ.get(variable)):
+        found = _in_environment(environ.get(variable))
+        if found and not _tools_alone(Path(environ[variable])):
             return Interpreter(path=found, origin=f"variable {variable}")
     for name in _IN_FOLDER if folder is not None else ():
         if found := _in_environment(Path(folder or ".") / name):
@@ -146,3 +147,10 @@ def _in_environment(root: Path | str | None) -> str | None:
     tail = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
     python = Path(root, *tail)
     return str(python) if python.exists() else None
+
+
+def _tools_alone(environment: Path) -> bool:
+    """Ours, without torch: who follows the first lines of docs/ has it active, and means the folder's."""
+    ours = environment.resolve() == Path(sys.prefix).resolve()
+    places = ("lib/python*/site-packages/torch", "Lib/site-packages/torch")
+    return ours and not any(found for place in places for found in environment.glob(place))

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from kernel_lsp import interpreter
 
 
@@ -32,6 +34,19 @@ def test_a_relative_setting_belongs_to_the_folder_and_a_bare_name_to_the_path(tm
 def test_a_stale_variable_is_passed_over(tmp_path: Path) -> None:
     found = interpreter.find(tmp_path, None, {"CONDA_PREFIX": str(tmp_path / "gone")})
     assert found.path == sys.executable
+
+
+def test_an_active_environment_that_has_kernel_lsp_but_no_torch_is_no_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path / "tools"
+    active = environment(tools)
+    local = environment(tmp_path / "project" / ".venv")
+    folder, variables = tmp_path / "project", {"VIRTUAL_ENV": str(tools)}
+    monkeypatch.setattr(sys, "prefix", str(tools))
+    assert interpreter.find(folder, None, variables).path == local
+    (tools / "lib" / "python3.11" / "site-packages" / "torch").mkdir(parents=True)
+    assert interpreter.find(folder, None, variables).path == active
 
 
 async def test_a_missing_interpreter_names_the_remedy(tmp_path: Path) -> None:
