@@ -1,8 +1,8 @@
 """Find a project's interpreter and learn what is in it. Standard library only.
 
 ``find`` only looks at paths; ``probe`` runs the interpreter, so the folder needs consent first.
-Order: the setting, VIRTUAL_ENV or CONDA_PREFIX (unless that is only where kernel-lsp is installed), environments in the
-folder, and at last the interpreter of this process.
+Order: the setting, VIRTUAL_ENV or CONDA_PREFIX (unless that is only where kernel-lsp is installed),
+environments in the folder, and at last the interpreter of this process.
 """
 
 from __future__ import annotations
