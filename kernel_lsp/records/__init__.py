@@ -18,6 +18,7 @@ from kernel_lsp.records.code import (
     Span,
     Target,
     TargetKind,
+    ValueSummary,
     Workload,
     WorkloadOrigin,
 )
@@ -67,6 +68,7 @@ from kernel_lsp.records.plans import (
     StopReason,
 )
 from kernel_lsp.records.proposals import Card, Proposal, Verdict
+from kernel_lsp.records.recordings import Busy, Launch
 from kernel_lsp.records.rewrites import (
     SEMANTIC_PARAMETERS,
     Candidate,
@@ -127,6 +129,7 @@ __all__ = [
     "Backbone",
     "Bottleneck",
     "Bounds",
+    "Busy",
     "CallForm",
     "Candidate",
     "Card",
@@ -152,6 +155,7 @@ __all__ = [
     "Json",
     "Judge",
     "Judged",
+    "Launch",
     "Layout",
     "LearnedSkill",
     "Lesson",
@@ -213,6 +217,7 @@ __all__ = [
     "Uplift",
     "Usage",
     "UsageStats",
+    "ValueSummary",
     "Verdict",
     "Verification",
     "Viewed",

@@ -66,6 +66,18 @@ class WorkloadOrigin(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ValueSummary:
+    """What a tensor held in a recorded run: rounded, over sampled calls, and never a value itself."""
+
+    low: float | None = None
+    """Nothing finite was below it: the next power of two outward, exact for integers. None: unknown."""
+    high: float | None = None
+    zeros: float | None = None
+    """Share of exact zeros, in tenths."""
+    finite: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ArgSpec:
     """One argument: a tensor described by dtype and shape, or a plain value."""
 
@@ -81,6 +93,12 @@ class ArgSpec:
     distribution: str = "normal"
     """How base values are drawn: normal, uniform, zeros, ones, index:N (integers below N)."""
     requires_grad: bool = False
+    values: ValueSummary | None = None
+    """What a recorded run saw; None: nobody looked."""
+    device: str | None = None
+    """cuda, cpu …, where a recorded run had it; None: where the target is judged."""
+    alignment: int | None = None
+    """Largest power of two, up to 256, that divided every recorded address; in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +113,8 @@ class Workload:
     """Constructor arguments; None: the program's get_init_inputs(), or no arguments."""
     training: bool | None = None
     """Module mode; None: as constructed (train), which is what KernelBench-style files mean."""
+    autocast: str | None = None
+    """dtype of the autocast that it was called under in a recorded run; None: none, or not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
