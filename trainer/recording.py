@@ -1,0 +1,255 @@
+"""A table of measured plans of many tasks: what the shipped policy learns from (`trainer.tables` reads it).
+
+    python -m trainer.generated --out tasks/ --count 900 --seed 61
+    python -m trainer.recording --tasks tasks/ --tasks benchmarks/tasks --out plans.json --limit-s 420
+
+Of each task `trainer.candidates` proposes plans, the rule's first; the gate's tuner compiles, tries and times
+them, interleaved with the program itself, then neighbors of the best ones, then all of them together. The
+file is written after every task, and what is in it already is not measured again. Several GPUs: one process
+and one file each, with CUDA_VISIBLE_DEVICES and a --shard. Not covered: full judgements (values are only near
+the reference's), torch.compile (a baseline of 10 s a task), other users of the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel_lsp import interpreter, process, skillbook, wire
+from kernel_lsp.agents.plan import Course
+from kernel_lsp.errors import ConfigError, KernelLspError
+from kernel_lsp.evaluator import Gate
+from kernel_lsp.evaluator.sharing.manners import Manners, Rules
+from kernel_lsp.evaluator.tuning import ORIGINAL, Tuner, TuneRequest, Variant
+from kernel_lsp.files import replace_file
+from kernel_lsp.interpreter import Probe
+from kernel_lsp.records import Json, Skill
+from kernel_lsp.rewrite.client import Engine
+from trainer import tasks
+from trainer.candidates import Plans
+from trainer.tasks import SuiteTask, digest
+
+FIRST, NEAR, BEST = 14, 6, 3
+"""Plans of the first wave and of the second, and how many of the best the second one starts from."""
+QUICK_ROUNDS, QUICK_S, ROUNDS, TIMED_S = 4, 1.5, 11, 3.0
+"""Of the first wave; of all plans together, at most."""
+EXPECTED_S, LONGEST_S = 25.0, 90.0
+"""What a task is guessed to take when the end is near, and after which it is given up: one that hangs must
+not hold a lane for the whole of a short lease."""
+WRONG = ("far from the original", "another shape", "results instead")
+
+
+@dataclass(kw_only=True)
+class Recording:
+    """One file in the making."""
+
+    out: Path
+    about: Json
+    limit: float
+    """On the monotonic clock."""
+    waiting: list[SuiteTask]
+    """The next one last."""
+    found: dict[str, Json] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def next(self) -> SuiteTask | None:
+        late = time.monotonic() + EXPECTED_S > self.limit
+        return None if late or not self.waiting else self.waiting.pop()
+
+    def write(self) -> None:
+        text = json.dumps({**self.about, "tasks": self.found, "skipped": self.skipped})
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.out, (text.replace('}, {"steps"', '},\n{"steps"') + "\n").encode())
+
+    def resume(self) -> None:
+        """Take over what an earlier run has measured. Raises ConfigError for a file that is no such table."""
+        if not self.out.exists():
+            return
+        try:
+            known = json.loads(self.out.read_text())
+            self.found, self.skipped = dict(known["tasks"]), dict(known["skipped"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{self.out} is no table to go on with: {error!r}", "name a new file"
+            ) from error
+        done = self.found.keys() | self.skipped.keys()
+        self.waiting = [task for task in self.waiting if task.name not in done]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where tasks are measured."""
+
+    gate: Gate
+    probe: Probe
+    device: str
+    skills: Sequence[Skill]
+
+    @property
+    def triton(self) -> bool:
+        return self.device == "cuda"
+
+
+async def record(task: SuiteTask, place: Place) -> Json:
+    """One task of the table. Raises KernelLspError when nothing can be measured of it."""
+    with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
+        folders = {Path(skill.path).parent for skill in place.skills}
+        async with place.gate.forks() as start:
+            engine = Engine(
+                python=place.probe.python,
+                limits=process.Limits(),
+                confinement=process.Confinement(scratch=Path(scratch), readable=tuple(sorted(folders))),
+                start=start,
+            )
+            try:
+                capture = await engine.open(task.program, task.workload, place.device, place.skills)
+                plans = Plans(engine, capture.sites, random.Random(task.name), triton=place.triton)
+                return await _measured(task, place, plans)
+            finally:
+                await engine.close()
+
+
+async def _measured(task: SuiteTask, place: Place, plans: Plans) -> Json:
+    every = await plans.first(FIRST)
+    if len(every) < 2:
+        raise KernelLspError("nothing to choose: fewer than two plans")
+    begun = time.monotonic()
+    request = TuneRequest(
+        reference=task.program,
+        workload=task.workload,
+        device=place.device,
+        python=place.probe.python,
+        uses_triton=any(plan.candidate.uses_triton for plan in every),
+    )
+    async with place.gate.tuner(request) as tuner:
+        names = await _entered(tuner, every)
+        if not names:
+            raise KernelLspError(f"no plan runs: {next(iter(tuner.known.dropped.values()), 'none was made')}")
+        quick = (await tuner.timed(names, QUICK_ROUNDS, QUICK_S)).median_ms
+        right = sorted((p for p in every if p.candidate.id in quick), key=lambda p: quick[p.candidate.id])
+        more = await plans.near(right[:BEST], NEAR)
+        every += more
+        names += await _entered(tuner, more)
+        known = await tuner.timed(names, ROUNDS, TIMED_S)
+    return {
+        "reference": digest(task.source),
+        "family": task.family,
+        "baseline_ms": {"eager": round(known.median_ms[ORIGINAL], 6)},
+        "seconds": round(time.monotonic() - begun, 2),
+        "rows": [_row(plan, known.median_ms, known.dropped) for plan in every],
+    }
+
+
+async def _entered(tuner: Tuner, plans: Sequence[Course]) -> list[str]:
+    made = [plan.candidate for plan in plans]
+    return await tuner.enter([Variant(name=c.id, source=c.program, entry=c.entry) for c in made])
+
+
+def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
+    made = plan.candidate
+    told = {"steps": wire.to_json(list(plan.steps)), "candidate": made.id[:12], "triton": made.uses_triton}
+    if made.id in times:
+        return {**told, "status": "passed", "ms": {"candidate": round(times[made.id], 6)}}
+    reason = dropped.get(made.id, "it was not tried")
+    status = "wrong_result" if any(part in reason for part in WRONG) else "runtime_error"
+    return {**told, "status": status, "detail": reason[:160]}
+
+
+# --- the run ------------------------------------------------------------------------------------
+
+
+async def run(options: argparse.Namespace) -> int:
+    started = time.monotonic()
+    probe = await interpreter.probe(sys.executable)
+    if probe.remedy or (options.device == "cuda" and not probe.cuda):
+        print(probe.remedy or f"torch in {probe.python} sees no CUDA device", file=sys.stderr)
+        return 2
+    recording = Recording(
+        out=options.out,
+        about={
+            "schema_version": 1,
+            "kind": "evaluations",
+            "device": options.device,
+            "device_name": probe.device if options.device == "cuda" else options.device,
+            "versions": {"torch": probe.torch, "triton": probe.triton, "python": probe.version},
+            "rounds": ROUNDS,
+        },
+        limit=started + options.limit_s,
+        waiting=_share(options.tasks, options.shard, options.seed),
+    )
+    recording.resume()
+    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+        manners = Manners(Rules(data_dir=folder, when_busy="ignore"))
+        async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
+            place = Place(gate=gate, probe=probe, device=options.device, skills=executable)
+            lanes = [_lane(recording, place) for _ in range(options.lanes)]
+            try:
+                async with asyncio.timeout(options.limit_s - (time.monotonic() - started)):
+                    await asyncio.gather(*lanes)
+            except TimeoutError:
+                print("the time is over: what was running is given up", flush=True)
+    recording.write()
+    rows = [row for task in recording.found.values() for row in task["rows"]]
+    right = sum(row["status"] == "passed" for row in rows)
+    took = time.monotonic() - started
+    print(f"{len(recording.found)} tasks, {right} of {len(rows)} plans run, {took:.0f} s: {options.out}")
+    return 0 if recording.found else 1
+
+
+def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
+    """This process's tasks in an order that is the same for all. Raises ConfigError."""
+    number, _, count = shard.partition("/")
+    found = [task for folder in folders for task in tasks.load(folder).tasks]
+    random.Random(seed).shuffle(found)
+    return found[int(number) :: int(count)][::-1]
+
+
+async def _lane(recording: Recording, place: Place) -> None:
+    while task := recording.next():
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                recording.found[task.name] = await record(task, place)
+        except Exception as error:  # one broken task must not cost the others: device time is lent
+            recording.skipped[task.name] = f"{type(error).__name__}: {error}"[:200]
+        recording.write()
+        print(f"{time.monotonic() - start:5.1f} s  {_line(task.name, recording)}", flush=True)
+
+
+def _line(name: str, recording: Recording) -> str:
+    if name in recording.skipped:
+        return f"{name}: skipped, {recording.skipped[name]}"
+    task = recording.found[name]
+    times = [row["ms"]["candidate"] for row in task["rows"] if row["status"] == "passed"]
+    eager, first = task["baseline_ms"]["eager"], task["rows"][0].get("ms", {}).get("candidate")
+    told = f"{eager / first:.2f}x" if first else "-"
+    best = f"{eager / min(times):.2f}x" if times else "-"
+    return f"{name}: {len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {told}, best {best}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of tasks")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--limit-s", type=float, default=420.0, help="of the whole run")
+    parser.add_argument("--lanes", type=int, default=6, help="tasks beside each other (timing is exclusive)")
+    parser.add_argument("--shard", default="0/1", help="I/N: every Nth task, from I")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the tasks")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    try:
+        sys.exit(asyncio.run(run(parser.parse_args())))
+    except KernelLspError as error:
+        sys.exit(f"recording: {error}")
+
+
+if __name__ == "__main__":
+    main()
