@@ -2,8 +2,9 @@
 
 What is specific goes: which node a site was, how often a pattern came in the program, exact sizes, the user's
 names. What is kept: which executable skills in which order, what kind of operations their sites covered, the
-parameters, and where that was measured. Precision and what changes results are never part of a recipe: those
-are a person's choice. Not covered: whether it helps elsewhere; that is what verification is for.
+parameters, and where that was measured. Two drafts come of it: the whole order, and the parameters alone, for
+programs that are planned in another order. Precision and what changes results are never part of a recipe:
+those are a person's choice. Not covered: whether it helps elsewhere; that is what verification is for.
 """
 
 from __future__ import annotations
@@ -69,11 +70,19 @@ class Seen:
     """Over the best baseline."""
 
 
+def drafts(steps: Sequence[Step], seen: Seen, before: Sequence[Step] = ()) -> list[SkillDraft]:
+    """The order of these steps as a skill, and their parameters as another. ``before``: as in `tuned`."""
+    found = (tuple(generalized(steps)), tuple(tuned(steps, before)))
+    return [_drafted(recipe, seen) for recipe in found if recipe]
+
+
 def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
-    """A skill of these steps; None: there is nothing to generalize."""
+    """A skill of these steps in their order; None: there is nothing to generalize."""
     recipe = tuple(generalized(steps))
-    if not recipe:
-        return None
+    return _drafted(recipe, seen) if recipe else None
+
+
+def _drafted(recipe: Sequence[RecipeStep], seen: Seen) -> SkillDraft:
     named = [step.skill for step in recipe]
     operations = list(dict.fromkeys(op for step in recipe for op in step.covers))
     return SkillDraft(
@@ -83,7 +92,7 @@ def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
         tags=tuple(dict.fromkeys([*operations, *named, seen.device]))[:12],
         content=_content(recipe, seen),
         requires=requirements(seen),
-        recipe=recipe,
+        recipe=tuple(recipe),
     )
 
 
@@ -104,6 +113,23 @@ def generalized(steps: Sequence[Step]) -> Iterator[RecipeStep]:
         last = made
     if last is not None:
         yield last
+
+
+def tuned(steps: Sequence[Step], before: Sequence[Step] = ()) -> Iterator[RecipeStep]:
+    """Parameters per kind of site, whatever the order: those on which all of its sites agree.
+
+    ``before``: steps that were planned there without any of this; what they had already is no news.
+    """
+    had = {(step.skill, step.site): step.parameters for step in before}
+    kinds: dict[tuple[str, tuple[str, ...]], list[Json]] = {}
+    for step in steps:
+        usual = had.get((step.skill, step.site), {})
+        news = {n: v for n, v in parameters(step).items() if n not in usual or usual[n] != v}
+        kinds.setdefault((step.skill, anchors(step.site)), []).append(news)
+    for (skill, covers), told in kinds.items():
+        agreed = {n: v for n, v in told[0].items() if all(n in other and other[n] == v for other in told)}
+        if agreed:
+            yield RecipeStep(skill=skill, covers=covers, parameters=agreed, planned=True)
 
 
 def anchors(site: str) -> tuple[str, ...]:
@@ -166,9 +192,13 @@ def _release(version: str | None) -> str | None:
 
 def _name(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str:
     """The same recipe has the same name, so that it is not learned twice."""
-    told = [[s.skill, list(s.covers), sorted(s.parameters.items()), s.every] for s in recipe]
+    told = [
+        [s.skill, list(s.covers), sorted(s.parameters.items()), s.every, *(["planned"] if s.planned else [])]
+        for s in recipe
+    ]
     mark = hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:6]
-    words = [*dict.fromkeys(step.skill for step in recipe)][:MOST_NAMED]
+    words = ["tuned"] if recipe[0].planned else []
+    words += [*dict.fromkeys(step.skill for step in recipe)][:MOST_NAMED]
     words += [operation.replace("_", "-") for operation in operations][:MOST_NAMED]
     stem = re.sub(r"-{2,}", "-", "-".join(words))[:56].strip("-")
     return f"{stem}-{mark}"
@@ -178,6 +208,8 @@ def _description(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str
     skills = ", then ".join(dict.fromkeys(step.skill for step in recipe))
     where = f" on {', '.join(operations)}" if operations else ""
     told = f"Apply {skills}{where}, with parameters that won before"
+    if recipe[0].planned:
+        told = f"Where {skills.replace(', then ', ' or ')} is planned{where}, take parameters that won before"
     return told if len(told) <= 120 else told[:117].rstrip(", ") + "..."
 
 
@@ -186,7 +218,7 @@ def _content(recipe: Sequence[RecipeStep], seen: Seen) -> str:
     example = "\n".join(_line(step) for step in recipe)
     return (
         f"## Motivation\n\n{_motivation(seen)}\n\n"
-        "## Key Idea\n\nThe order matters, because each step works on what the one before has left.\n\n"
+        f"## Key Idea\n\n{_idea(recipe)}\n\n"
         f"{numbered}\n\n"
         f"## Example\n\n```\n{example}\n```\n\n"
         "## Pitfalls\n\n"
@@ -221,8 +253,16 @@ def _limits(seen: Seen) -> str:
     return f"Learned from one program; tensors{dtypes}{bounds} alone are in scope until more was seen."
 
 
+def _idea(recipe: Sequence[RecipeStep]) -> str:
+    if recipe[0].planned:
+        return (
+            "Which steps are taken, and in which order, stays as it is planned; these parameters are better."
+        )
+    return "The order matters, because each step works on what the one before has left."
+
+
 def _sentence(step: RecipeStep) -> str:
-    where = "at every site" if step.every else "at the site that saves most"
+    where = "at every site" if step.every or step.planned else "at the site that saves most"
     on = f" that covers {', '.join(step.covers)}" if step.covers else ""
     told = ", ".join(f"{name} = {json.dumps(value)}" for name, value in step.parameters.items())
     return f"`{step.skill}` {where}{on}{f', with {told}' if told else ''}."
@@ -230,6 +270,5 @@ def _sentence(step: RecipeStep) -> str:
 
 def _line(step: RecipeStep) -> str:
     told = " ".join(f"{name}={json.dumps(value)}" for name, value in step.parameters.items())
-    return (
-        f"{step.skill} @ {'+'.join(step.covers) or 'any'}{' (every)' if step.every else ''} {told}".rstrip()
-    )
+    how = " (every)" if step.every else " (where planned)" if step.planned else ""
+    return f"{step.skill} @ {'+'.join(step.covers) or 'any'}{how} {told}".rstrip()

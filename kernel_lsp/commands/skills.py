@@ -106,6 +106,7 @@ def verify(
     samples: int = typer.Option(3, min=2, help="Judgements of each candidate on a task."),
     most: int = typer.Option(6, min=3, help="Tasks that the skill changes; no further one is judged."),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
+    jobs: int = typer.Option(1, min=1, help="Tasks under way at once: on a GPU four or more save time."),
     fresh: bool = typer.Option(False, "--fresh", help="Judge again what earlier runs have judged."),
     policy: str | None = searching.POLICY,
     model: str | None = searching.MODEL,
@@ -131,6 +132,7 @@ def verify(
             tasks=proving.tasks_of(tasks or []),
             samples=samples,
             most=most,
+            jobs=jobs,
             fresh=fresh,
             allowed_origin=searching.allowed_origin(settings, Path.cwd(), now=allow_remote),
         )

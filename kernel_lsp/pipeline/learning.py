@@ -36,6 +36,7 @@ from kernel_lsp.records import (
     Skill,
     SkillDraft,
     Standing,
+    Step,
     Verdict,
 )
 from kernel_lsp.search.fitness import best as best_of
@@ -75,16 +76,16 @@ def _of_proposals(
     names: Sequence[str], journal: Journal, library: Library, book: Skillbook
 ) -> list[LearnedSkill]:
     stored = (found for name in names for found in journal.proposals(proposal=name)[-1:])
-    return stage(filter(None, (of_kept(one.proposal) for one in stored)), library, book)
+    return stage((lesson for one in stored for lesson in of_kept(one.proposal)), library, book)
 
 
-def of_kept(proposal: Proposal) -> Lesson | None:
-    """By rule, without the text of the code. None: it has no steps, or a learned skill had led to it."""
+def of_kept(proposal: Proposal) -> list[Lesson]:
+    """By rule, without the text of the code. None where it has no steps, or a learned skill had led to it."""
     if skill_of(proposal) is not None:
-        return None
+        return []
     evaluation = proposal.evaluation
     device = "cuda" if evaluation.device == "cuda" else "cpu"
-    inputs = proposal.workload.inputs or ()
+    inputs = proposal.workload.inputs or proposal.inputs
     seen = Seen(
         device=device,
         device_name=evaluation.device_name,
@@ -94,8 +95,14 @@ def of_kept(proposal: Proposal) -> Lesson | None:
         torch=str(evaluation.environment.get("torch") or "") or None,
         speedup=evaluation.speedup,
     )
-    draft = summary_rule.draft(proposal.candidate.steps, seen)
-    return None if draft is None else Lesson(draft=draft, origin=_origin(proposal, seen, KEPT_EVENT))
+    return ruled(proposal, seen, KEPT_EVENT)
+
+
+def ruled(proposal: Proposal, seen: Seen, event: str, before: Sequence[Step] = ()) -> list[Lesson]:
+    """What the rule writes down of a proposal. ``before``: the steps that were suggested first, if known."""
+    origin = _origin(proposal, seen, event)
+    drafts = summary_rule.drafts(proposal.candidate.steps, seen, before)
+    return [Lesson(draft=draft, origin=origin) for draft in drafts]
 
 
 # --- what a search improved ---------------------------------------------------------------
@@ -110,8 +117,9 @@ def of_search(
     if found is None or found.proposal is None or skill_of(found.proposal) is not None:
         return []
     seen, proposal = seen_of(one, found.proposal), found.proposal
-    ruled = summary_rule.draft(proposal.candidate.steps, seen)
-    lessons = [] if ruled is None else [Lesson(draft=ruled, origin=_origin(proposal, seen, SEARCH_EVENT))]
+    first = _first(attempts)
+    before = first.candidate.steps if first and first.candidate else ()
+    lessons = ruled(proposal, seen, SEARCH_EVENT, before)
     origin = replace(_origin(proposal, seen, SEARCH_EVENT), writer=writer)
     asked = summary_rule.requirements(seen)
     lessons += [Lesson(draft=replace(draft, requires=asked), origin=origin) for draft in drafts]
@@ -128,15 +136,19 @@ def keep_lessons(
 
 def improved(attempts: Sequence[Attempt]) -> Attempt | None:
     """The best attempt, when it is `summary.BETTER` times the first right one and the best baseline."""
-    right = [
-        a for a in attempts if a.fitness is not None and a.proposal and a.candidate and a.candidate.steps
-    ]
-    best = best_of(attempts)
-    if not right or best is None or best.proposal is None or best.proposal.verdict is not Verdict.FASTER:
+    first, best = _first(attempts), best_of(attempts)
+    if first is None or best is None or best.proposal is None or best.proposal.verdict is not Verdict.FASTER:
         return None
-    first = min(right, key=lambda attempt: attempt.number)
     bar = summary.BETTER * max(1.0, first.fitness or 0.0)
     return best if (best.fitness or 0.0) >= bar else None
+
+
+def _first(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The first right one that was made of steps."""
+    right = (
+        a for a in attempts if a.fitness is not None and a.proposal and a.candidate and a.candidate.steps
+    )
+    return min(right, key=lambda attempt: attempt.number, default=None)
 
 
 def seen_of(one: Opened, proposal: Proposal) -> Seen:

@@ -247,9 +247,10 @@ class Pipeline:
 
 
 def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
+    inputs = tuple(replace(spec, name=None) for spec in one.capture.inputs if spec.shape is not None)
     return Outcome(
         qualname=one.prepared.target.qualname,
-        proposals=ranked,
+        proposals=tuple(replace(proposal, inputs=inputs) for proposal in ranked),
         matches=one.matches,
         note=_note(one.capture, ranked, one.bench.device),
         read_bytes=one.capture.read_bytes,

@@ -4,15 +4,17 @@ On each task the arms are: with the skill, without it (the rest of the learned l
 learned library at all. An arm's first candidate is judged against eager several times, with and without one
 after the other; every judgement lies in a search archive of its own per task and sample before the next is
 begun, so a run that is killed goes on where it was, and another skill's run does not judge the same candidate
-again. For a skill that is text the first candidate is what a language model writes (prompted.py).
+again. Several tasks may be under way at once: while one is read and compiled, the device times another.
+For a skill that is text the first candidate is what a language model writes (prompted.py).
 Not covered: what the pairs show (library/uplift.py), what is done with it (commands/skills.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -70,6 +72,8 @@ class Asked:
     samples: int = 3
     most: int = 6
     """Tasks that the skill changes; no further one is judged."""
+    jobs: int = 1
+    """Tasks under way at once; on a CPU they would disturb each other."""
     fresh: bool = False
     """Judge again what earlier runs have judged."""
     allowed_origin: str | None = None
@@ -126,25 +130,44 @@ class Proving:
     _about: Json = field(default_factory=dict)
     _writer: Writer | None = None
     """Of a skill that is text."""
+    _busy: int = 0
+    """Tasks under way."""
+    _met: set[str] = field(default_factory=set)
+    """What was opened: two files may hold one task."""
 
     async def run(self) -> Verification:
         """Until enough tasks were judged, none is left, or it is shown to be wrong. Raises KernelLspError."""
         if not self.skill.recipe and self.pipeline.settings.policy == "plan":
             remedy = "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
             raise EvaluationError(f"{self.skill.name} is text, and no language model is set", remedy)
+        waiting = iter(_mixed(self.asked.tasks, self.skill.name))
+        lanes = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
+        tasks = [asyncio.create_task(self._lane(waiting)) for _ in range(lanes)]
         try:
-            for path in _mixed(self.asked.tasks, self.skill.name):
-                try:
-                    await self._task(path)
-                except PASSED_OVER as error:
-                    self._skip(path, "cannot be captured", str(error))
-                wrong = self.skill.recipe and uplift.fallen(self._tasks)
-                if wrong or len(uplift.counted(self._tasks)) >= self.asked.most:
-                    break
-        finally:
+            await asyncio.gather(*tasks)
+        finally:  # a failure of one, or a cancellation, ends all
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             if self._writer is not None:
                 await self._writer.backbone.close()
         return self._verified()
+
+    async def _lane(self, waiting: Iterator[Path]) -> None:
+        """One task after the other, as long as those that count and those under way are too few."""
+        while self._open and (path := next(waiting, None)) is not None:
+            self._busy += 1
+            try:
+                await self._task(path)
+            except PASSED_OVER as error:
+                self._skip(path, "cannot be captured", str(error))
+            finally:
+                self._busy -= 1
+
+    @property
+    def _open(self) -> bool:
+        wrong = self.skill.recipe and uplift.fallen(self._tasks)
+        return not wrong and len(uplift.counted(self._tasks)) + self._busy < self.asked.most
 
     @property
     def skill(self) -> Skill:
@@ -158,6 +181,10 @@ class Proving:
         async with self.pipeline.opened(job) as one:
             if one.prepared.target.fingerprint == self.shelved.papers.origin.fingerprint:
                 return self._skip(path, "the task that it was learned from")
+            identity = Cache.key(**one.identity())
+            if identity in self._met:
+                return self._skip(path, "the same as another task")
+            self._met.add(identity)
             around = recipes.surroundings(one.bench, one.capture.inputs)
             if problem := next(conditions.unmet(self.skill.requires, around), None):
                 return self._skip(path, "outside of its requirements", problem)
@@ -340,7 +367,8 @@ def _job(path: Path, device: str) -> Job:
         text = read_source(path).text
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise CaptureError(f"{path} cannot be read: {error}") from error
-    return Job(text=text, path=str(path), qualname="Model", device=device)
+    # As in the background no baseline is compiled on suspicion: everything here is compared with eager.
+    return Job(text=text, path=str(path), qualname="Model", device=device, background=True)
 
 
 def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:

@@ -1,7 +1,8 @@
 """Courses from learned recipes: their steps, at the sites of this program, where their requirements hold.
 
 A recipe names kinds of sites; here they become sites, each step looking at what the one before has left. All
-steps must find one, or the recipe does not apply. The engine proves and writes every step, as for any course.
+steps must find one, or the recipe does not apply. Where its steps are ``planned`` the rule plans, and they
+set its parameters. The engine proves and writes every step, as for any course.
 Not covered: whether a recipe helps (library/, pipeline/proving.py).
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernel_lsp.agents.plan import MAX_CHAIN, Course, ranked
+from kernel_lsp.agents.plan import MAX_CHAIN, Course, Planner, Prefer, ranked
 from kernel_lsp.agents.summary_rule import anchors
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.library.usage import PROPOSER
@@ -65,7 +66,7 @@ async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[
         seen.add(first.candidate.id)
         yield first
     for skill in fitting(one)[:MOST]:
-        course = await course_of(skill, one)
+        course = await course_of(skill, one, one.known.best)
         if course is not None and course.candidate.id not in seen:
             seen.add(course.candidate.id)
             yield course
@@ -74,9 +75,14 @@ async def courses(one: Opened, planned: AsyncIterator[Course]) -> AsyncIterator[
             yield course
 
 
-async def course_of(skill: Skill, one: Opened) -> Course | None:
-    """None: it does not apply to this program, or what it makes cannot be written down."""
+async def course_of(skill: Skill, one: Opened, prefer: Prefer = lambda site: None) -> Course | None:
+    """None: it does not apply to this program, or what it makes cannot be written down.
+
+    ``prefer``: parameters for steps of which the skill says nothing.
+    """
     triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
+    if all(step.planned for step in skill.recipe):
+        return await _tuned(skill, one, prefer, triton=triton)
     placed = await place(skill.recipe, one.sites, one.engine.look, triton=triton)
     if placed is None:
         return None
@@ -86,6 +92,25 @@ async def course_of(skill: Skill, one: Opened) -> Course | None:
         return None
     candidate = replace(made, proposer=f"{PROPOSER}{skill.name}")
     return Course(candidate=candidate, sites=placed.sites, steps=placed.steps)
+
+
+async def _tuned(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> Course | None:
+    """What the rule would suggest first, with the skill's parameters; None: it takes no such step."""
+
+    def told(site: Site) -> Json | None:
+        asked = next((step for step in skill.recipe if _meant(step, site)), None)
+        return prefer(site) if asked is None else chosen(asked, site)
+
+    planner = Planner(one.engine.make, one.engine.look, told)
+    course = await anext(planner.courses(one.sites, triton=triton), None)
+    if course is None or not any(_meant(step, site) for step in skill.recipe for site in course.sites):
+        return None
+    made = replace(course.candidate, proposer=f"{PROPOSER}{skill.name}")
+    return replace(course, candidate=made)
+
+
+def _meant(asked: RecipeStep, site: Site) -> bool:
+    return asked.skill == site.skill and set(asked.covers) <= set(anchors(site.site))
 
 
 async def place(
@@ -115,9 +140,8 @@ def _wanted(asked: RecipeStep, sites: Sequence[Site], chain: Placed, *, triton: 
     done = {site.key for site in chain.sites}
     if len(chain.steps) == MAX_CHAIN:
         return None
-    meant = (s for s in ranked(sites) if s.skill == asked.skill and s.key not in done)
-    fit = (s for s in meant if set(asked.covers) <= set(anchors(s.site)) and (s.plain or triton))
-    return next(fit, None)
+    meant = (s for s in ranked(sites) if _meant(asked, s) and s.key not in done)
+    return next((s for s in meant if s.plain or triton), None)
 
 
 def _longer(chain: Placed, site: Site, asked: RecipeStep) -> Placed:

@@ -113,7 +113,8 @@ def _asked(found: Requirements | None) -> list[str]:
 def _step(step: RecipeStep) -> str:
     where = f" where it covers {', '.join(step.covers)}" if step.covers else ""
     told = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
-    return f"{step.skill}{where}{', every site' if step.every else ''}{f', {told}' if told else ''}"
+    how = ", every site" if step.every else ", wherever it is planned" if step.planned else ""
+    return f"{step.skill}{where}{how}{f', {told}' if told else ''}"
 
 
 def _without_body(skill: Skill) -> Json:

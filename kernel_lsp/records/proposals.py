@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kernel_lsp.records.code import Workload
+from kernel_lsp.records.code import ArgSpec, Workload
 from kernel_lsp.records.rewrites import Candidate
 from kernel_lsp.records.verdicts import Evaluation
 
@@ -40,6 +40,8 @@ class Proposal:
     evidence: str | None = None
     """File with everything the verdict rests on (`Evidence`); None: nothing was run, or it could not be
     written. Old ones are deleted, so it may be gone."""
+    inputs: tuple[ArgSpec, ...] = ()
+    """The tensors that entered, without names, also where code makes them; empty: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

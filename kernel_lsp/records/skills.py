@@ -51,6 +51,9 @@ class RecipeStep:
     """Taken where the site offers them; the site's default otherwise."""
     every: bool = False
     """At every such site, not only at the one that saves most."""
+    planned: bool = False
+    """No step of its own: these parameters wherever what plans without the skill takes such a step. All steps
+    of a recipe are, or none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

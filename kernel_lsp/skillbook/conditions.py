@@ -6,6 +6,7 @@
       dtypes: [float32]                  parameters: {num_warps: 16}
       elements: {least: 65536, most: 16777216}
 
+Steps with `planned: true` are none of their own: they set parameters of steps that are planned anyway.
 What a learned skill asks for is data, so that a machine can say where it fits; sentences stay in Pitfalls.
 Not covered: whether a recipe's sites exist in a program (pipeline/recipes.py), what its steps prove.
 """
@@ -27,7 +28,7 @@ DEVICES = ("cuda", "cpu")
 LAYOUTS = ("contiguous", "channels_last", "strided")
 MAX_STEPS = 12
 """As the planner's longest chain."""
-STEP_KEYS = ("skill", "covers", "parameters", "every")
+STEP_KEYS = ("skill", "covers", "parameters", "every", "planned")
 _WORDS = ("architectures", "dtypes", "layouts")
 _BOUNDS = ("ranks", "elements")
 _VERSIONS = ("torch", "triton")
@@ -140,6 +141,7 @@ def recipe(data: Sequence[dict[str, Any]] | None) -> tuple[RecipeStep, ...]:
             covers=tuple(step.get("covers", ())),
             parameters=dict(step.get("parameters", {})),
             every=step.get("every", False),
+            planned=step.get("planned", False),
         )
         for step in data or ()
     )
@@ -178,6 +180,9 @@ def _check_recipe(data: Any, wrong: Wrong) -> None:
             wrong(where, "names no skill", "write `- skill: fused-norm`")
             continue
         _check_step(step, where, wrong)
+    kinds = {bool(step.get("planned")) for step in data if isinstance(step, dict)}
+    if len(kinds) > 1:
+        wrong("metadata.recipe", "some steps are planned and some are not", "write two skills")
 
 
 def _check_step(step: dict[str, Any], where: str, wrong: Wrong) -> None:
@@ -190,8 +195,9 @@ def _check_step(step: dict[str, Any], where: str, wrong: Wrong) -> None:
         wrong(f"{where}.covers", "no list of operations", "write e.g. `covers: [layer_norm]`")
     if not _are_parameters(step.get("parameters", {})):
         wrong(f"{where}.parameters", "no names with plain values", "write e.g. `{num_warps: 8}`")
-    if not isinstance(step.get("every", False), bool):
-        wrong(f"{where}.every", "neither true nor false", "write `every: true`, or leave it out")
+    for name in ("every", "planned"):
+        if not isinstance(step.get(name, False), bool):
+            wrong(f"{where}.{name}", "neither true nor false", f"write `{name}: true`, or leave it out")
 
 
 def _are_words(data: Any) -> bool:
@@ -236,4 +242,5 @@ def _step(step: RecipeStep) -> Json:
     told: Json = {"skill": step.skill}
     told |= {"covers": list(step.covers)} if step.covers else {}
     told |= {"parameters": dict(step.parameters)} if step.parameters else {}
-    return told | ({"every": True} if step.every else {})
+    told |= {"every": True} if step.every else {}
+    return told | ({"planned": True} if step.planned else {})

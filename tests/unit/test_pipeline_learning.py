@@ -64,12 +64,26 @@ def journal(path: Path, *events: tuple[str, EventKind]) -> Journal:
 def test_a_kept_rewrite_becomes_a_draft_once_and_without_its_source(tmp_path: Path) -> None:
     library = Library(tmp_path)
     with journal(tmp_path, ("a", EventKind.ACCEPTED), ("a", EventKind.KEPT)) as kept:
-        (papers,) = learning.from_journal(kept, library, Skillbook())
+        ordered, tuned = learning.from_journal(kept, library, Skillbook())
         assert learning.from_journal(kept, library, Skillbook()) == []
-    assert (papers.standing, papers.origin.event) == (Standing.STAGED, "kept")
-    (draft,) = library.staged()
+    assert (ordered.standing, ordered.origin.event) == (Standing.STAGED, "kept")
+    draft, _ = library.staged()
     assert draft.skill.recipe[0].covers == ("linear",) and draft.skill.requires is not None
     assert draft.skill.requires.dtypes == ("float32",)
+    found = library.find(tuned.name)
+    assert found is not None
+    assert found.skill.recipe == (replace(draft.skill.recipe[0], planned=True),)
+    assert found.skill.requires == draft.skill.requires
+
+
+def test_where_code_makes_the_inputs_the_proposal_says_what_they_were(tmp_path: Path) -> None:
+    """A workload by get_inputs() tells no shapes."""
+    made = Workload(name="w", origin=WorkloadOrigin.GET_INPUTS)
+    told = replace(judged("a", TILES), workload=made)
+    unknown, known = learning.of_kept(told)[0], learning.of_kept(replace(told, inputs=ROWS))[0]
+    assert unknown.draft.requires is not None and unknown.draft.requires.elements is None
+    assert known.draft.requires is not None and known.draft.requires.dtypes == ("float32",)
+    assert known.draft.requires.elements is not None and known.draft.requires.elements.most == 2**22
 
 
 def test_what_was_taken_back_only_shown_or_made_by_hand_teaches_nothing(tmp_path: Path) -> None:
@@ -95,8 +109,8 @@ def test_a_lazy_one_is_kept_as_refused_and_not_drafted_again(tmp_path: Path) -> 
 
 def test_what_a_learned_skill_has_led_to_is_nothing_new() -> None:
     mine = judged("a", TILES)
-    assert learning.of_kept(mine) is not None
-    assert learning.of_kept(replace(mine, candidate=replace(mine.candidate, proposer=MINE))) is None
+    assert learning.of_kept(mine)
+    assert not learning.of_kept(replace(mine, candidate=replace(mine.candidate, proposer=MINE)))
 
 
 def attempt(number: int, fitness: float | None, *steps: Step) -> Attempt:
@@ -125,7 +139,7 @@ def test_a_search_teaches_when_its_best_is_a_fifth_better_than_its_first_and_the
 def test_what_stopped_helping_is_retired_at_the_end_of_a_job(tmp_path: Path) -> None:
     library = Library(tmp_path)
     with journal(tmp_path, ("a", EventKind.KEPT)) as found:
-        (papers,) = learning.from_journal(found, library, Skillbook())
+        papers, _ = learning.from_journal(found, library, Skillbook())
     library.promote(papers.name, verification())
     said: list[str] = []
     for number in range(8):
@@ -144,7 +158,7 @@ async def test_a_search_that_improved_stages_a_draft(tmp_path: Path) -> None:
     """From 1.2x to 2.1x."""
     scene = Scene(tmp_path / "a")
     await scene.search(plan(stagnation=99))
-    (draft,) = Library(tmp_path / "a").staged()
+    (draft,) = (one for one in Library(tmp_path / "a").staged() if not one.skill.recipe[0].planned)
     assert draft.papers.origin.event == "search" and draft.papers.standing is Standing.STAGED
     assert sorted(step.skill for step in draft.skill.recipe) == ["f", "g"]
     assert {"a": 3} in [step.parameters for step in draft.skill.recipe]
@@ -168,4 +182,4 @@ async def test_what_the_editor_reports_as_kept_is_drafted_by_the_host(tmp_path: 
         await host.handle({"op": "record", "id": 1, "events": told})
         assert Library(tmp_path).staged() == []
     await host.close()
-    assert [one.papers.origin.event for one in Library(tmp_path).staged()] == ["kept"]
+    assert [one.papers.origin.event for one in Library(tmp_path).staged()] == ["kept", "kept"]

@@ -1,5 +1,6 @@
 """Verifications with a scripted gate: which arms are judged, how often, what kills and busy devices cost."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -184,6 +185,45 @@ async def test_the_task_it_was_learned_from_and_what_cannot_be_used_are_passed_o
     assert found.reason == "it applies to none of the tasks: 3 outside of its requirements"
     bare = gate(tmp_path, FASTER, sites=())
     assert (await verified(bare, draft)).skipped == {"its sites do not occur": 3}
+
+
+async def test_side_by_side_no_task_more_is_judged_than_is_needed(tmp_path: Path, draft: Shelved) -> None:
+    """Of eight tasks three cannot be read; four count, whoever is under way at the same time."""
+    names = ["broken1", "a1", "a2", "broken2", "a3", "broken3", "a4", "a5"]
+    pipeline = gate(tmp_path, {(name, warps): 1.5 + warps / 8 for name in names for warps in (4, 8)})
+    judge, under_way, most = pipeline._judged, set[str](), 0
+
+    async def slow(name: str, candidate: Candidate) -> Judged:
+        nonlocal most
+        under_way.add(name)
+        most = max(most, len(under_way))
+        await asyncio.sleep(0.001)
+        try:
+            return await judge(name, candidate)
+        finally:
+            under_way.discard(name)
+
+    pipeline._judged = slow  # type: ignore[method-assign]
+    found = await verified(pipeline, draft, names, most=4, samples=2, jobs=3)
+    assert found.accepted and len(found.tasks) == 4 and len(pipeline.asked) == 16
+    assert 1 < most <= 3
+
+
+async def test_one_task_in_two_files_counts_once(tmp_path: Path, draft: Shelved) -> None:
+    pipeline = gate(tmp_path, FASTER)
+    (tmp_path / "more").mkdir()
+    for path in (tmp_path / "a.py", tmp_path / "more" / "a.py"):
+        path.write_text("class Model: ...")
+    asked = Asked(tasks=proving.tasks_of([tmp_path]))
+    proof = Proving(
+        pipeline=pipeline,  # type: ignore[arg-type]
+        shelved=draft,
+        library=(),
+        asked=asked,
+        report=lambda step: None,
+    )
+    found = await proof.run()
+    assert len(found.tasks) == 1 and found.skipped == {"the same as another task": 1}
 
 
 async def test_a_wrong_result_ends_it_at_once(tmp_path: Path, draft: Shelved) -> None:

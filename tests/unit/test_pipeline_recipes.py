@@ -1,6 +1,7 @@
 """A recipe's steps find their sites in another program, in order, or the recipe does not apply."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +121,7 @@ def job(*skills: Skill, policy: object = None) -> Any:
         ),
         capture=SimpleNamespace(inputs=()),
         matches=(SkillMatch(skill="b", score=1.0, words=()),),
+        known=SimpleNamespace(best=lambda site: None),
         sites=PROGRAM,
         engine=SimpleNamespace(look=look, make=make),
     )
@@ -152,6 +154,33 @@ async def test_a_trained_policy_keeps_the_first_place() -> None:
 )
 async def test_what_does_not_fit_takes_no_part(skill: Skill) -> None:
     assert [name for name, _ in await offered(job(skill))] == ["p1", "p2", "linear_1+gelu"]
+
+
+PLANNED = RecipeStep(skill="fuse", covers=("linear",), parameters={"warps": 8}, planned=True)
+
+
+async def test_what_is_planned_keeps_its_order_and_gets_the_parameters_of_the_skill() -> None:
+    found = await recipes.course_of(learned("a", recipe=(PLANNED,)), job())
+    assert found is not None and found.candidate.proposer == "recipe:a"
+    assert [(step.site, step.parameters.get("warps")) for step in found.steps] == [
+        ("add+mul", 4),  # no linear: as it is planned
+        ("linear_1+gelu", 8),
+        ("x", None),
+        ("linear+relu", 8),
+        ("softmax", None),
+    ]
+
+
+async def test_parameters_that_won_here_before_count_where_the_skill_says_nothing() -> None:
+    found = await recipes.course_of(
+        learned("a", recipe=(PLANNED,)), job(), lambda site: {"warps": 8} if site.parameters else None
+    )
+    assert found is not None and {step.parameters.get("warps") for step in found.steps} == {8, None}
+
+
+@pytest.mark.parametrize("step", [replace(PLANNED, covers=("conv2d",)), replace(PLANNED, skill="none")])
+async def test_where_no_such_step_is_planned_it_does_not_apply(step: RecipeStep) -> None:
+    assert await recipes.course_of(learned("a", recipe=(step,)), job()) is None
 
 
 def test_at_most_a_few_the_best_matching_first() -> None:

@@ -67,6 +67,8 @@ def test_a_recipe_and_what_it_requires_are_read(tmp_path: Path) -> None:
         ("  recipe: [{skill: a, covers: linear}]\n", "metadata.recipe[0].covers"),
         ("  recipe: [{skill: a, parameters: {B: [1, 2]}}]\n", "metadata.recipe[0].parameters"),
         ("  recipe: [{skill: a, every: often}]\n", "metadata.recipe[0].every"),
+        ("  recipe: [{skill: a, planned: 1}]\n", "metadata.recipe[0].planned"),
+        ("  recipe: [{skill: a, planned: true}, {skill: b}]\n", "metadata.recipe"),
     ],
 )
 def test_each_fault_names_its_field(tmp_path: Path, text: str, field: str) -> None:

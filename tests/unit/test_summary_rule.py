@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from library_helpers import ROWS, lesson, seen
+from library_helpers import ROWS, seen
 
-from kernel_lsp.agents import summary_rule
+from kernel_lsp.agents import summary, summary_rule
 from kernel_lsp.records import ArgSpec, Bounds, RecipeStep, Requirements, Step
 from kernel_lsp.skillbook import learned, lint
 from kernel_lsp.skillbook.format import read
@@ -39,6 +39,23 @@ def test_the_same_at_the_next_place_becomes_one_step_and_semantics_stay_out() ->
     ]
 
 
+def test_parameters_alone_are_those_on_which_all_sites_of_a_kind_agree() -> None:
+    steps = [
+        Step(
+            skill="fused-matmul", site="linear", parameters={"plan": "tiles", "precision": "tf32", "warps": 8}
+        ),
+        Step(skill="fused-norm", site="layer_norm", parameters={"warps": 4}),
+        Step(skill="fused-matmul", site="linear_1+relu", parameters={"plan": "parts", "warps": 8}),
+        Step(skill="cuda-graph", site="x"),
+    ]
+    matmul = RecipeStep(skill="fused-matmul", covers=("linear",), parameters={"warps": 8}, planned=True)
+    norm = RecipeStep(skill="fused-norm", covers=("layer_norm",), parameters={"warps": 4}, planned=True)
+    assert list(summary_rule.tuned(steps)) == [matmul, norm]
+    before = [Step(skill="fused-norm", site="layer_norm", parameters={"warps": 4, "rows": 1})]
+    assert list(summary_rule.tuned(steps, before)) == [matmul]
+    assert [draft.recipe for draft in summary_rule.drafts(steps, seen(ROWS), before)][1:] == [(matmul,)]
+
+
 def test_what_it_asks_for_is_what_held_with_sizes_a_factor_of_sixteen_around() -> None:
     """4096 x 1000 elements lie between 2^21 and 2^22: from 2^(21 - 4) to 2^(22 + 4)."""
     small = ArgSpec(name="scale", dtype="bfloat16", shape=(1000,))
@@ -57,8 +74,13 @@ def test_what_it_asks_for_is_what_held_with_sizes_a_factor_of_sixteen_around() -
     )
 
 
-def test_a_draft_is_a_whole_skill_and_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    draft = lesson("linear+relu", {"plan": "tiles 128x128x64 warps 8", "deep": True, "share": 0.5}).draft
+@pytest.mark.parametrize("number", [0, 1], ids=["ordered", "tuned"])
+def test_a_draft_is_a_whole_skill_and_is_read_back_as_it_was_written(tmp_path: Path, number: int) -> None:
+    told = {"plan": "tiles 128x128x64 warps 8", "deep": True, "share": 0.5}
+    steps = [Step(skill="fused-matmul", site="linear+relu", parameters=told)]
+    draft = summary_rule.drafts(steps, seen(ROWS))[number]
+    assert draft.recipe[0].planned == bool(number) and not list(summary_rule.faults(draft))
+    assert not list(summary.faults(draft, set()))
     folder = tmp_path / draft.name
     folder.mkdir()
     (folder / "SKILL.md").write_text(learned.text_of(draft))
