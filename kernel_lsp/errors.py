@@ -8,13 +8,16 @@
     ├── RewriteError          a skill failed while it rewrote a graph
     ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
     │   ├── WorkerLost        a child process died or was killed; may be retried once
+    │   ├── Busy              others had the machine for too long; worth another try when it is quieter
     │   └── Withdrawn         nobody waits for the verdict any more
     ├── StaleProposal         the code changed since it was measured, so its rewrite is not applied
     ├── ConsentRequired       workspace code would have to run and nobody allowed it
     ├── JournalError          the journal could not be opened or written
     ├── BackboneError         the language model could not be asked, or gave no answer
     ├── ModelError            a trained policy that cannot be used, or is worse than what is used
-    └── ArchiveError          a search archive that cannot be read or written
+    ├── ArchiveError          a search archive that cannot be read or written
+    └── ClusterError          a cluster that cannot be used, or is lost
+        └── JobLost           one job of it that was lost again and again
 
 A failed candidate is data (`EvalStatus`); a broken evaluator is an error.
 """
@@ -62,6 +65,10 @@ class WorkerLost(EvaluationError):
     """A child process died or was killed; the request may be retried once."""
 
 
+class Busy(EvaluationError):
+    """Others had the machine for too long; worth another try when it is quieter."""
+
+
 class Withdrawn(EvaluationError):
     """Nobody waits for the verdict any more: a better candidate is being judged."""
 
@@ -88,6 +95,14 @@ class BackboneError(KernelLspError):
 
 class ArchiveError(KernelLspError):
     """A search archive that cannot be read or written."""
+
+
+class ClusterError(KernelLspError):
+    """A cluster of machines that cannot be used, or is lost."""
+
+
+class JobLost(ClusterError):
+    """One job was lost with every process that tried it; the others go on."""
 
 
 @contextmanager

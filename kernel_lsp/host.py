@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import JournalError, KernelLspError, SkillError
+from kernel_lsp.errors import Busy, JournalError, KernelLspError, SkillError, WorkerLost
 from kernel_lsp.journal import open_journal, outcomes
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.pipeline import Pipeline
@@ -80,7 +80,9 @@ class Host:
         except asyncio.CancelledError:
             self._send({"op": "failed", "id": number, "cause": "cancelled"})
         except KernelLspError as error:
-            self._send({"op": "failed", "id": number, "cause": error.cause, "remedy": error.remedy})
+            lasting = not isinstance(error, Busy | WorkerLost)
+            failure = {"cause": error.cause, "remedy": error.remedy, "lasting": lasting}
+            self._send({"op": "failed", "id": number, **failure})
         except Exception as error:  # one request must not end the process that holds all the others
             traceback.print_exc()
             words = str(error).splitlines() or [""]  # a foreign error may quote a traceback

@@ -19,7 +19,7 @@ from typing import Any
 
 from kernel_lsp import process, wire
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import EvaluationError, KernelLspError, WorkerLost
+from kernel_lsp.errors import Busy, EvaluationError, KernelLspError, WorkerLost
 from kernel_lsp.records import Event, Job, Outcome, Progress
 
 log = logging.getLogger(__name__)
@@ -194,4 +194,5 @@ class HostClient:
         if message["op"] == "reply":
             future.set_result(message["value"])
         elif message["op"] == "failed":
-            future.set_exception(EvaluationError(message["cause"], message.get("remedy")))
+            kind = EvaluationError if message.get("lasting", True) else Busy
+            future.set_exception(kind(message["cause"], message.get("remedy")))

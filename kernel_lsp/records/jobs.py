@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kernel_lsp.records.plans import SearchPlan, SearchSummary
 from kernel_lsp.records.proposals import Proposal, Verdict
 from kernel_lsp.records.skills import SkillMatch
+from kernel_lsp.records.verdicts import EvalStatus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,3 +64,9 @@ class Outcome:
     @property
     def best(self) -> Proposal | None:
         return next((p for p in self.proposals if p.verdict is Verdict.FASTER), None)
+
+    @property
+    def cut_short(self) -> bool:
+        """Nothing is offered, and what took too long may be judged where the machine is quieter."""
+        late = any(p.evaluation.status is EvalStatus.TIMED_OUT for p in self.proposals)
+        return late and self.best is None

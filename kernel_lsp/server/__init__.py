@@ -6,6 +6,7 @@ sync.py       documents, folders, settings and the disk changing
 reads.py      hover, code actions, lenses, inlay hints
 commands.py   kernel-lsp.*
 jobs.py       measurements and searches: queue, results, cancellation
+retries.py    another try for what a busy machine has cut short
 questions.py  what the user is asked before anything runs or is sent
 bars.py       progress in the editor
 prompts.py    what would be sent to a language model

@@ -1,7 +1,8 @@
 """Measurements and searches: whether they may run, in which order, how the user sees and stops them.
 
 A job outlives the request that started it. Background jobs run one after another, once the folder has
-consent and the editor has been idle; a job that the user asked for runs at once and says why it failed.
+consent and the editor has been idle, and again later when the machine was too busy (retries.py); a job that
+the user asked for runs at once and says why it failed.
 A deeper search of a target runs beside its other jobs. The host sees to it that a device runs one at a time.
 """
 
@@ -15,13 +16,14 @@ from enum import StrEnum
 from lsprotocol import types
 
 from kernel_lsp.consent import Answer, remote_origin
-from kernel_lsp.errors import ConfigError, ConsentRequired, KernelLspError
+from kernel_lsp.errors import Busy, ConfigError, ConsentRequired, KernelLspError, WorkerLost
 from kernel_lsp.presenter import searches
 from kernel_lsp.records import Job, Outcome, Progress, Proposal, SearchPlan, Target, Verdict
 from kernel_lsp.server import prompts
 from kernel_lsp.server.app import Server
 from kernel_lsp.server.bars import Bar
 from kernel_lsp.server.questions import Questions
+from kernel_lsp.server.retries import Retries
 from kernel_lsp.session import Document, examine
 
 log = logging.getLogger("kernel_lsp")
@@ -56,9 +58,10 @@ class Jobs:
         self._background: dict[Key, str] = {}
         """Background jobs and the fingerprint each was started for."""
         self._tried: set[str] = set()
+        self._retries = Retries(ls.spawn, self._try_again)
         self._idle: asyncio.Task[None] | None = None
-        self._trouble: str | None = None
-        """What went wrong last: the status says it until something else runs."""
+        self._rest: tuple[str, str | None] = ("ok", None)
+        """Health and message while nothing runs: what went wrong last, until something else runs."""
         ls.on_analyzed, ls.searching = self.consider, self.searching
 
     @property
@@ -92,15 +95,13 @@ class Jobs:
     def consider(self, uri: str) -> None:
         """A document was analyzed: measure it when the editor comes to rest."""
         self._drop_outdated(uri)
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = self._ls.spawn(self._when_idle())
+        self._wait_for_rest()
 
     def _start(
         self, key: Key, *, asked: bool, plan: SearchPlan | None = None
     ) -> asyncio.Task[Outcome | None]:
         if key not in self._running:
-            self._trouble, beside = None, self._running_for(key)
+            self._rest, beside = ("ok", None), self._running_for(key)
             task = self._running[key] = self._ls.spawn(self._run(key, plan, asked=asked))
             if not beside:
                 self._ls.session.running(key.uri, key.qualname, None)
@@ -117,7 +118,7 @@ class Jobs:
         if not self._running_for(key):
             self._ls.session.finished(key.uri, key.qualname)
         if not self._running:
-            self._ls.set_status("warning" if self._trouble else "ok", self._trouble)
+            self._ls.set_status(*self._rest)
         self._ls.shown_changed(key.uri)
 
     async def _run(self, key: Key, plan: SearchPlan | None, *, asked: bool) -> Outcome | None:
@@ -136,9 +137,14 @@ class Jobs:
             )
             outcome = await self._outcome(job, key, await self._fingerprint(document, key.qualname), bar)
             bar.end(_words(outcome))
+            if outcome.cut_short and not asked:
+                self._later(key)
             return outcome
         except KernelLspError as error:
-            self._failed(key, error, asked=asked)
+            if isinstance(error, Busy | WorkerLost) and not asked:
+                self._later(key)
+            else:
+                self._failed(key, error, asked=asked)
             return None
         finally:
             bar.end("stopped")
@@ -157,8 +163,9 @@ class Jobs:
         if fingerprint is not None:
             ls.session.learn(fingerprint, self._together(fingerprint, outcome))
         for note in outcome.search.notes if outcome.search else ():
-            self._trouble = f"{key.qualname}: {note}"
-            ls.say(self._trouble, types.MessageType.Warning)
+            text = f"{key.qualname}: {note}"
+            self._rest = ("warning", text)
+            ls.say(text, types.MessageType.Warning)
         return outcome
 
     async def _fingerprint(self, document: Document, qualname: str) -> str | None:
@@ -183,8 +190,8 @@ class Jobs:
     def _failed(self, key: Key, error: KernelLspError, *, asked: bool) -> None:
         doing = "searched to the end" if key.kind is Kind.SEARCH else "measured"
         text = f"{key.qualname} was not {doing}: {error}"
-        self._trouble = text
-        self._ls.set_status("warning", text)
+        self._rest = ("warning", text)
+        self._ls.set_status(*self._rest)
         if asked:
             kind = types.MessageType.Error
             self._ls.window_show_message(types.ShowMessageParams(type=kind, message=text))
@@ -192,6 +199,25 @@ class Jobs:
             self._ls.say(text, types.MessageType.Warning)
 
     # --- in the background -------------------------------------------------------------------
+
+    def _wait_for_rest(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = self._ls.spawn(self._when_idle())
+
+    def _later(self, key: Key) -> None:
+        """The machine was too busy for a job that nobody waits for."""
+        pause_s = self._retries.later(self._background[key])
+        cut = f"{key.qualname} was not measured: the machine was too busy"
+        if pause_s is None:
+            self._rest = ("warning", f"{cut}, and it is not tried again; ask for it when it is quieter")
+        else:
+            self._rest = ("ok", f"{cut}; it is tried again in {pause_s / 60:.0f} min, when it is quieter")
+        self._ls.say(str(self._rest[1]))
+
+    def _try_again(self, fingerprint: str) -> None:
+        self._tried.discard(fingerprint)
+        self._wait_for_rest()
 
     async def _when_idle(self) -> None:
         await asyncio.sleep(IDLE_S)
@@ -218,7 +244,7 @@ class Jobs:
         return (
             target.fingerprint not in self._tried
             and target.qualname in document.measurable
-            and self._ls.session.outcome(target.fingerprint) is None
+            and ((known := self._ls.session.outcome(target.fingerprint)) is None or known.cut_short)
         )
 
     def _drop_outdated(self, uri: str) -> None:

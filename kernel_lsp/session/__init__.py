@@ -163,7 +163,8 @@ class Session(Fates):
             )
             act, proposal = "showEvidence", applied.id
         elif outcome is not None:
-            title = "▷ measure again · nothing faster found"
+            found = "the machine was too busy" if outcome.cut_short else "nothing faster found"
+            title = f"▷ measure again · {found}"
         return Lens(span=target.span, qualname=target.qualname, title=title, act=act, proposal=proposal)
 
     def _evidence(self, document: Document, target: Target) -> str | None:

@@ -206,14 +206,16 @@ def launch(tmp_path: Path) -> Launch:
         folders: list[Path] | None = None,
         stop: bool = True,
         environment: dict[str, str] | None = None,
+        server: str = "kernel_lsp.server",
     ) -> AsyncIterator[Editor]:
+        """``server``: the module that is started."""
         folder, data_dir = tmp_path / "project", tmp_path / "data"
         folder.mkdir(exist_ok=True)
         env = {**os.environ, "KERNEL_LSP_DATA_DIR": str(data_dir), **(environment or {})}
         if fault is not None:
             env |= {"KERNEL_LSP_HOST": "fault_host", "FAULT": fault}
             env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
-        command = [sys.executable, "-m", "kernel_lsp.server", "--stdio"]
+        command = [sys.executable, "-m", server, "--stdio"]
         client = await ClientServerConfig(command, make_client, env).start()
         captured = client_capabilities(editor)
         capabilities = captured.capabilities if hasattr(captured, "capabilities") else captured

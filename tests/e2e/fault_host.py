@@ -3,7 +3,9 @@
 The main flow is tested with the real host (test_main_flow.py). What it does is said by the variable
 FAULT: offer (answer with a ready verdict), early (report that verdict and never end the job), slow
 (never answer, with a child process that would be an orphan), crash (die when asked), search (quick jobs are
-answered at once; a deeper search reports something faster and never ends), noted (a search ends with a note).
+answered at once; a deeper search reports something faster and never ends), noted (a search ends with a note),
+busy (the first job is refused because of others, the second is cut short, the third finds something), busier
+(every job is refused).
 Events are appended to events.jsonl in the data folder, jobs to jobs.jsonl.
 """
 
@@ -94,6 +96,19 @@ def noted(job: Job) -> Outcome:
     return replace(verdict(job), search=summary)
 
 
+def late(job: Job) -> Outcome:
+    """What a gate says that others kept from judging in time."""
+    (quick,) = verdict(job).proposals
+    evaluation = Evaluation(status=EvalStatus.TIMED_OUT, device="cpu", detail="took longer than 480 s")
+    rejected = replace(quick, evaluation=evaluation, verdict=Verdict.REJECTED)
+    return Outcome(
+        qualname=job.qualname, proposals=(rejected,), note="no rewrite passed: took longer than 480 s"
+    )
+
+
+REFUSED = {"op": "failed", "cause": "the GPU is busy", "remedy": "try again later", "lasting": False}
+
+
 def answer(message: dict, fault: str, log: str) -> object:
     op = message["op"]
     if op == "record":
@@ -122,7 +137,7 @@ def answer(message: dict, fault: str, log: str) -> object:
 
 def main() -> None:
     requests, replies = wire.claim_stdio()
-    fault, log = os.environ["FAULT"], os.path.join(sys.argv[1], "events.jsonl")
+    fault, log, num_jobs = os.environ["FAULT"], os.path.join(sys.argv[1], "events.jsonl"), 0
     os.makedirs(sys.argv[1], exist_ok=True)
     while (frame := wire.read_frame(requests)) is not None:
         message = frame[0]
@@ -137,6 +152,13 @@ def main() -> None:
             about = {"search": wire.to_json(job.search), "allowed_origin": job.allowed_origin}
             with open(os.path.join(sys.argv[1], "jobs.jsonl"), "a") as file:
                 file.write(json.dumps({"background": job.background, **about}) + "\n")
+        num_jobs += job is not None
+        if job is not None and (fault == "busier" or (fault == "busy" and num_jobs == 1)):
+            wire.write_frame(replies, {**REFUSED, "id": message["id"]})
+            continue
+        if job is not None and fault == "busy" and num_jobs == 2:
+            wire.write_frame(replies, {"op": "reply", "id": message["id"], "value": wire.to_json(late(job))})
+            continue
         if job is not None and (fault == "early" or (fault == "search" and job.search)):
             found = found_deeper(job) if job.search else verdict(job).proposals[0]
             progress = wire.to_json(Progress(phase="search", message="round 1", proposal=found))

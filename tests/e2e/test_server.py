@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import EDITORS, EXAMPLE, Editor, Launch, apply_edit, until
+from conftest import EDITORS, EXAMPLE, PATIENCE_S, Editor, Launch, apply_edit, until
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
@@ -214,6 +214,31 @@ async def test_a_verified_rewrite_is_offered_while_its_job_still_runs(launch: La
         assert after == EXAMPLE.replace("torch.sum(x, dim=1)", "x.sum(1)")
         await session.event("accepted")
         await session.event("host_cancelled")  # it measured code that is gone
+
+
+def logged(session: Editor, words: str) -> list[str]:
+    return [one.message for one in session.client.log_messages if words in one.message]
+
+
+async def test_what_a_busy_machine_cut_short_is_tried_again(launch: Launch) -> None:
+    async with launch(fault="busy", server="hasty_server") as session:
+        uri = session.open("model.py", EXAMPLE)
+        await session.hint(uri)
+        assert (
+            len(logged(session, "Model was not measured: the machine was too busy; it is tried again")) == 2
+        )
+        assert session.client.messages == []
+
+
+async def test_a_machine_that_stays_busy_is_left_alone_and_one_line_says_so(launch: Launch) -> None:
+    async with launch(fault="busier", server="hasty_server") as session:
+        uri = session.open("model.py", EXAMPLE)
+        await until(lambda: logged(session, "it is not tried again"), PATIENCE_S)
+        await asyncio.sleep(0.5)  # longer than a pause
+        assert len((session.data_dir / "jobs.jsonl").read_text().splitlines()) == 4
+        assert session.client.messages == []
+        await session.command("optimize", uri=uri, qualname="Model")  # who asks is told
+        await until(lambda: [one.message for one in session.client.messages if "busy" in one.message], 10)
 
 
 async def test_no_interpreter_of_the_folder_is_run_before_consent(launch: Launch, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import config, phases
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import EvaluationError
+from kernel_lsp.errors import Busy
 from kernel_lsp.evaluator.sharing import nvml
 from kernel_lsp.evaluator.sharing.allowance import continues_at, used_s
 from kernel_lsp.evaluator.sharing.locks import Files, device_key, try_lock
@@ -62,7 +62,7 @@ IOPRIO_IDLE, IOPRIO_WHO_PGRP = 3 << 13, 2
 IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 
 
-class Disturbed(EvaluationError):
+class Disturbed(Busy):
     """Another process became busy on the GPU during a turn: nothing measured in it counts."""
 
 
@@ -292,7 +292,7 @@ class _Lane:
         uses = self.files.ledger.uses()
         if used_s(uses, now) >= minutes * 60:
             when = time.strftime("%H:%M", time.localtime(continues_at(uses, minutes * 60, now) + 60))
-            raise EvaluationError(
+            raise Busy(
                 f"could not judge: this hour's {minutes:g} minutes of the GPU are used",
                 f"the background may use it again at {when}; set gpu_minutes_per_hour to 60 for no limit",
             )
@@ -328,7 +328,7 @@ class _Lane:
             if busy:
                 say(f"waiting for the GPU: {', '.join(busy)} is busy")
             if busy and (self.rules.when_busy == "skip" or time.monotonic() > deadline):
-                raise EvaluationError(
+                raise Busy(
                     f"could not judge: the GPU is busy with {', '.join(busy)}",
                     "try again when it is done, or set gpu_when_busy (wait, skip, ignore) and gpu_wait_s",
                 )
