@@ -38,6 +38,10 @@ class Cache:
         except (OSError, ValueError, TypeError):
             return None
 
+    def about(self, beginning: str) -> bool:
+        """Whether some key begins like this: a verdict is likely to be known."""
+        return any(self.folder.glob(f"{beginning}-*.json"))
+
     def put(self, key: str, outcome: Outcome) -> None:
         """Store an outcome; a full or read-only disk only means that it is measured again."""
         with contextlib.suppress(OSError):

@@ -84,7 +84,8 @@ class Pipeline:
         if isinstance(prepared, Outcome):
             return prepared
         gate = self.gate(background=job.background)
-        gate.warm(self._python(job))  # torch is imported there while the probe imports its own
+        if not self.cache.about(_subject(prepared)):
+            gate.warm(self._python(job))  # torch is imported there while the probe imports its own
         bench = await self._bench(job)
         plan = self._plan(prepared, bench)
         known = self._recalled(prepared, bench)
@@ -138,7 +139,8 @@ class Pipeline:
 
     def _keep(self, prepared: Prepared, bench: Bench, outcome: Outcome, *, model: bool = True) -> None:
         """``model``: as what is known with the model of the settings, where one is set."""
-        if not any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals):
+        unknown = any(proposal.verdict is Verdict.UNKNOWN for proposal in outcome.proposals)
+        if not unknown and not outcome.cut_short:
             self.cache.put(self._key(prepared, bench, model=model), outcome)
 
     def _recalled(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> Outcome | None:
@@ -180,11 +182,8 @@ class Pipeline:
 
     def _key(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> str:
         asked = model and self.settings.policy != "plan"
-        return Cache.key(
+        rest = Cache.key(
             version=__version__,
-            fingerprint=prepared.target.fingerprint,
-            program=prepared.program,
-            workload=prepared.workload,
             probe=bench.probe,
             device=bench.device,
             skills=bench.skills.digest,
@@ -194,6 +193,7 @@ class Pipeline:
             model=self.settings.model if asked else None,
             planner=bench.policy.proposer if bench.policy else None,
         )
+        return f"{_subject(prepared)}-{rest}"
 
     async def _bench(self, job: Job) -> Bench:
         """Raises EvaluationError when there is no interpreter with torch, or no such device."""
@@ -244,6 +244,12 @@ class Pipeline:
 
             learning.count_usage(ranked, one, self.settings, report)
         return _outcome(one, ranked)
+
+
+def _subject(prepared: Prepared) -> str:
+    """What is judged, without what only the interpreter can say: the first part of the key of a verdict."""
+    fingerprint, program = prepared.target.fingerprint, prepared.program
+    return Cache.key(fingerprint=fingerprint, program=program, workload=prepared.workload)
 
 
 def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:

@@ -18,6 +18,7 @@ from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import deep, order
 from kernel_lsp.pipeline.opened import Bench
 from kernel_lsp.records import (
+    EvalStatus,
     Interval,
     Job,
     Outcome,
@@ -28,6 +29,7 @@ from kernel_lsp.records import (
     SearchPlan,
     SearchSummary,
     StopReason,
+    Verdict,
 )
 from kernel_lsp.rewrite.client import Capture
 from kernel_lsp.skillbook import Skillbook
@@ -53,11 +55,13 @@ class Scripted:
         self.plans: list[SearchPlan] = []
         self.seeds: list[list[str]] = []
         self.turns: list[str] = []
+        self.judged = QUICK
+        self.warmed: list[str] = []
 
     async def quick(self, one: Any, report: object) -> Outcome:
         self.quick_runs += 1
         assert self.turns == ["taken"]
-        return order._outcome(one, (QUICK,))
+        return order._outcome(one, (self.judged,))
 
     async def deeper(
         self, one: Any, plan: SearchPlan, seeds: Sequence[Proposal], *rest: object
@@ -100,7 +104,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(pipeline, "_bench", on_the_bench)
         monkeypatch.setattr(pipeline, "_quick", both.quick)
-        monkeypatch.setattr(pipeline, "gate", lambda background: SimpleNamespace(warm=lambda python: None))
+        monkeypatch.setattr(pipeline, "gate", lambda background: SimpleNamespace(warm=both.warmed.append))
         monkeypatch.setattr(order, "opened", opened)
         monkeypatch.setattr(deep, "run", both.deeper)
         return both
@@ -124,6 +128,27 @@ async def test_a_search_starts_from_what_the_quick_one_found_and_the_better_one_
     assert not again.cached
     known = await both.run(JOB)  # a quick job gets the best that was ever found
     assert (known.cached, known.best and known.best.id, len(both.plans)) == (True, "p-deep", 2)
+
+
+async def test_torch_is_not_imported_for_what_is_likely_known(make: Any) -> None:
+    both = make()
+    await both.run(JOB)
+    assert len(both.warmed) == 1
+    assert (await both.run(JOB)).cached
+    assert len(both.warmed) == 1
+    await both.run(replace(JOB, text=TEXT.replace("dim=1", "dim=0")))
+    assert len(both.warmed) == 2
+
+
+async def test_what_a_busy_machine_cut_short_is_judged_again(make: Any) -> None:
+    both = make()
+    late = replace(QUICK.evaluation, status=EvalStatus.TIMED_OUT, speedups={})
+    both.judged = replace(QUICK, evaluation=late, verdict=Verdict.REJECTED)
+    outcome = await both.run(JOB)
+    assert (outcome.cut_short, outcome.cached) == (True, False)
+    both.judged = QUICK
+    again = await both.run(JOB)
+    assert (again.cut_short, again.cached, both.quick_runs) == (False, False, 2)
 
 
 @pytest.mark.parametrize("mode", [SearchMode.BEST, SearchMode.TURNS])
