@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp import interpreter, process, skillbook, wire
-from kernel_lsp.agents.plan import Course
+from kernel_lsp.agents.plan import NAME, Course
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
@@ -155,7 +155,12 @@ async def _entered(tuner: Tuner, plans: Sequence[Course]) -> list[str]:
 
 def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json:
     made = plan.candidate
-    told = {"steps": wire.to_json(list(plan.steps)), "candidate": made.id[:12], "triton": made.uses_triton}
+    told = {
+        "steps": wire.to_json(list(plan.steps)),
+        "candidate": made.id[:12],
+        "triton": made.uses_triton,
+        **({"proposer": NAME} if made.proposer == NAME else {}),
+    }
     if made.id in times:
         return {**told, "status": "passed", "ms": {"candidate": round(times[made.id], 6)}}
     reason = dropped.get(made.id, "it was not tried")
