@@ -1,5 +1,6 @@
 """Generated matrix products in Triton's interpreter against float64, and what is left to eager."""
 
+import golden_helpers
 import pytest
 from codegen_helpers import Child, matches, program, rewritten
 
@@ -35,6 +36,24 @@ def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul"):
     for ours, eager in zip(found["ours"], found["eager"], strict=True):
         assert ours <= 8 * eager + slack
     return after
+
+
+WALKED = [
+    ("torch.relu(x @ y) + 1", "torch.randn(300, 70), torch.randn(70, 450)"),
+    ("torch.bmm(x, y).tanh() * x[:, :, :1]", "torch.randn(140, 33, 8), torch.randn(140, 8, 9)"),
+    ("torch.bmm(x, y).relu().amax(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 145)"),
+    ("torch.logsumexp(x @ y, dim=1)", "torch.randn(45, 20), torch.randn(20, 205)"),
+    ("F.linear(x, y) / 3.0", "torch.randn(2, 3, 70), torch.randn(45, 70)"),
+    ("torch.einsum('nchw,cd->ndhw', x, y)", "torch.randn(2, 70, 5, 3), torch.randn(70, 45)"),
+]
+
+
+@pytest.mark.parametrize("form", ["pointers", "tiles"])
+@pytest.mark.parametrize("expression, inputs", WALKED)
+def test_persistent_programs_compute_every_tile_once(interpreter, expression, inputs, form):
+    """32 x 64 tiles: the second one has 280 of them for 264 programs."""
+    after = agrees(interpreter, program(expression, inputs), form, "1 persistent")
+    assert "tl.num_programs(0), flatten=True)" in after
 
 
 def linear(tail, rows="37", *, inner=70, cols=45, **options):
@@ -229,6 +248,51 @@ def test_default_plans_compile_and_keep_everything_in_registers(compiler, inputs
     kernels = compiler.ask(after=rewritten(program(expression, inputs), skill))
     # GELU beside 128 accumulators spills some registers once, after the loop.
     assert all(kernel["spill_bytes"] <= 256 for kernel in kernels if kernel["arch"] == 90), kernels
+
+
+WALKED_SIZES = [
+    (
+        "torch.randn(8192, 256), torch.randn(256, 8192)", "F.gelu(x @ y) * 0.5",
+        ["pointers 128x128x64 warps 8 stages 2", "pointers 128x128x32 warps 8 stages 4"],
+    ),
+    (
+        "torch.randn(16384, 16), torch.randn(16, 16384)", "torch.relu(x @ y)",
+        ["tiles 128x128x16 warps 8 stages 2", "tiles 64x128x16 warps 4 stages 3"],
+    ),
+    (
+        "torch.randn(4096, 512).bfloat16(), torch.randn(4096, 512).bfloat16()", "F.silu(F.linear(x, y)) * 2",
+        ["tiles 128x256x64 warps 8 stages 2", "tiles 128x128x64 warps 8 stages 4"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inputs, expression, plans", WALKED_SIZES)
+def test_persistent_plans_are_tried_for_many_short_products_and_compile(compiler, inputs, expression, plans):
+    source = program(expression, inputs)
+    choices = matches(source, "fused-matmul")[1][0].data["parameters"]["plan"]
+    walked = [f"{plan} splits 1 persistent" for plan in plans]
+    assert sorted(plan for plan in choices if "persistent" in plan) == sorted(walked)
+    assert choices[0] not in walked  # an estimate alone does not make it the first to be judged
+    after = rewritten(source, "fused-matmul", plan=walked[0])
+    assert not golden_helpers.invented_names(after) and not golden_helpers.unexplained_masks(after)
+    kernels = compiler.ask(after=after)
+    assert all(kernel["spill_bytes"] == 0 for kernel in kernels if kernel["arch"] == 90), kernels
+
+
+@pytest.mark.parametrize(
+    "inputs, expression",
+    [
+        (
+            "torch.randn(4096, 8192), torch.randn(8192, 4096)",
+            "x @ y",
+        ),  # a tile takes long, finishing it little
+        ("torch.randn(512, 256), torch.randn(256, 512)", "x @ y"),  # one tile for each program
+        ("torch.randn(4096, 512).half(), torch.randn(512, 4096).half()", "x @ y"),  # columns are neighbors
+    ],
+)
+def test_persistent_plans_are_not_tried_where_nothing_is_gained(inputs, expression):
+    choices = matches(program(expression, inputs), "fused-matmul")[1][0].data["parameters"]["plan"]
+    assert not any("persistent" in plan for plan in choices)
 
 
 REDUCED = [

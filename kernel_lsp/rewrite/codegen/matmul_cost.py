@@ -5,6 +5,7 @@ Only ranks choices and keeps hopeless places silent; what is offered has been me
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,12 +16,10 @@ from torch import fx
 from kernel_lsp.rewrite import cost as roofline
 from kernel_lsp.rewrite.codegen import cost
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
-from kernel_lsp.rewrite.codegen.matmul_plan import Plan
+from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, Plan
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.graph import Graph
 
-PROCESSORS = 132
-"""Multiprocessors of an H200."""
 SHARED_BYTES = 227 * 1024
 LAUNCH_S = 4e-6
 """A Triton launch on the device's own clock; the Python in front of it runs ahead."""
@@ -44,7 +43,11 @@ SHORTEST_S = 15e-6
 SHORT_INNER = 64
 LEAST = 0.1
 """Share of the covered operations' own time that must be saved to speak up."""
-MOST_PLANS = 10
+MOST_PLANS, MOST_PERSISTENT = 10, 2
+LONGEST_WALKED = 2048
+"""Inner dimension beyond which finishing a tile is a small share of its time: hiding it gains nothing."""
+FLATTENED = 1.03
+"""What asking at each block whether the tile is finished costs; assumed, not measured."""
 # rows, columns, inner, warps, stages
 PARTS = (
     (128, 128, 64, 8, 3), (128, 128, 32, 8, 4), (64, 128, 64, 4, 4), (128, 64, 64, 4, 4), (64, 64, 64, 4, 4),
@@ -63,10 +66,13 @@ def plans(product: Product) -> list[Plan]:
     found, seen = list[Plan](), dict[tuple[object, ...], int]()
     for plan in ranked:
         key = plan.parts, plan.descriptors, plan.rows, plan.cols, plan.inner, plan.warps
+        key = ("persistent",) if plan.persistent else key
         seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= 2 and len(found) < MOST_PLANS:
+        if seen[key] <= MOST_PERSISTENT and len(found) < MOST_PLANS:
             found.append(plan)
-    return found
+    # The first is judged before anything was compared: a form whose gain is an estimate does not lead.
+    lead = next(plan for plan in found if not plan.persistent)
+    return [lead, *(plan for plan in found if plan is not lead)]
 
 
 def seconds(product: Product, plan: Plan) -> float:
@@ -91,10 +97,13 @@ def device_seconds(product: Product, plan: Plan) -> float:
     busy = max(math.ceil(programs / PROCESSORS) * one, read / L2_BYTES_PER_S) * share(product, plan)
     size = 4.0 if float32 else 2.0
     out = product.batch * product.rows * product.cols
+    write = 0.5 * size * out / _bytes_per_s()
+    if plan.persistent:  # all but the last tile of each program is written while the next one is multiplied
+        busy, write = busy * FLATTENED, write * plan.walkers / programs
     extra = parts_seconds(product) if plan.parts else 0.0
     if plan.splits > 1:
         extra += 8.0 * plan.splits * out / _bytes_per_s() + LAUNCH_S
-    device = max(busy + 0.5 * size * out / _bytes_per_s(), moved_bytes(product) / _bytes_per_s())
+    device = max(busy + write, moved_bytes(product) / _bytes_per_s())
     return device + LAUNCH_S + extra
 
 
@@ -170,7 +179,7 @@ def _plans(product: Product) -> Iterator[Plan]:
     if float32:
         parts = [plan for shape in PARTS for plan in _shared(product, True, *shape)]
         yield from parts
-        yield from (replace(plan, descriptors=True) for plan in parts)
+        yield from (replace(plan, descriptors=True) for plan in parts if not plan.persistent)
     block = min(64, max(16, next_power_of_two(product.inner)))
     shapes = TILES if float32 else HALVES
     yield from (plan for shape in shapes for plan in _shared(product, False, *shape[:2], block, *shape[2:]))
@@ -194,8 +203,24 @@ def _shared(
             splits=splits,
         )
         programs = product.batch * _tiles(product, plan) * splits
+        if splits == 1:
+            yield from _persistent(product, plan, stages)
         if _fits(product, plan) and (splits == 1 or (programs <= 2 * PROCESSORS and splits * 4 <= blocks)):
             yield plan
+
+
+def _persistent(product: Product, plan: Plan, stages: int) -> Iterator[Plan]:
+    """The same with programs that compute tile after tile, where each has several and finishing them is a
+    good part of the time. ``stages``: as many as fit, for they reach into the next tile."""
+    walked = replace(plan, persistent=True)
+    several = product.batch * _tiles(product, plan) >= 2 * walked.walkers
+    if product.triangular or product.inner > LONGEST_WALKED or not several:
+        return
+    # In a flattened loop Triton no longer knows that neighboring rows or columns are neighbors in memory.
+    if not (plan.parts or product.inner <= plan.inner or product.along_inner):
+        return
+    fitting = (replace(walked, stages=count) for count in range(stages, 1, -1))
+    yield from itertools.islice((plan for plan in fitting if _fits(product, plan)), 1)
 
 
 def _worth(size: int, block: int) -> bool:
@@ -205,7 +230,10 @@ def _worth(size: int, block: int) -> bool:
 
 def _fits(product: Product, plan: Plan) -> bool:
     width = product.node.meta["val"].element_size()  # two float16 parts are as wide as one float32
-    return plan.stages * (plan.rows + plan.cols) * plan.inner * width <= SHARED_BYTES
+    blocks = plan.stages * (plan.rows + plan.cols) * plan.inner * width
+    if plan.persistent:  # a tile passes through shared memory on its way out, beside the next one's blocks
+        return plan.resident * (blocks + 4 * plan.rows * plan.cols) <= SHARED_BYTES
+    return blocks <= SHARED_BYTES
 
 
 def _tiles(product: Product, plan: Plan) -> int:

@@ -5,16 +5,37 @@ from __future__ import annotations
 from kernel_lsp.rewrite.codegen.matmul_plan import Job
 
 
-def position(job: Job) -> list[str]:
+def begin(job: Job) -> list[str]:
+    """Which tile a program computes; of a persistent plan the head of the loop that the rest stands in."""
+    sizes = "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)"
+    if job.tile.persistent:
+        return [sizes, *_walk(job)]
     lines = ["    tile = tl.program_id(0)"]
     if job.batched:
         lines.append("    batch = tl.program_id(1).to(tl.int64)  # int64: offsets can pass 2**31")
     if job.split:
         lines.append(f"    part = tl.program_id({2 if job.batched else 1})")
+    return [*lines, sizes]
+
+
+def _walk(job: Job) -> list[str]:
+    """Flattened with the loop over the inner dimension, it is one pipeline."""
+    why = "    # Flattened: blocks of the next tile are loaded while this one is finished."
+    if not job.batched:
+        head = "    for tile in tl.range(tl.program_id(0), row_tiles * col_tiles, tl.num_programs(0), "
+        return [why, head + "flatten=True):"]
     return [
-        *lines,
+        "    tiles = row_tiles * col_tiles",
+        why,
+        "    for walked in tl.range(tl.program_id(0), n_batches * tiles, tl.num_programs(0), flatten=True):",
+        "        batch = (walked // tiles).to(tl.int64)  # int64: offsets can pass 2**31",
+        "        tile = walked % tiles",
+    ]
+
+
+def place() -> list[str]:
+    return [
         "    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.",
-        "    row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)",
         "    group = tile // (GROUP * col_tiles)",
         "    height = tl.minimum(row_tiles - group * GROUP, GROUP)",
         "    start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS",
@@ -120,11 +141,13 @@ def _dots(job: Job, turned: str) -> list[str]:
 
 def tiles_loop(job: Job) -> list[str]:
     left, right = job.left, job.right
-    shifts = []
+    left_ptr, right_ptr = f"{left}_ptr", f"{right}_ptr"
+    shifts = list[str]()
     if job.batched:
+        left_ptr, right_ptr = f"{left}_batch_ptr", f"{right}_batch_ptr"
         shifts = [
-            f"    {left}_ptr += batch * {left}_batch_stride",
-            f"    {right}_ptr += batch * {right}_batch_stride",
+            f"    {left_ptr} = {left}_ptr + batch * {left}_batch_stride",
+            f"    {right_ptr} = {right}_ptr + batch * {right}_batch_stride",
         ]
     end = "end" if job.split or job.product.triangular else "n_inner"
     dot = "product += _dot_float16x3({0}_tile, {1}_tile)" if job.float32 else (
@@ -139,12 +162,12 @@ def tiles_loop(job: Job) -> list[str]:
         "        inner = start + tl.arange(0, BLOCK_INNER).to(tl.int64)",
         f"        # past the end of {end} and of the rows and columns zeros stand in",
         f"        {left}_tile = tl.load(",
-        f"            {left}_ptr + left_rows * {left}_row_stride + inner[None, :] * {left}_inner_stride,",
+        f"            {left_ptr} + left_rows * {left}_row_stride + inner[None, :] * {left}_inner_stride,",
         f"            mask=(left_rows < n_rows) & (inner[None, :] < {end}),",
         "            other=0.0,",
         "        )",
         f"        {right}_tile = tl.load(",
-        f"            {right}_ptr + inner[:, None] * {right}_inner_stride + right_cols * {right}_col_stride,",
+        f"            {right_ptr} + inner[:, None] * {right}_inner_stride + right_cols * {right}_col_stride,",
         f"            mask=(inner[:, None] < {end}) & (right_cols < n_cols),",
         "            other=0.0,",
         "        )",

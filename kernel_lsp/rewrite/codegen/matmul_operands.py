@@ -58,6 +58,12 @@ class Product:
     def flops(self) -> float:
         return 2.0 * self.batch * self.rows * self.cols * self.inner
 
+    @property
+    def along_inner(self) -> bool:
+        """Neighbors in memory of both factors are neighbors in the inner dimension."""
+        left, right = self.left.meta["val"].stride(), self.right.meta["val"].stride()
+        return self.views is None and left[-1] == 1 and right[-1 if self.transposed else -2] == 1
+
     def left_rows(self, name: str, other: str) -> str:
         """Source of the left factor as [batch, rows, inner], or [rows, inner] where there is one batch."""
         if self.views is not None:

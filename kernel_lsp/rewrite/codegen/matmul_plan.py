@@ -8,6 +8,9 @@ from kernel_lsp.rewrite.codegen import matmul_rows
 from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
 
+PROCESSORS = 132
+"""Multiprocessors of an H200."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -24,12 +27,14 @@ class Plan:
     """Programs that share the inner dimension of one tile."""
     descriptors: bool = False
     """Parts are read through tensor descriptors, which a launch has to make."""
+    persistent: bool = False
+    """No more programs than run at the same time, each of which computes tile after tile."""
 
     @staticmethod
     def parse(text: str) -> Plan:
         """``parts 128x256x64 warps 8 stages 2 splits 1``; the form is ``parts``, ``pointers`` (parts as well)
-        or ``tiles``."""
-        form, sizes, _, warps, _, stages, _, splits = text.split()
+        or ``tiles``. ``persistent`` may follow."""
+        form, sizes, _, warps, _, stages, _, splits, *rest = text.split()
         rows, cols, inner = map(int, sizes.split("x"))
         return Plan(
             parts=form != "tiles",
@@ -40,12 +45,25 @@ class Plan:
             warps=int(warps),
             stages=int(stages),
             splits=int(splits),
+            persistent=rest == ["persistent"],
         )
 
     def __str__(self) -> str:
         form = "parts" if self.descriptors else "pointers" if self.parts else "tiles"
         sizes = f"{self.rows}x{self.cols}x{self.inner}"
-        return f"{form} {sizes} warps {self.warps} stages {self.stages} splits {self.splits}"
+        rest = " persistent" if self.persistent else ""
+        return f"{form} {sizes} warps {self.warps} stages {self.stages} splits {self.splits}{rest}"
+
+    @property
+    def resident(self) -> int:
+        """Programs of a persistent plan for each multiprocessor: eight warps with two sums need all of its
+        registers."""
+        return max(1, 8 // self.warps)
+
+    @property
+    def walkers(self) -> int:
+        """Programs of a persistent plan, where there are tiles for all of them."""
+        return PROCESSORS * self.resident
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

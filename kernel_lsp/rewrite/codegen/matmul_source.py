@@ -17,7 +17,7 @@ from kernel_lsp.rewrite.codegen.index import Space, offset, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, topological
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
 from kernel_lsp.rewrite.codegen.matmul_parts import SPLIT, SPLIT_TILE
-from kernel_lsp.rewrite.codegen.matmul_plan import Job
+from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, Job
 from kernel_lsp.rewrite.codegen.matmul_tail import TAKEN
 from kernel_lsp.rewrite.generated import Generated
 
@@ -44,7 +44,7 @@ def emit(job: Job) -> Generated:
 
 def _kernel(job: Job) -> str:
     lines = [
-        *matmul_loops.position(job),
+        *matmul_loops.place(),
         *(matmul_loops.parts_loop(job) if job.parts else matmul_loops.tiles_loop(job)),
         *_indices(job),
     ]
@@ -55,7 +55,13 @@ def _kernel(job: Job) -> str:
             f"    product *= tl.load({right}_scale_ptr + {_right_cols(job)}, mask=col_mask)",
         ]
     lines += _partial_store(job) if job.split else _tail(job)
-    doc = "Each program computes one BLOCK_ROWS x BLOCK_COLS tile"
+    if job.tile.persistent:
+        lines = [f"    {line}" for line in lines]
+    lines = [*matmul_loops.begin(job), *lines]
+    many = "tile after tile of BLOCK_ROWS x BLOCK_COLS" if job.tile.persistent else (
+        "one BLOCK_ROWS x BLOCK_COLS tile"
+    )  # fmt: skip
+    doc = f"Each program computes {many}"
     finished = " and reduces its rows." if job.reduced else " and finishes it in registers."
     doc += " of one share of the inner dimension." if job.split else finished
     return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), doc, lines)
@@ -178,7 +184,8 @@ def _sizes(job: Job) -> list[str]:
     inner = "padded" if job.parts else "n_inner"
     if job.split:
         return ["n_rows", "n_cols", inner, "all_rows", "share"]
-    return ["n_rows", "n_cols", inner, *(["all_rows"] if job.reduced else [])]
+    walked = ["n_batches"] if job.batched and job.tile.persistent else []
+    return [*walked, "n_rows", "n_cols", inner, *(["all_rows"] if job.reduced else [])]
 
 
 def _header(job: Job, lines: Sequence[str]) -> list[str]:
@@ -267,10 +274,23 @@ def _tiles_lines(job: Job) -> list[str]:
 def _grid(job: Job) -> list[str]:
     tile = job.tile
     down, across = source.blocks("n_rows", tile.rows), source.blocks("n_cols", tile.cols)
+    if tile.persistent:
+        return _walkers(job, f"{down} * ({across})")
     programs = [f"{down} * ({across})"]
     programs += [f"{job.left}.shape[0]"] if job.batched else []
     programs += [str(tile.splits)] if job.split else []
     return [f"    grid = ({', '.join(programs)}{',' if len(programs) == 1 else ''})"]
+
+
+def _walkers(job: Job, tiles: str) -> list[str]:
+    each = "one program" if job.tile.resident == 1 else f"{job.tile.resident} programs"
+    lines = [f"    n_batches = {job.left}.shape[0]"] if job.batched else []
+    tiles = f"n_batches * {tiles}" if job.batched else tiles
+    return [
+        *lines,
+        f"    # {each} for each of an H200's {PROCESSORS} multiprocessors",
+        f"    grid = (min({tiles}, {job.tile.walkers}),)",
+    ]
 
 
 def _partial_lines(job: Job) -> list[str]:

@@ -37,7 +37,8 @@ MOST = 24
 TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start_col", "start", "end",
          "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows", "part",
          "partial", "tile", "group", "height", "share", "padded", "grid", "row_tiles", "col_tiles",
-         "left_rows", "right_cols", "left_row", "right_row", "left_at", "right_at", "by_tile")  # fmt: skip
+         "left_rows", "right_cols", "left_row", "right_row", "left_at", "right_at", "by_tile",
+         "walked", "tiles", "n_batches")  # fmt: skip
 
 
 def grow(graph: Graph, product: Product) -> list[fx.Node]:

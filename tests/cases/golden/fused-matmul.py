@@ -92,8 +92,8 @@ def _fused_linear_gelu_mul_kernel(
 ):
     """Each program computes one BLOCK_ROWS x BLOCK_COLS tile and finishes it in registers."""
     tile = tl.program_id(0)
-    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.
     row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_ROWS), tl.cdiv(n_cols, BLOCK_COLS)
+    # Programs that run at the same time share GROUP rows of tiles, and so their inputs in L2.
     group = tile // (GROUP * col_tiles)
     height = tl.minimum(row_tiles - group * GROUP, GROUP)
     start_row = (group * GROUP + tile % (GROUP * col_tiles) % height) * BLOCK_ROWS
