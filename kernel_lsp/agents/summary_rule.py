@@ -73,16 +73,17 @@ class Seen:
 def drafts(steps: Sequence[Step], seen: Seen, before: Sequence[Step] = ()) -> list[SkillDraft]:
     """The order of these steps as a skill, and their parameters as another. ``before``: as in `tuned`."""
     found = (tuple(generalized(steps)), tuple(tuned(steps, before)))
-    return [_drafted(recipe, seen) for recipe in found if recipe]
+    return [drafted(recipe, seen) for recipe in found if recipe]
 
 
 def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
     """A skill of these steps in their order; None: there is nothing to generalize."""
     recipe = tuple(generalized(steps))
-    return _drafted(recipe, seen) if recipe else None
+    return drafted(recipe, seen) if recipe else None
 
 
-def _drafted(recipe: Sequence[RecipeStep], seen: Seen) -> SkillDraft:
+def drafted(recipe: Sequence[RecipeStep], seen: Seen) -> SkillDraft:
+    """The whole skill of one recipe, which is not empty."""
     named = [step.skill for step in recipe]
     operations = list(dict.fromkeys(op for step in recipe for op in step.covers))
     return SkillDraft(
