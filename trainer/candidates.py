@@ -25,6 +25,8 @@ from kernel_lsp.records import Candidate, Site, Step
 from kernel_lsp.rewrite.choices import searched
 from kernel_lsp.rewrite.client import Engine
 
+NEVER = frozenset({"compile-target"})
+"""torch.compile itself: a baseline that every offer has to beat, and 10 s of compiling for one plan."""
 MOST_COURSES = 6
 """Of the rule's; what it would try after these it seldom reaches."""
 WALKS, LONGEST_WALK, STOPS = 2, 4, 0.35
@@ -42,7 +44,7 @@ class Plans:
 
     def __init__(self, engine: Engine, sites: Sequence[Site], draw: random.Random, *, triton: bool) -> None:
         self._engine, self._draw, self._triton = engine, draw, triton
-        self._sites = usable(sites, triton=triton)
+        self._sites = self._usable(sites)
         self._seen: set[str] = set()
 
     async def first(self, most: int) -> list[Course]:
@@ -67,7 +69,7 @@ class Plans:
     # --- one by one --------------------------------------------------------------------------
 
     async def _ruled(self, most: int) -> list[Course]:
-        planner = Planner(self._made, self._engine.look)
+        planner = Planner(self._made, self._look)
         found: list[Course] = []
         async for course in planner.courses(self._sites, triton=self._triton):
             if course.candidate.id not in self._seen:
@@ -85,7 +87,7 @@ class Plans:
             steps.append(Step(skill=site.skill, site=site.site, parameters=self._chosen(site, CHANGED)))
             sites.append(site)
             try:
-                left = usable(await self._engine.look(steps), triton=self._triton)
+                left = await self._look(steps)
             except RewriteError:
                 return None
         return await self._course(steps, sites) if steps else None
@@ -132,6 +134,12 @@ class Plans:
                 self._seen.add(made.id)
                 return Course(candidate=made, sites=tuple(sites), steps=tuple(steps))
         return None
+
+    async def _look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        return self._usable(await self._engine.look(steps))
+
+    def _usable(self, sites: Sequence[Site]) -> tuple[Site, ...]:
+        return tuple(site for site in usable(sites, triton=self._triton) if site.skill not in NEVER)
 
     async def _made(self, steps: Sequence[Step]) -> Candidate:
         found = await self._engine.variants(steps, len(steps) - 1, 1)

@@ -1,0 +1,301 @@
+"""Measured plans with what the engine shows along them: all that a rollout in the compact form needs.
+
+    python -m trainer.shown --tasks tasks/ --tasks benchmarks/tasks --table plans-0.json \\
+        --out shown.json.xz [--jobs 2]
+
+A rollout of the shipped policy asks an engine for the graph after each step. Here every step that a recorded
+plan takes has been asked for once (on fake tensors, no GPU, 0.5 s a task), so training needs neither engines
+nor programs. Tasks whose program changed since it was measured, and plans that cannot be told, are counted
+with their reason. Proofs are left out: only sites all of whose proofs hold are ever recorded. Not covered:
+measuring (recording.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import multiprocessing
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kernel_lsp import wire
+from kernel_lsp.agents.compact import Phase, Situation, Talk
+from kernel_lsp.agents.plan import NAME
+from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
+from kernel_lsp.files import replace_file
+from kernel_lsp.records import Interval, Json, Site, Step, Viewed
+from trainer import tables, tasks
+from trainer.reading import Grant
+from trainer.records import Outcome, Status, Tally, Trajectory
+from trainer.spaces import RACE_SCATTER
+from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
+
+SCHEMA = 1
+TOO_FEW = "a task with fewer than two plans that can be told"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """One measured rewrite."""
+
+    steps: tuple[Step, ...]
+    keys: tuple[str, ...]
+    """Of its steps; equal ones are one step."""
+    outcome: Outcome
+    rule: bool
+    """The rule proposed it; its first suggestion is the first plan."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Over eager; None: it failed."""
+        return self.outcome.speedups["eager"].mid if "eager" in self.outcome.speedups else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """One task with its plans."""
+
+    name: str
+    family: str
+    situation: Situation
+    plans: tuple[Plan, ...]
+    views: dict[tuple[str, ...], Viewed | None]
+    """Keys of the steps so far -> what the engine showed; None: it refused the last one."""
+
+    @property
+    def best(self) -> float:
+        return max(plan.speedup or 0.0 for plan in self.plans)
+
+
+def key_of(step: Step) -> str:
+    return wire.dumps(step)
+
+
+def told(task: Shown, plan: Plan, *, skip: bool = False, selected: Sequence[str] | None = None) -> Talk:
+    """A talk of one turn that says a plan; ``selected``: words of the selection, else the plan's own skills.
+
+    Raises ValueError where the plan cannot be said.
+    """
+    talk = Talk(task.situation, skip=skip)
+    if talk.phase is Phase.SELECT:
+        talk.say(selected or talk.reply_selecting(step.skill for step in plan.steps))
+    for count, step in enumerate(plan.steps, 1):
+        talk.say(talk.reply_for(step))
+        show(talk, task, plan.keys[:count])
+    if talk.phase is Phase.STEP:
+        talk.say(STOP)
+    if talk.steps != plan.steps:
+        raise ValueError("the engine refuses one of its steps")
+    return talk
+
+
+def show(talk: Talk, task: Shown, keys: tuple[str, ...]) -> None:
+    """What the engine answers to the step that was said last."""
+    viewed = task.views[keys]
+    if viewed is None:
+        talk.refused()
+    else:
+        talk.saw(viewed)
+
+
+# --- making ------------------------------------------------------------------------------------------
+
+
+def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[Json | None, Tally]:
+    """One task as JSON; None: the tally says why. Runs an engine's session in this very process."""
+    from kernel_lsp import skillbook
+    from kernel_lsp.records import Program, TargetKind, Workload
+    from kernel_lsp.rewrite.engine import Session
+
+    tally = Tally()
+    tally.read = len(trajectory.turns)
+    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    program = Program(source=source, entry=trajectory.entry, kind=TargetKind.MODULE)
+    workload = wire.from_json(Workload, trajectory.workload)
+    try:
+        session = Session(program, workload, trajectory.device, executable)
+        situation = situation_of(session.capture(), trajectory.device, capability)
+    except KernelLspError as error:
+        tally.skip(NO_CAPTURE, f"{trajectory.task_name}: {error}")
+        return None, tally
+    if situation is None:
+        tally.skip(NO_CAPTURE, str(trajectory.task_name))
+        return None, tally
+    views: dict[tuple[str, ...], Viewed | None] = {}
+    shown = Shown(
+        name=str(trajectory.task_name),
+        family=str(trajectory.family),
+        situation=replace(situation, sites=_bare(situation.sites)),
+        plans=tuple(_plans(trajectory)),
+        views=views,
+    )
+    kept = []
+    for plan in shown.plans:
+        for count in range(1, len(plan.steps) + 1):
+            if plan.keys[:count] not in views:
+                views[plan.keys[:count]] = _viewed(session, plan.steps[:count])
+        try:
+            told(shown, plan)
+        except ValueError as error:
+            tally.skip(NOT_OFFERED, f"{shown.name}: {error}")
+        else:
+            kept.append(plan)
+    if len(kept) < 2:
+        tally.skip(TOO_FEW, shown.name)
+        return None, tally
+    tally.kept = len(kept)
+    return _json(replace(shown, plans=tuple(kept))), tally
+
+
+def _plans(trajectory: Trajectory) -> Iterator[Plan]:
+    """Only what was judged: a failure is a lesson, what could not be judged is none."""
+    for turn in trajectory.policy_turns:
+        if turn.steps and turn.outcome.status is not Status.NOT_RUN:
+            yield Plan(
+                steps=turn.steps,
+                keys=tuple(map(key_of, turn.steps)),
+                outcome=_timed(turn.outcome),
+                rule=turn.model == NAME,
+            )
+
+
+def _timed(outcome: Outcome) -> Outcome:
+    """With an interval where only medians of one race are known."""
+    found = replace(outcome, complaint="")
+    eager, own = outcome.baseline_ms.get("eager"), outcome.candidate_ms
+    if outcome.speedups or not outcome.correct or not eager or not own:
+        return found
+    mid = eager / own
+    return replace(
+        found, speedups={"eager": Interval(low=mid / RACE_SCATTER, mid=mid, high=mid * RACE_SCATTER)}
+    )
+
+
+def _viewed(session: Any, steps: Sequence[Step]) -> Viewed | None:
+    try:
+        found: Viewed = session.view(list(steps))
+    except RewriteError:
+        return None
+    return replace(found, sites=_bare(found.sites))
+
+
+def _bare(sites: Iterable[Site]) -> tuple[Site, ...]:
+    """Without what a talk never tells."""
+    sound = (site for site in sites if all(proof.holds for proof in site.proofs))
+    return tuple(replace(site, proofs=(), summary="", kind="") for site in sound)
+
+
+# --- files -------------------------------------------------------------------------------------------
+
+
+def _json(task: Shown) -> Json:
+    """Views are told once each: most prefixes of a task's plans lead to the same."""
+    unique: dict[str, int] = {}
+    numbers: dict[tuple[str, ...], int] = {}
+    for keys, viewed in task.views.items():
+        text = "null" if viewed is None else wire.dumps(viewed)
+        numbers[keys] = unique.setdefault(text, len(unique))
+    return {
+        "name": task.name,
+        "family": task.family,
+        "situation": wire.to_json(task.situation),
+        "views": [json.loads(text) for text in unique],
+        "plans": [
+            {
+                "steps": wire.to_json(list(plan.steps)),
+                "seen": [numbers[plan.keys[: count + 1]] for count in range(len(plan.steps))],
+                "outcome": wire.to_json(plan.outcome),
+                "rule": plan.rule,
+            }
+            for plan in task.plans
+        ],
+    }
+
+
+def _task(told_: Json) -> Shown:
+    known = [None if one is None else wire.from_json(Viewed, one) for one in told_["views"]]
+    plans, views = [], {}
+    for one in told_["plans"]:
+        steps = wire.from_json(tuple[Step, ...], one["steps"])
+        keys = tuple(map(key_of, steps))
+        views.update({keys[: i + 1]: known[number] for i, number in enumerate(one["seen"])})
+        outcome = wire.from_json(Outcome, one["outcome"])
+        plans.append(Plan(steps=steps, keys=keys, outcome=outcome, rule=one["rule"]))
+    return Shown(
+        name=told_["name"],
+        family=told_["family"],
+        situation=wire.from_json(Situation, told_["situation"]),
+        plans=tuple(plans),
+        views=views,
+    )
+
+
+def save(made: Sequence[Json], path: Path, about: Json) -> None:
+    text = json.dumps({"schema_version": SCHEMA, "kind": "shown", **about, "tasks": list(made)})
+    replace_file(path, lzma.compress(text.encode()))
+
+
+def load(path: Path) -> list[Shown]:
+    """Raises ConfigError for what is no such file."""
+    try:
+        data = json.loads(lzma.decompress(path.read_bytes()))
+        if (data["kind"], data["schema_version"]) != ("shown", SCHEMA):
+            raise ValueError(f"kind {data['kind']!r}, schema {data['schema_version']!r}")
+        return [_task(one) for one in data["tasks"]]
+    except (OSError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
+        cause = f"{path} holds no measured plans: {type(error).__name__}: {error}"
+        raise ConfigError(cause, "make it with python -m trainer.shown") from error
+
+
+def run(options: argparse.Namespace) -> int:
+    tally = Tally()
+    suites = [tasks.load(folder) for folder in options.tasks]
+    grant = Grant(own=True, unchanged=options.unchanged)
+    asked = [one for path in options.table for one in tables.read(path, suites, grant, tally)]
+    for one in tally.skipped:
+        print(f"left out: {one.count} x {one.reason} ({', '.join(one.examples[:2])})")
+    made, left = [], Tally()
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = [pool.submit(make, one, str(one.program), options.capability) for one in asked]
+        for number, job in enumerate(jobs, 1):
+            found, own = job.result()
+            made += [found] if found else []
+            left.read, left.kept = left.read + own.read, left.kept + own.kept
+            for one in own.skipped:
+                left.skip(one.reason, one.examples[0] if one.examples else "", one.count)
+            if number % 50 == 0:
+                print(f"{number} of {len(jobs)} tasks", flush=True)
+    for one in left.skipped:
+        print(f"left out: {one.count} x {one.reason} ({', '.join(one.examples[:2])})")
+    if not made:
+        print("nothing was written", file=sys.stderr)
+        return 1
+    save(made, options.out, {"device": asked[0].device_name, "versions": wire.to_json(asked[0].versions)})
+    size = options.out.stat().st_size / 1e6
+    plans = median(len(one["plans"]) for one in made)
+    print(f"{len(made)} tasks, {left.kept} plans (median {plans:.0f}) in {options.out}, {size:.1f} MB")
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of tasks")
+    parser.add_argument("--table", type=Path, action="append", required=True, help="recorded evaluations")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--capability", default="sm_90", help="of the device that was recorded on")
+    parser.add_argument("--unchanged", action="store_true", help="the tasks are those that were recorded")
+    try:
+        sys.exit(run(parser.parse_args()))
+    except KernelLspError as error:
+        sys.exit(f"shown: {error}")
+
+
+if __name__ == "__main__":
+    main()
