@@ -11,6 +11,7 @@ from kernel_lsp.commands import (
     doctor,
     models,
     optimize,
+    record,
     report,
     serve,
     sessions,
@@ -47,6 +48,7 @@ app.command()(serve.serve)
 app.command()(check.check)
 app.command()(optimize.optimize)
 app.command()(verify.verify)
+app.command(context_settings=record.SETTINGS)(record.record)
 app.command()(bench.bench)
 app.command()(doctor.doctor)
 app.command()(serve.trust)

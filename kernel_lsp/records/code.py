@@ -57,6 +57,8 @@ class Program:
     kind: TargetKind
     missing: tuple[str, ...] = ()
     """Names that the slice uses and that the file does not define (the program will not run)."""
+    kernel: str | None = None
+    """The Triton kernel that is the target, where ``entry`` is the function that launches it."""
 
 
 class WorkloadOrigin(StrEnum):
@@ -113,8 +115,6 @@ class Workload:
     """Constructor arguments; None: the program's get_init_inputs(), or no arguments."""
     training: bool | None = None
     """Module mode; None: as constructed (train), which is what KernelBench-style files mean."""
-    autocast: str | None = None
-    """dtype of the autocast that it was called under in a recorded run; None: none, or not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

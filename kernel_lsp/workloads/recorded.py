@@ -1,4 +1,8 @@
-"""Recorded workloads: ``.kernel-lsp/workloads.toml`` and its neighbors, under a workspace root.
+"""Workloads in TOML: ``.kernel-lsp/workloads.toml``, which people write, and its neighbors.
+
+What ``kernel-lsp record`` writes (recording_file.py) has the same tables with more keys: how often a target
+was called so, its share of the time, what its arguments held. What could not be told of an argument
+(``unknown``) or is not judged (``autocast``) makes no workload, and is a problem that says so.
 
 [[workload]]
 target = "models/block.py::Block"     # path from the root, two colons, qualified name
@@ -16,6 +20,7 @@ requires_grad = true                  # absent: false
 [[workload.inputs]]
 name = "scale"
 value = 0.5                           # a plain value; neither dtype nor value: None
+tuple = true                          # absent: a sequence is a list
 
 [[workload.init]]                     # constructor arguments, same keys
 value = 4096
@@ -23,39 +28,44 @@ value = 4096
 
 from __future__ import annotations
 
-import re
-import tomllib
 import urllib.parse
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import ArgSpec, Snapshot, Target, Workload, WorkloadOrigin
-from kernel_lsp.workloads.values import DISTRIBUTIONS, SHORT_DTYPES, full_dtype
+from kernel_lsp.records import Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.workloads.arguments import Place, arguments
+from kernel_lsp.workloads.tables import files, tables
 
-FOLDER = ".kernel-lsp"
-_WORKLOAD_KEYS = {"target", "name", "training", "inputs", "init"}
-_ARGUMENT_KEYS = {"name", "dtype", "shape", "stride", "distribution", "requires_grad", "value"}
+_SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}
+_WORKLOAD_KEYS = {"target", "name", "training", "inputs", "init", *_SEEN_KEYS}
 
 
 def recorded(
     snapshot: Snapshot, target: Target, folder: str
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
-    """The target's workloads in the root's TOML files, ``workloads.toml`` first."""
-    key = f"{_relative(snapshot.uri, folder)}::{target.qualname}"
-    found: list[Workload] = []
+    """The target's workloads in the root's TOML files: ``workloads.toml`` first, then by share of time."""
+    key = f"{relative(snapshot.uri, folder)}::{target.qualname}"
+    found: list[tuple[float, Workload]] = []
     problems: list[WorkloadError] = []
-    files = Path(folder, FOLDER).glob("*.toml")
-    for path in sorted(files, key=lambda p: (p.name != "workloads.toml", p.name)):
+    for path in files(folder):
         try:
-            for index, entry in enumerate(_entries(path), 1):
-                found += [_workload(path, index, entry)] if _target_of(path, index, entry) == key else []
+            for index, entry in enumerate(tables(path, "workload"), 1):
+                place = Place(path, "workload", index)
+                if target_of(place, entry) != key:
+                    continue
+                if (problem := _unusable(place, entry)) is not None:
+                    problems.append(problem)
+                    continue
+                share = 2.0 if path.name == "workloads.toml" else float(entry.get("share", 0.0))
+                found.append((share, _workload(place, entry)))
         except WorkloadError as error:
             problems.append(error)
-    return tuple(found), tuple(problems)
+    ordered = sorted(found, key=lambda pair: -pair[0])
+    return tuple(workload for _, workload in ordered), tuple(problems)
 
 
-def _relative(uri: str, folder: str) -> str:
+def relative(uri: str, folder: str) -> str:
     """Path from the root with forward slashes; the whole path for a file outside it."""
     parsed = urllib.parse.urlsplit(uri)
     path = Path(urllib.parse.unquote(parsed.path) if parsed.scheme == "file" else uri)
@@ -63,97 +73,40 @@ def _relative(uri: str, folder: str) -> str:
     return absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else absolute.as_posix()
 
 
-def _entries(path: Path) -> list[dict[str, Any]]:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path} cannot be read: {error}", "make it a readable UTF-8 file") from error
-    except tomllib.TOMLDecodeError as error:
-        raise WorkloadError(f"{path} is no TOML: {error}", "correct that line") from error
-    entries = data.get("workload", [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise WorkloadError(f"{path}: workload is no array of tables", "write [[workload]] with two brackets")
-    return entries
-
-
-def _target_of(path: Path, index: int, entry: dict[str, Any]) -> str:
+def target_of(place: Place, entry: dict[str, Any]) -> str:
     target = entry.get("target")
     if not isinstance(target, str) or "::" not in target:
-        raise _wrong(path, index, "target", f"is {target!r}", 'write "path/file.py::QualifiedName"')
+        raise place.wrong("target", f"is {target!r}", 'write "path/file.py::QualifiedName"')
     return target
 
 
-def _workload(path: Path, index: int, entry: dict[str, Any]) -> Workload:
-    _refuse_unknown(path, index, entry, _WORKLOAD_KEYS)
+def _unusable(place: Place, entry: dict[str, Any]) -> WorkloadError | None:
+    """Why a way of calling that was recorded cannot be judged."""
+    if entry.get("autocast") is not None:
+        what = f"was recorded under autocast ({entry['autocast']}), which is not judged yet"
+        return place.wrong("it", what, "say a workload in that dtype in a comment above the target")
+    inputs = entry.get("inputs")
+    for item in inputs if isinstance(inputs, list) else ():
+        if isinstance(item, dict) and "unknown" in item:
+            name = item.get("name", "an argument")
+            return place.wrong(str(name), f"was {item['unknown']}, which a workload cannot hold yet", REMEDY)
+    return None
+
+
+REMEDY = "write get_inputs() beside the target"
+
+
+def _workload(place: Place, entry: dict[str, Any]) -> Workload:
+    place.refuse_unknown(entry, _WORKLOAD_KEYS)
     training = entry.get("training")
     if not isinstance(training, bool | None):
-        raise _wrong(path, index, "training", f"is {training!r}", "write true or false")
+        raise place.wrong("training", f"is {training!r}", "write true or false")
+    init = entry.get("init")
+    unknown = isinstance(init, list) and any(isinstance(item, dict) and "unknown" in item for item in init)
     return Workload(
-        name=str(entry.get("name", f"{path.name} #{index}")),
+        name=str(entry.get("name", f"{place.path.name} #{place.index}")),
         origin=WorkloadOrigin.RECORDED,
-        inputs=_arguments(path, index, entry, "inputs"),
-        init=_arguments(path, index, entry, "init"),
+        inputs=arguments(place, entry, "inputs"),
+        init=None if unknown else arguments(place, entry, "init"),  # None: get_init_inputs() may know
         training=training,
     )
-
-
-def _arguments(path: Path, index: int, entry: dict[str, Any], key: str) -> tuple[ArgSpec, ...] | None:
-    given = entry.get(key)
-    if given is None:
-        return None
-    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        raise _wrong(path, index, key, "is no array of tables", f"write [[workload.{key}]]")
-    return tuple(_argument(path, index, item) for item in given)
-
-
-def _argument(path: Path, index: int, item: dict[str, Any]) -> ArgSpec:
-    _refuse_unknown(path, index, item, _ARGUMENT_KEYS)
-    name = item.get("name")
-    if not isinstance(name, str | None):
-        raise _wrong(path, index, "name", f"is {name!r}", "write a string or leave it out")
-    if "dtype" not in item:
-        return ArgSpec(name=name, value=item.get("value"))
-    dtype = full_dtype(str(item["dtype"]))
-    if dtype is None:
-        raise _wrong(path, index, "dtype", f"is {item['dtype']!r}", f"use one of {' '.join(SHORT_DTYPES)}")
-    shape = _sizes(path, index, item, "shape")
-    if shape is None:
-        raise _wrong(path, index, "shape", "is missing", "a tensor needs dtype and shape, e.g. [8, 4096]")
-    stride = _sizes(path, index, item, "stride")
-    if stride is not None and len(stride) != len(shape):
-        raise _wrong(path, index, "stride", "has another length than shape", "one step per dimension")
-    return ArgSpec(
-        name=name,
-        dtype=dtype,
-        shape=shape,
-        stride=stride,
-        distribution=_distribution(path, index, item),
-        requires_grad=bool(item.get("requires_grad", False)),
-    )
-
-
-def _sizes(path: Path, index: int, item: dict[str, Any], key: str) -> tuple[int, ...] | None:
-    given = item.get(key)
-    if given is None:
-        return None
-    if not isinstance(given, list) or not all(type(size) is int and size >= 0 for size in given):
-        raise _wrong(path, index, key, f"is {given!r}", "write a list of sizes, e.g. [8, 4096]")
-    return tuple(given)
-
-
-def _distribution(path: Path, index: int, item: dict[str, Any]) -> str:
-    given = str(item.get("distribution", "normal"))
-    if given not in DISTRIBUTIONS and not re.fullmatch(r"index:[1-9]\d*", given):
-        raise _wrong(
-            path, index, "distribution", f"is {given!r}", f"use {', '.join(DISTRIBUTIONS)} or index:N"
-        )
-    return given
-
-
-def _refuse_unknown(path: Path, index: int, given: dict[str, Any], known: set[str]) -> None:
-    if unknown := sorted(given.keys() - known):
-        raise _wrong(path, index, unknown[0], "is unknown", f"known keys: {', '.join(sorted(known))}")
-
-
-def _wrong(path: Path, index: int, key: str, what: str, remedy: str) -> WorkloadError:
-    return WorkloadError(f"{path}: workload {index}: {key} {what}", remedy)

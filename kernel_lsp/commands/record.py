@@ -1,0 +1,63 @@
+"""``kernel-lsp record``: what a program really calls its modules and kernels with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from kernel_lsp.commands import console
+from kernel_lsp.errors import KernelLspError, WorkloadError
+from kernel_lsp.workloads import running
+
+SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+SHOWN = 8
+
+
+def record(
+    command: list[str] = typer.Argument(..., metavar="-- COMMAND…", help="The program, as in a shell."),
+    out: Path | None = typer.Option(
+        None, dir_okay=False, help="Where to write; default: .kernel-lsp/<program>.recorded.toml"
+    ),
+    root: Path | None = typer.Option(
+        None, file_okay=False, exists=True, help="Whose code is recorded; default: this workspace."
+    ),
+) -> None:
+    """Run a program unchanged and record how it calls the workspace's modules and Triton kernels.
+
+    Shapes, dtypes, layouts, ranges of values and shares of time; never values. Nothing leaves this machine.
+    The exit code is the program's own; 2 when nothing could be run or written.
+    """
+    workspace = (root or console.workspace_of(Path("here"))).absolute()
+    path = (out or running.default_path(workspace, command)).absolute()
+    try:
+        for earlier in running.recover(workspace):
+            _tell("an interrupted recording was saved", earlier)
+        recorded = running.run(workspace, command, path)
+    except KernelLspError as error:
+        console.fail(error)
+    _tell("recorded", recorded)
+    raise typer.Exit(recorded.status)
+
+
+def _tell(what: str, recorded: running.Recorded) -> None:
+    """On standard error, because standard output is the program's."""
+    merged = recorded.merged
+    for note in merged.notes:
+        console.err.print(f"record: {note}", markup=False)
+    if recorded.path is None:
+        console.err.print(str(NOTHING), markup=False)
+        return
+    ways = len(merged.ways) - recorded.left_out
+    lines = [f"{what}: {len(merged.seen)} targets, {ways} ways of calling them, in {recorded.path}"]
+    lines += [
+        f"  {entry.get('share', 0):6.1%}  {entry['calls']:>8} calls  {entry['target']}"
+        for entry in merged.seen[:SHOWN]
+    ]
+    console.err.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+NOTHING = WorkloadError(
+    "nothing was recorded: no module of this workspace was called and no Triton kernel of it launched",
+    "run it where the code is or name the folder by --root; python -I and -E keep the recorder out",
+)

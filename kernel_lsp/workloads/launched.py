@@ -1,0 +1,91 @@
+"""What a recording says beyond workloads: launches of Triton kernels, and shares of the time.
+
+[[launch]]
+target = "kernels/softmax.py::softmax_kernel"
+calls = 1200
+share = 0.31                          # of the run's time; absent: never timed
+mean_us = 41.0
+grid = [4096]
+num_warps = 8                         # absent: unknown
+constants = { BLOCK = 1024 }          # constexpr parameters
+aliases = [["x_ptr", "out_ptr"]]      # parameters whose tensors shared memory
+launcher = "kernels/softmax.py::softmax"
+arguments = [{ name = "x_ptr", dtype = "float32", shape = [4096, 1000], alignment = 256 }, …]
+
+[[seen]]                              # one per target, all ways of calling it together
+target = "train.py::Block"
+calls = 9000
+share = 0.62
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.records import Busy, Launch
+from kernel_lsp.workloads.arguments import Place, arguments
+from kernel_lsp.workloads.recorded import target_of
+from kernel_lsp.workloads.tables import files, tables
+
+
+def launches(folder: str) -> tuple[tuple[Launch, ...], tuple[WorkloadError, ...]]:
+    """Every recorded launch in a workspace, the largest share first, and what could not be read."""
+    found: list[Launch] = []
+    problems: list[WorkloadError] = []
+    for path in files(folder):
+        try:
+            entries = list(enumerate(tables(path, "launch"), 1))
+        except WorkloadError as error:
+            problems.append(error)
+            continue
+        for index, entry in entries:
+            try:
+                found.append(_launch(Place(path, "launch", index), entry))
+            except WorkloadError as error:  # one launch with a dtype that is unknown here costs no other
+                problems.append(error)
+    return tuple(sorted(found, key=lambda one: -(one.busy.share or 0.0))), tuple(problems)
+
+
+def busy(folder: str) -> dict[str, Busy]:
+    """``path::qualname`` -> its part of the recorded runs, the largest where several know it. Never raises:
+    what cannot be read is told where workloads are asked for."""
+    found: dict[str, Busy] = {}
+    for path in files(folder):
+        try:
+            for index, entry in enumerate(tables(path, "seen"), 1):
+                target, seen = target_of(Place(path, "seen", index), entry), _busy(entry)
+                if target not in found or (seen.share or 0.0) > (found[target].share or 0.0):
+                    found[target] = seen
+        except WorkloadError:
+            continue
+    return found
+
+
+def _busy(entry: dict[str, Any]) -> Busy:
+    return Busy(
+        calls=int(entry.get("calls", 0)),
+        share=None if "share" not in entry else float(entry["share"]),
+        mean_us=None if "mean_us" not in entry else float(entry["mean_us"]),
+    )
+
+
+def _launch(place: Place, entry: dict[str, Any]) -> Launch:
+    path, _, kernel = target_of(place, entry).rpartition("::")
+    try:
+        return Launch(
+            kernel=kernel,
+            path=path,
+            arguments=arguments(place, entry, "arguments") or (),
+            constants=dict(entry.get("constants", {})),
+            grid=tuple(int(extent) for extent in entry.get("grid", ())),
+            num_warps=entry.get("num_warps"),
+            num_stages=entry.get("num_stages"),
+            num_ctas=entry.get("num_ctas"),
+            autotuned=bool(entry.get("autotuned", False)),
+            aliases=tuple(tuple(names) for names in entry.get("aliases", ())),
+            launcher=entry.get("launcher"),
+            busy=_busy(entry),
+        )
+    except (TypeError, ValueError) as error:
+        raise place.wrong("it", f"cannot be read: {error}", "record it again") from error

@@ -1,0 +1,156 @@
+"""What the processes of a recorded program saw, put together: one entry per target and way of calling it.
+
+In: the parts that recorder/spool.py wrote. Out: plain tables for recording_file.py. Ways that differ in
+nothing but their numbers are one; a way's share is its calls times its mean time, over the time of all
+processes together, so ranks that do the same count as one program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp.workloads.values import SHORT_DTYPES
+
+Table = dict[str, Any]
+NUMBERS = ("calls", "timed", "seconds")
+SHORT_NAMES = {full: short for short, full in SHORT_DTYPES.items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class Merged:
+    """A whole recording. Tables are ordered by share, the largest first."""
+
+    processes: int
+    elapsed_s: float
+    devices: tuple[str, ...]
+    versions: Table
+    notes: tuple[str, ...]
+    seen: list[Table]
+    """target, kind, calls, share, mean_us: one per target."""
+    ways: list[Table]
+    """The same with the arguments: one per way of calling a target."""
+
+
+def merge(parts: Sequence[Table], program: str) -> Merged:
+    elapsed = sum(float(part["elapsed_s"]) for part in parts)
+    targets: dict[tuple[str, str], _Target] = {}
+    for part in parts:
+        for site in part["sites"]:
+            key = (site["kind"], site["target"])
+            targets.setdefault(key, _Target()).add(site)
+    ways = [
+        _numbered({"target": target, "kind": kind, **way, "name": _name(program, way)}, way, elapsed)
+        for (kind, target), found in targets.items()
+        for way in found.ways.values()
+    ]
+    return Merged(
+        processes=len(parts),
+        elapsed_s=elapsed,
+        devices=tuple(dict.fromkeys(part["device"] for part in parts if part.get("device"))),
+        versions=parts[0]["versions"] if parts else {},
+        notes=tuple(dict.fromkeys(note for part in parts for note in part["notes"])),
+        seen=sorted((_seen(key, found, elapsed) for key, found in targets.items()), key=_rank),
+        ways=sorted(ways, key=_rank),
+    )
+
+
+@dataclass(slots=True)
+class _Target:
+    calls: int = 0
+    ways: dict[str, Table] = field(default_factory=dict)
+
+    def add(self, site: Table) -> None:
+        self.calls += int(site["calls"])
+        for way in site["ways"]:
+            key = json.dumps(_kind_of(way), sort_keys=True)
+            known = self.ways.get(key)
+            self.ways[key] = dict(way) if known is None else _both(known, way)
+
+
+def _kind_of(way: Table) -> Table:
+    """A way without its numbers."""
+    arguments = [
+        {name: value for name, value in one.items() if name not in ("values", "alignment")}
+        for one in way["arguments"]
+    ]
+    rest = {name: value for name, value in way.items() if name not in (*NUMBERS, "grid", "arguments")}
+    return {**rest, "arguments": arguments}
+
+
+def _both(one: Table, other: Table) -> Table:
+    arguments = [_argument(*pair) for pair in zip(one["arguments"], other["arguments"], strict=True)]
+    return {**one, **{name: one[name] + other[name] for name in NUMBERS}, "arguments": arguments}
+
+
+def _argument(one: Table, other: Table) -> Table:
+    found = dict(one)
+    if "alignment" in one and "alignment" in other:
+        found["alignment"] = min(one["alignment"], other["alignment"])
+    seen = [argument["values"] for argument in (one, other) if "values" in argument]
+    return found | ({"values": _values(seen)} if seen else {})
+
+
+def _values(seen: list[Table]) -> Table:
+    found: Table = {
+        "finite": all(values["finite"] for values in seen),
+        "zeros": round(sum(values["zeros"] for values in seen) / len(seen), 1),
+    }
+    for name, choose in (("low", min), ("high", max)):
+        bounds = [values[name] for values in seen if name in values]
+        found |= {name: choose(bounds)} if bounds else {}
+    return found
+
+
+def _seconds(way: Table) -> float | None:
+    return way["calls"] * way["seconds"] / way["timed"] if way["timed"] else None
+
+
+def _numbered(entry: Table, way: Table, elapsed_s: float) -> Table:
+    seconds = _seconds(way)
+    told = {name: value for name, value in entry.items() if name not in NUMBERS}
+    return told | _numbers(max(1, round(way["calls"])), way["calls"], seconds, elapsed_s)
+
+
+def _seen(key: tuple[str, str], found: _Target, elapsed_s: float) -> Table:
+    times = [(way["calls"], seconds) for way in found.ways.values() if (seconds := _seconds(way)) is not None]
+    timed = sum(calls for calls, _ in times)
+    seconds = sum(seconds for _, seconds in times) * (found.calls / timed if timed else 0) if times else None
+    return {"target": key[1], "kind": key[0]} | _numbers(found.calls, found.calls, seconds, elapsed_s)
+
+
+def _numbers(shown: int, calls: float, seconds: float | None, elapsed_s: float) -> Table:
+    told: Table = {"calls": shown}
+    if seconds is not None and calls:
+        told["mean_us"] = _rounded(1e6 * seconds / calls)
+        if elapsed_s > 0:
+            told["share"] = min(1.0, _rounded(seconds / elapsed_s))
+    return told
+
+
+def _rounded(number: float) -> float:
+    """Three digits: more would be noise that changes the file at every run."""
+    return float(f"{number:.3g}")
+
+
+def _rank(entry: Table) -> tuple[float, int, str]:
+    return -entry.get("share", 0.0), -entry["calls"], entry["target"]
+
+
+def _name(program: str, way: Table) -> str:
+    """What tells one way from the others at a glance; the same when it is recorded again."""
+    words = [program]
+    if "training" in way:
+        words.append("train" if way["training"] else "eval")
+    return " ".join([*words, *_shapes(way["arguments"])])
+
+
+def _shapes(arguments: Iterable[Table]) -> list[str]:
+    found = [
+        f"{SHORT_NAMES.get(one['dtype'], one['dtype'])}[{','.join(map(str, one['shape']))}]"
+        for one in arguments
+        if "shape" in one
+    ]
+    return found[:3]

@@ -1,0 +1,65 @@
+"""The half of ``kernel-lsp record`` that runs inside the user's program. Standard library only.
+
+It imports neither torch nor triton: it waits until the program does (imports.py), and then stands before
+module calls (modules.py) and Triton launches (launches.py). What it sees goes into one JSON file per
+process (spool.py), which recordings.py merges. Loaded by start/sitecustomize.py under another name than
+kernel_lsp, so everything in here imports relatively.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a process that never imports torch pays for nothing
+    from .recording import Recording
+
+__all__ = ["begin"]
+
+
+def begin(settings: str) -> None:
+    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write)."""
+    from . import imports
+
+    given = json.loads(settings)
+    recorder = _Recorder(given["root"], given["spool"])
+    imports.after("torch", recorder.saw_torch)
+    imports.after("triton.runtime.jit", recorder.saw_jit)
+    imports.after("triton.runtime.interpreter", recorder.saw_interpreter)
+    imports.after("triton.runtime.autotuner", recorder.saw_autotuner)
+
+
+class _Recorder:
+    """What is done with a module of torch's or triton's when the program has imported it."""
+
+    def __init__(self, root: str, spool: str) -> None:
+        self._root, self._spool = root, spool
+        self._recording: Recording | None = None
+
+    def _begun(self) -> Recording:
+        from .recording import Recording
+
+        if self._recording is None:
+            self._recording = Recording(self._root, self._spool)
+            self._recording.keep_until_the_end()
+        return self._recording
+
+    def saw_torch(self, torch: Any) -> None:
+        from . import modules
+
+        modules.install(torch, self._begun())
+
+    def saw_jit(self, jit: Any) -> None:
+        from . import launches
+
+        launches.install(jit.JITFunction, self._begun())
+
+    def saw_interpreter(self, interpreter: Any) -> None:
+        from . import launches
+
+        launches.install(interpreter.InterpretedFunction, self._begun())
+
+    def saw_autotuner(self, autotuner: Any) -> None:
+        from . import launches
+
+        launches.leave_out(autotuner.Autotuner, self._begun())

@@ -1,0 +1,59 @@
+"""``after(name, action)``: do something with a module as soon as the program has imported it.
+
+Nothing is imported here that the program would not import itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Action = Callable[[Any], None]
+
+
+def after(name: str, action: Action) -> None:
+    """At once for a module that is imported already."""
+    if name in sys.modules:
+        action(sys.modules[name])
+        return
+    if not isinstance(sys.meta_path[0], _Finder):
+        sys.meta_path.insert(0, _Finder())
+    finder = sys.meta_path[0]
+    assert isinstance(finder, _Finder)
+    finder.waiting[name] = action
+
+
+class _Finder:
+    """Finds nothing itself: it lets the loaders of a few modules tell when they are done."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Action] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        action = self.waiting.get(name)
+        if action is None:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = None if finder is self or find is None else find(name, path, target)
+            if spec is not None:
+                self._tell(name, spec.loader, action)
+                return spec  # type: ignore[no-any-return]
+        return None
+
+    def _tell(self, name: str, loader: Any, action: Action) -> None:
+        """On the loader itself, so that the module's spec and loader are what they always are."""
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            if self.waiting.pop(name, None) is not None:
+                action(module)
+
+        loader.exec_module = exec_module

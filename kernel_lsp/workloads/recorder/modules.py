@@ -1,0 +1,206 @@
+"""Calls of the workspace's ``nn.Module`` classes, and how their instances were constructed.
+
+Stands in for ``Module.__call__`` and ``Module.__init__`` and calls them. Both are replaced before
+torch._dynamo is imported, which therefore takes ours for torch's own and traces past it; what
+torch.compile has compiled as a whole is seen once, from outside.
+Not covered: ``module.forward(x)`` called by itself, modules inside a compiled one, scripted modules.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import weakref
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, cast
+
+from . import describe, imports
+from .recording import Look, Recording, Site
+
+UNKNOWN: Any = object()
+MAX_FRAMES = 12
+"""Between ``Module.__init__`` and the constructor that a program has called."""
+KINDS = (
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+
+
+def install(torch: Any, recording: Recording) -> None:
+    recording.torch = torch
+    _Modules(torch, recording).install()
+
+
+class _Modules:
+    def __init__(self, torch: Any, recording: Recording) -> None:
+        self.torch, self.recording = torch, recording
+        self.sites: dict[type, Site | None] = {}
+        """None: of no interest."""
+        self.made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """Module -> specs of its constructor's arguments, None where one cannot be told."""
+        self.last_made: dict[type, list[Any]] = {}
+        """What is taken for copies, where all that was constructed was alike."""
+
+    def install(self) -> None:
+        module = self.torch.nn.Module
+        call, construct, sites = module.__call__, module.__init__, self.sites
+        is_compiling, watch = self.torch.compiler.is_compiling, self.recording.watch
+        tensor = self.torch.Tensor
+
+        @functools.wraps(call)
+        def recorded_call(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            site = sites.get(type(self_), UNKNOWN)
+            if site is None or is_compiling():
+                return call(self_, *args, **kwargs)
+            if site is UNKNOWN:
+                site = self.recording.safely(lambda: self.site_of(type(self_)))
+                if site is None:
+                    return call(self_, *args, **kwargs)
+            glance = (
+                getattr(self_, "training", None),
+                args[0].shape if args and type(args[0]) is tensor else None,
+            )
+            if site.passes(glance):
+                return call(self_, *args, **kwargs)
+            return watch(
+                site,
+                glance,
+                lambda: _Call(self, self_, args, kwargs),
+                lambda: call(self_, *args, **kwargs),
+            )
+
+        @functools.wraps(construct)
+        def recorded_init(self_: Any, *args: Any, **kwargs: Any) -> None:
+            construct(self_, *args, **kwargs)
+            if not is_compiling() and sites.get(type(self_), UNKNOWN) is not None:
+                self.recording.safely(lambda: self.constructed(self_))
+
+        module.__call__, module.__init__ = recorded_call, recorded_init
+        self._stay_out_of_graphs(recorded_call)
+
+    def _stay_out_of_graphs(self, wrapper: Any) -> None:
+        """A graph must begin at the module's frames, as without us, and not at ours around them."""
+        self.recording.compile_frames = self.torch._C._dynamo.eval_frame.set_eval_frame
+        inner = [const for const in wrapper.__code__.co_consts if isinstance(const, CodeType)]
+        codes = [wrapper.__code__, *inner, Recording.watch.__code__, Site.passes.__code__]
+
+        def skip(eval_frame: Any) -> None:
+            for code in codes:
+                eval_frame.skip_code(code)
+
+        imports.after("torch._dynamo.eval_frame", skip)
+
+    def site_of(self, kind: type) -> Site | None:
+        if kind in self.sites:
+            return self.sites[kind]
+        path = self.recording.within(getattr(sys.modules.get(kind.__module__), "__file__", None))
+        site = None
+        if path is not None and "<locals>" not in kind.__qualname__:
+            site = self.recording.site("module", path, kind.__qualname__, kind)
+        self.sites[kind] = site
+        return site
+
+    # --- constructors ----------------------------------------------------------------------------
+
+    def constructed(self, module: Any) -> None:
+        if self.site_of(type(module)) is None:
+            return
+        found = self._arguments(module, sys._getframe(2))
+        self.made[module] = found
+        known = self.last_made.setdefault(type(module), [])
+        if found not in known and len(known) < 2:
+            known.append(found)
+
+    def _arguments(self, module: Any, frame: Any) -> list[dict[str, Any]] | None:
+        """From the frame of the class's own ``__init__``, which has just begun."""
+        code = getattr(inspect.unwrap(type(module).__init__), "__code__", None)
+        for _ in range(MAX_FRAMES):
+            if frame is None or frame.f_code is code:
+                break
+            frame = frame.f_back
+        if frame is None or frame.f_code is not code or frame.f_locals.get(code.co_varnames[0]) is not module:
+            return None
+        found = []
+        for parameter in list(inspect.signature(type(module).__init__).parameters.values())[1:]:
+            value = frame.f_locals.get(parameter.name, UNKNOWN)
+            if parameter.kind not in KINDS:
+                if value:  # *args and **kwargs that hold something
+                    return None
+                continue
+            if value is UNKNOWN:
+                return None
+            if not _same(value, parameter.default):
+                found.append({"name": parameter.name, **describe.spec(value, self.torch)})
+        return found
+
+    def init_of(self, module: Any) -> list[dict[str, Any]] | None:
+        """None: unknown, as of an instance that was unpickled."""
+        if module in self.made:
+            return cast("list[dict[str, Any]] | None", self.made[module])
+        known = self.last_made.get(type(module), [])
+        return known[0] if len(known) == 1 else None
+
+
+class _Call(Look):
+    """One call of one module."""
+
+    def __init__(self, owner: _Modules, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        torch = owner.torch
+        self.named = _named(module.forward, args, kwargs)
+        self.specs = [describe.spec(value, torch) for _, value in self.named]
+        self.tensors = {
+            name: value for name, value in self.named if name and describe.is_ordinary(value, torch)
+        }
+        self.on_cuda = any(value.is_cuda for value in self.tensors.values())
+        self.training = bool(module.training)
+        self.autocast = self._autocast(torch)
+        self.init = owner.init_of(module)
+        init = None if self.init is None else tuple((one["name"], describe.key(one)) for one in self.init)
+        arguments = tuple(
+            (name, describe.key(one)) for (name, _), one in zip(self.named, self.specs, strict=True)
+        )
+        self.key = (self.training, self.autocast, torch.is_grad_enabled(), init, arguments)
+        self.gradients = bool(torch.is_grad_enabled())
+
+    def _autocast(self, torch: Any) -> str | None:
+        kind = "cuda" if self.on_cuda else "cpu"
+        if not torch.is_autocast_enabled(kind):
+            return None
+        return str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+
+    def about(self) -> dict[str, Any]:
+        arguments = [
+            {**({"name": name} if name else {}), **spec}
+            for (name, _), spec in zip(self.named, self.specs, strict=True)
+        ]
+        return {
+            "training": self.training,
+            "autocast": self.autocast,
+            "gradients": self.gradients,
+            "init": self.init,
+            "arguments": arguments,
+        }
+
+
+def _named(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str | None, Any]]:
+    """Arguments with the names that they can be passed by; None where there is none, as for ``*args``."""
+    names: list[str | None] = []
+    for parameter in inspect.signature(forward).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names = [None] * len(args)  # what is unnamed cannot follow what is named
+        elif parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            names.append(parameter.name)
+        elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            names.append(None)
+    return [*zip(names, args, strict=False), *kwargs.items()]
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Is it the parameter's default? Compared only where comparing is harmless."""
+    return value is default or (
+        type(value) is type(default) and type(value) in (int, str) and value == default
+    )

@@ -1,0 +1,333 @@
+"""What one process has seen so far: targets, the ways they were called, how long sampled calls took.
+
+Every call is counted, by its mode and the shape of its first argument; few are looked at. The first calls of
+a target are, then ever fewer, and none while looking has cost more than `BUDGET` of the time since the first
+call; one that differs at first glance always is. Nothing in here may raise into the
+program: a failure is noted, and looking stops.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from . import spool
+from .timing import Cuda
+from .values import Values, may_compute
+
+BUDGET = 0.02
+"""Share of the program's time that looking may take; what counting costs comes on top."""
+WARM_UP = 3
+"""Calls of a target that are looked at whatever that costs. The first two are slow for other reasons, as is
+the first of each way: their times count only where there are no others."""
+SPARSE = 32
+"""From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
+MAX_WAYS = 64
+"""Ways of calling one target that are told apart in one process."""
+HERE = Path(__file__).resolve().parent
+SKIPPED = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
+
+
+class Look:
+    """What one call says about itself; targets of each kind have their own."""
+
+    key: Any
+    """Equal for calls that are alike."""
+    on_cuda: bool
+    tensors: dict[str, Any]
+    """Arguments that are tensors, by name."""
+
+    def about(self) -> dict[str, Any]:
+        """The call in plain values, asked for once per key."""
+        raise NotImplementedError
+
+    def after(self, way: Way, result: Any) -> None:
+        """What is known only when the call is over."""
+
+
+class Way:
+    """One way of calling a target."""
+
+    __slots__ = (
+        "about",
+        "alignment",
+        "glance",
+        "samples",
+        "seconds",
+        "timed",
+        "values",
+        "warm",
+        "warm_seconds",
+    )
+
+    def __init__(self, about: dict[str, Any], glance: Any) -> None:
+        self.about, self.glance = about, glance
+        self.values: dict[str, Values] = {}
+        self.alignment: dict[str, int] = {}
+        self.samples = self.timed = self.warm = 0
+        self.seconds = self.warm_seconds = 0.0
+
+    def took(self, seconds: float, *, warming: bool) -> None:
+        if warming:
+            self.warm, self.warm_seconds = self.warm + 1, self.warm_seconds + seconds
+        else:
+            self.timed, self.seconds = self.timed + 1, self.seconds + seconds
+
+    def told(self, calls: float) -> dict[str, Any]:
+        """In plain values. ``calls``: how many were like this."""
+        timed, seconds = (self.timed, self.seconds) if self.timed else (self.warm, self.warm_seconds)
+        arguments = [self._argument(spec) for spec in self.about["arguments"]]
+        return {**self.about, "arguments": arguments, "calls": calls, "timed": timed, "seconds": seconds}
+
+    def _argument(self, spec: dict[str, Any]) -> dict[str, Any]:
+        found = dict(spec)
+        if (known := self.values.get(spec.get("name", ""))) and (values := known.told()):
+            found["values"] = values
+        if alignment := self.alignment.get(spec.get("name", "")):
+            found["alignment"] = alignment
+        return found
+
+    def look_into(self, tensors: dict[str, Any], torch: Any) -> None:
+        """Addresses each time; values the first time and then ever more seldom."""
+        for name, tensor in tensors.items():
+            if address := tensor.data_ptr():
+                self.alignment[name] = min(self.alignment.get(name, 256), address & -address)
+        if self.samples & (self.samples - 1) == 0 and may_compute(torch):
+            for name, tensor in tensors.items():
+                self.values.setdefault(name, Values()).look(tensor, torch)
+
+
+class Site:
+    """One target: a module class or a Triton kernel of the workspace."""
+
+    __slots__ = ("calls", "due", "glances", "kind", "owner", "samples", "target", "ways")
+
+    def __init__(self, kind: str, target: str, owner: Any) -> None:
+        self.kind, self.target = kind, target
+        self.owner = owner
+        """Kept alive, because it is looked up by its identity."""
+        self.forget()
+
+    def forget(self) -> None:
+        self.calls = self.samples = 0
+        self.due = 1
+        """Number of the next call that is looked at."""
+        self.glances: dict[Any, int] = {}
+        """What is seen of every call at no cost -> number of such calls."""
+        self.ways: dict[Any, Way] = {}
+
+    def passes(self, glance: Any) -> bool:
+        """Count a call; is it one like others that need not be looked at now?"""
+        self.calls += 1
+        known = self.glances.get(glance, 0)
+        if known or len(self.glances) < MAX_WAYS:
+            self.glances[glance] = known + 1
+            return known > 0 and self.calls < self.due
+        return self.calls < self.due
+
+    def way(self, look: Look, glance: Any) -> Way | None:
+        found = self.ways.get(look.key)
+        if found is None and len(self.ways) < MAX_WAYS:
+            found = self.ways[look.key] = Way(look.about(), glance)
+        return found
+
+    def told(self) -> dict[str, Any]:
+        """Calls that are alike at first glance are shared out as the sampled ones of them were."""
+        samples: dict[Any, int] = {}
+        for way in self.ways.values():
+            samples[way.glance] = samples.get(way.glance, 0) + way.samples
+        ways = [
+            way.told(self.glances.get(way.glance, 0) * way.samples / samples[way.glance])
+            for way in list(self.ways.values())
+            if way.samples
+        ]
+        return {"kind": self.kind, "target": self.target, "calls": self.calls, "ways": ways}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """A call that is looked at, while it happens."""
+
+    site: Site
+    way: Way
+    look: Look
+    cuda: Cuda | None = None
+    lost: float = 0.0
+    """Seconds that the recorder had spent when the call began."""
+
+
+class Recording:
+    """All of one process."""
+
+    def __init__(self, root: str, folder: str) -> None:
+        self._root = Path(root).resolve()
+        self._folder = Path(folder)
+        self.paused = 0
+        """Above 0 while Triton tries configurations: such launches are not the program's."""
+        self._lost = 0.0
+        """Seconds that were spent in here."""
+        self._first: float | None = None
+        self._last = 0.0
+        self._written = self._lost_by_writing = 0.0
+        self._sites: list[Site] = []
+        self._waiting: list[tuple[Cuda, Way, bool]] = []
+        self._pick = random.Random()  # of our own: the program's must stay as it was
+        self._writing = threading.Lock()
+        self._name = _unique()
+        self.notes: list[str] = []
+        self.torch: Any = None
+        self.compile_frames: Callable[[Any], Any] = _leave_alone
+        """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what did."""
+
+    # --- where things are of the workspace ---------------------------------------------------
+
+    def within(self, file: str | None) -> str | None:
+        """The path from the root with forward slashes; None for what is not the workspace's own code."""
+        if file is None:
+            return None
+        with suppress(OSError, ValueError):
+            path = Path(file).resolve()
+            inside = path.relative_to(self._root)
+            if path.is_relative_to(HERE):
+                return None
+            parts = inside.parts
+            if not SKIPPED.intersection(parts) and not any(part.startswith(".") for part in parts):
+                return inside.as_posix()
+        return None
+
+    def site(self, kind: str, path: str, qualname: str, owner: Any) -> Site:
+        site = Site(kind, f"{path}::{qualname}", owner)
+        self._sites.append(site)
+        return site
+
+    # --- one call ------------------------------------------------------------------------------
+
+    def watch(self, site: Site, glance: Any, look: Callable[[], Look], call: Callable[[], Any]) -> Any:
+        """A call that does not pass: look at its arguments, time it, let it happen."""
+        # torch.compile may be at work around this call, and must compile it and not us.
+        prior = self.compile_frames(None)
+        watched = self.safely(lambda: self._enter(site, glance, look))
+        self.compile_frames(prior)
+        begun, result = perf_counter(), None
+        try:
+            result = call()
+        finally:
+            if watched is not None:
+                ended = perf_counter()
+                self.compile_frames(None)
+                self.safely(lambda: self._leave(watched, begun, ended, result))
+                self.compile_frames(prior)
+        return result
+
+    def _enter(self, site: Site, glance: Any, look: Callable[[], Look]) -> _Watched | None:
+        entered = perf_counter()
+        site.due = site.calls + self._gap(site.calls)
+        new = site.samples < WARM_UP or site.glances.get(glance) == 1
+        if not new and self._lost > BUDGET * (entered - (self._first or entered)):
+            return None
+        self._first = entered if self._first is None else self._first
+        site.samples += 1
+        watched = None
+        try:
+            seen = look()
+            if (way := site.way(seen, glance)) is not None:
+                way.look_into(seen.tensors, self.torch)
+                watched = _Watched(site=site, way=way, look=seen)
+                watched.cuda = Cuda.begin(self.torch) if seen.on_cuda else None
+        finally:
+            self._lost += perf_counter() - entered
+        if watched is not None:
+            watched.lost = self._lost
+        return watched
+
+    def _leave(self, watched: _Watched, begun: float, ended: float, result: Any) -> None:
+        way = watched.way
+        warming = watched.site.samples < WARM_UP or not way.samples
+        way.samples += 1
+        self._last = ended
+        if watched.cuda is not None:
+            watched.cuda.end()
+            self._waiting.append((watched.cuda, way, warming))
+        else:
+            # What was spent in here for calls inside of this one is not the target's.
+            way.took(max(0.0, ended - begun - (self._lost - watched.lost)), warming=warming)
+        watched.look.after(way, result)
+        self._collect()
+        if ended - self._written > max(1.0, 100 * self._lost_by_writing):
+            self.write()
+        self._lost += perf_counter() - ended
+
+    def _gap(self, calls: int) -> int:
+        """Random, so that a program whose calls take turns is not always seen at the same one."""
+        return 1 if calls < WARM_UP else self._pick.randint(1, 1 + 2 * (calls // SPARSE))
+
+    def _collect(self, *, wait: bool = False) -> None:
+        """Times that the device knows by now; never waits for it while the program runs."""
+        while self._waiting and (wait or self._waiting[0][0].ready()):
+            clock, way, warming = self._waiting.pop(0)
+            way.took(clock.seconds(), warming=warming)
+
+    # --- keeping -------------------------------------------------------------------------------
+
+    def safely(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except Exception as error:  # of ours or of a torch that we do not know: the program must not see it
+            note = f"{type(error).__name__}: {error}"[:200]
+            if note not in self.notes[:16]:
+                self.notes.append(note)
+            return None
+
+    def write(self, *, wait: bool = False) -> None:
+        """Replace this process's file, unless another thread is at it or nothing was seen."""
+        if not any(site.calls for site in self._sites) or not self._writing.acquire(blocking=False):
+            return
+        begun = perf_counter()
+        try:
+            self._collect(wait=wait)
+            elapsed = max(0.0, self._last - self._first) if self._first is not None else 0.0
+            told = [self.safely(site.told) for site in self._sites if site.calls]  # one may fail, not all
+            path = self._folder / f"{self._name}.json"
+            spool.write(path, [one for one in told if one], elapsed, self.notes, self.torch)
+        finally:
+            self._written = perf_counter()
+            self._lost_by_writing = self._written - begun
+            self._writing.release()
+
+    def keep_until_the_end(self) -> None:
+        """What was seen is written at every way out that Python knows of; kill -9 loses the last second."""
+        leave = os._exit
+
+        def _exit(status: int) -> None:
+            self.safely(self.write)
+            leave(status)
+
+        os._exit = _exit  # type: ignore[assignment]
+        atexit.register(lambda: self.safely(lambda: self.write(wait=True)))
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin_again)
+
+    def _begin_again(self) -> None:
+        """A forked child tells what it sees itself, and cannot ask for what its parent's device does."""
+        self._waiting.clear()
+        self._writing, self._name = threading.Lock(), _unique()
+        self._first, self._lost, self._written = None, 0.0, 0.0
+        for site in self._sites:
+            site.forget()
+
+
+def _leave_alone(_: Any) -> None:
+    """For a torch without that switch."""
+
+
+def _unique() -> str:
+    """Of a process's file: numbers of processes come again."""
+    return f"{os.getpid()}-{os.urandom(4).hex()}"

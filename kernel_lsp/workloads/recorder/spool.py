@@ -1,0 +1,32 @@
+"""One process's part of a recording as one JSON file, replaced in one step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+
+
+def write(path: Path, sites: list[dict[str, Any]], elapsed_s: float, notes: list[str], torch: Any) -> None:
+    """An interrupted write leaves the part before. Raises OSError."""
+    part = {
+        "format": FORMAT,
+        "elapsed_s": elapsed_s,
+        "notes": notes,
+        "versions": {"python": sys.version.split()[0], "torch": getattr(torch, "__version__", None)},
+        "device": _device(torch),
+        "sites": sites,
+    }
+    fresh = path.with_suffix(".part")
+    fresh.write_text(json.dumps(part, default=str), encoding="utf-8")
+    fresh.replace(path)
+
+
+def _device(torch: Any) -> str | None:
+    """Asked only where the program has begun to use it: asking would begin it."""
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return str(torch.cuda.get_device_name())

@@ -1,0 +1,33 @@
+"""How long a call took on a GPU: two CUDA events that nobody waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Cuda:
+    """A call whose tensors lie on a GPU, between two events on the current stream."""
+
+    __slots__ = ("_begun", "_ended")
+
+    def __init__(self, begun: Any, ended: Any) -> None:
+        self._begun, self._ended = begun, ended
+
+    @classmethod
+    def begin(cls, torch: Any) -> Cuda | None:
+        """None while a CUDA graph is captured, where nothing else may be recorded."""
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        clock = cls(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        clock._begun.record()
+        return clock
+
+    def end(self) -> None:
+        self._ended.record()
+
+    def ready(self) -> bool:
+        return bool(self._ended.query())
+
+    def seconds(self) -> float:
+        self._ended.synchronize()
+        return float(self._begun.elapsed_time(self._ended)) / 1000

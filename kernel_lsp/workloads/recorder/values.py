@@ -1,0 +1,94 @@
+"""A summary of a tensor's values: range, share of zeros, finiteness. Values themselves are never kept.
+
+On a GPU it is computed there and fetched when it has arrived, so that the program never waits. At most
+`MOST` elements are read, evenly spread over the tensor: a range is what was seen, not a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+MOST = 1 << 18
+LARGEST_INTEGER = 2**53
+
+
+def may_compute(torch: Any) -> bool:
+    """Would an operation of ours stay unnoticed? Not in a mode that sees or counts operations, not in a
+    function transform, in a trace, and not while a CUDA graph is captured."""
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return False
+    if torch._C._get_tracing_state() is not None:
+        return False
+    modes, transforms = torch._C._len_torch_dispatch_stack(), torch._C._functorch.peek_interpreter_stack()
+    return not modes and transforms is None and not torch._C._len_torch_function_stack()
+
+
+class Values:
+    """Of one argument, over all calls that were looked into."""
+
+    __slots__ = ("_elements", "_finite", "_high", "_integers", "_low", "_pending", "_zeros")
+
+    def __init__(self) -> None:
+        self._low, self._high = math.inf, -math.inf
+        self._zeros = self._elements = 0.0
+        self._finite = True
+        self._integers = False
+        self._pending: list[tuple[Any, Any, int]] = []
+
+    def look(self, tensor: Any, torch: Any) -> None:
+        if tensor.is_complex() or not tensor.numel() or tensor.is_meta:
+            return
+        with torch.no_grad(), torch.autocast(tensor.device.type, enabled=False):
+            found, count = _reduced(tensor.detach(), torch)
+            self._integers = not tensor.is_floating_point()
+            if found.device.type != "cuda":
+                self._add(found.tolist(), count)
+                return
+            host = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+            host.copy_(found, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+            self._pending.append((host, arrived, count))
+
+    def _add(self, found: list[float], count: int) -> None:
+        low, high, zeros, finite = found
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        self._zeros, self._elements = self._zeros + zeros, self._elements + count
+        self._finite = self._finite and finite == count
+
+    def told(self) -> dict[str, Any]:
+        """Rounded so that no value can be read from it: bounds of real numbers outward to powers of two."""
+        while self._pending and self._pending[0][1].query():
+            host, _, count = self._pending.pop(0)
+            self._add(host.tolist(), count)
+        if not self._elements:
+            return {}
+        told: dict[str, Any] = {"zeros": round(self._zeros / self._elements, 1), "finite": self._finite}
+        if self._low <= self._high:
+            outward = int if self._integers else _outward
+            told |= {"low": outward(self._low), "high": outward(self._high)}
+        return told
+
+
+def _reduced(tensor: Any, torch: Any) -> tuple[Any, int]:
+    """(lowest and highest finite value, zeros, finite values) as one float64 tensor, and of how many."""
+    while tensor.numel() > MOST:
+        dim = max(range(tensor.dim()), key=tensor.size)
+        tensor = tensor[
+            (slice(None),) * dim + (slice(None, None, min(tensor.size(dim), -(-tensor.numel() // MOST))),)
+        ]
+    values = tensor.to(torch.float64) if tensor.device.type != "mps" else tensor.to(torch.float32)
+    finite = values.isfinite()
+    low = values.masked_fill(~finite, math.inf).min()
+    high = values.masked_fill(~finite, -math.inf).max()
+    zeros, whole = (values == 0).sum().to(values.dtype), finite.sum().to(values.dtype)
+    return torch.stack((low, high, zeros, whole)), tensor.numel()
+
+
+def _outward(bound: float) -> float:
+    """The next power of two away from zero."""
+    if bound == 0:
+        return 0.0
+    mantissa, exponent = math.frexp(abs(bound))
+    return math.copysign(math.ldexp(1.0, exponent - (mantissa == 0.5)), bound)

@@ -1,0 +1,109 @@
+"""A recording as a TOML file that people can read and commit: written by ``kernel-lsp record``.
+
+Holds shapes, dtypes, ranges and shares of time, never values; paths below the workspace alone; and of the
+command nothing but the program's name, because arguments may be anything. Kept below `MAX_BYTES` by leaving
+out the ways with the smallest shares. How it is read: recorded.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.files import replace_file
+from kernel_lsp.workloads.merging import Merged, Table
+from kernel_lsp.workloads.tables import FORMAT
+
+MAX_BYTES = 256 * 1024
+MAX_WAYS = 8
+"""Ways of calling one target that are kept, those with the largest shares."""
+SUFFIX = ".recorded.toml"
+HEADER = """# Recorded by kernel-lsp: how this program calls its modules and kernels, and what takes its time.
+# Shapes, ranges and times, no values. Commit or delete it; recording the program again replaces it.
+"""
+
+
+def write(path: Path, merged: Merged, program: str, created: str) -> int:
+    """Replace the file in one step; how many ways of calling were left out. Raises WorkloadError."""
+    ways = _few(merged.ways)
+    while len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES:
+        ways = ways[: len(ways) * 3 // 4]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text)
+    except OSError as error:
+        raise WorkloadError(
+            f"the recording could not be written to {path}: {error.strerror or error}",
+            "name a file by --out in a folder that you may write to and that has room",
+        ) from error
+    return len(merged.ways) - len(ways)
+
+
+def _few(ways: list[Table]) -> list[Table]:
+    """Of each target the first few."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for way in ways:
+        counts[way["target"]] += 1
+        if counts[way["target"]] <= MAX_WAYS:
+            kept.append(way)
+    return kept
+
+
+def _text(merged: Merged, ways: list[Table], program: str, created: str) -> str:
+    about: Table = {
+        "format": FORMAT,
+        "program": program,
+        "created": created,
+        "processes": merged.processes,
+        "seconds": round(merged.elapsed_s, 3),
+        "devices": list(merged.devices),
+        "versions": merged.versions,
+        "notes": list(merged.notes),
+        "left_out": len(merged.ways) - len(ways),
+    }
+    lines = [HEADER, *_pairs(about)]
+    for entry in merged.seen:
+        lines += ["", "[[seen]]", *_pairs(entry)]
+    for way in ways:
+        lines += ["", "[[launch]]" if way["kind"] == "launch" else "[[workload]]", *_way(way)]
+    return "\n".join(lines) + "\n"
+
+
+def _way(way: Table) -> Iterator[str]:
+    inputs = {"launch": "arguments"}.get(way["kind"], "inputs")
+    lists = {"init": way.get("init"), inputs: way["arguments"]}
+    yield from _pairs(
+        {name: value for name, value in way.items() if name not in ("kind", "arguments", "init")}
+    )
+    for name, rows in lists.items():
+        if rows is not None:
+            yield f"{name} = [" + "".join(f"\n  {_value(row)}," for row in rows) + ("\n]" if rows else "]")
+
+
+def _pairs(table: Table) -> Iterator[str]:
+    for name, value in table.items():
+        if value is not None and value != []:
+            yield f"{name} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    """One TOML value."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, dict):
+        known = [f"{_key(name)} = {_value(item)}" for name, item in value.items() if item is not None]
+        return "{ " + ", ".join(known) + " }" if known else "{}"
+    return "[" + ", ".join(map(_value, value)) + "]"
+
+
+def _key(name: str) -> str:
+    return name if name.isascii() else json.dumps(name, ensure_ascii=False)

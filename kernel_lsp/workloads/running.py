@@ -1,0 +1,166 @@
+"""Run a program unchanged with the recorder in it, and gather what its processes have seen.
+
+The recorder reaches every Python process of the program by PYTHONPATH. What it writes goes into a folder
+of this run's own below ``.kernel-lsp/.recording``; a run whose ``kernel-lsp record`` was killed leaves that
+folder behind, and the next run saves what is in it. Standard library only; never imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.workloads import recording_file
+from kernel_lsp.workloads.merging import Merged, Table, merge
+from kernel_lsp.workloads.recorder import spool
+from kernel_lsp.workloads.tables import FOLDER
+
+START = Path(__file__).parent / "recorder" / "start"
+SPOOL = ".recording"
+ABOUT = "about.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """How a recorded run ended and what it left."""
+
+    status: int
+    """As a shell tells it: 128 + N for a signal."""
+    path: Path | None
+    """The file that was written; None: nothing was seen, and an earlier file is as it was."""
+    merged: Merged
+    left_out: int = 0
+    """Ways of calling that the file has no room for."""
+
+
+def default_path(root: Path, command: Sequence[str]) -> Path:
+    """``.kernel-lsp/<program>.recorded.toml``."""
+    name = re.sub(r"[^\w.-]+", "-", program_of(root, command).removesuffix(".py")).strip("-.") or "program"
+    return root / FOLDER / f"{name}{recording_file.SUFFIX}"
+
+
+def program_of(root: Path, command: Sequence[str]) -> str:
+    """The script or module of a command, as far as it says nothing about the machine."""
+    for place, word in enumerate(command):
+        if word == "-m" and place + 1 < len(command):
+            return command[place + 1]
+        if word.endswith(".py"):
+            path = Path(word).absolute()
+            return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    return Path(command[0]).name
+
+
+def run(root: Path, command: Sequence[str], out: Path) -> Recorded:
+    """Run to the end, whatever that is, and write what was seen. Raises WorkloadError."""
+    program = program_of(root, command)
+    with _spool(root, program, out) as folder:
+        status = _run(root, command, folder)
+        return _written(folder, program, out, status)
+
+
+def recover(root: Path) -> list[Recorded]:
+    """Write what interrupted runs have seen, each into its own file, and clean up after them."""
+    found = []
+    for folder in sorted((root / FOLDER / SPOOL).glob("*/")):
+        try:
+            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+            if _alive(int(about["pid"])):
+                continue
+            found.append(_written(folder, str(about["program"]), Path(about["out"]), status=-1))
+        except (OSError, ValueError, KeyError, TypeError):  # not even that was written: nothing was seen
+            pass
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+@contextlib.contextmanager
+def _spool(root: Path, program: str, out: Path) -> Iterator[Path]:
+    parent = root / FOLDER / SPOOL
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=parent))
+        about = {"pid": os.getpid(), "program": program, "out": str(out.absolute())}
+        (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    except OSError as error:
+        raise WorkloadError(
+            f"nothing can be recorded below {parent}: {error.strerror or error}",
+            "make the workspace writable, or give disk space free",
+        ) from error
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another recording is going on
+        parent.rmdir()
+
+
+def _run(root: Path, command: Sequence[str], folder: Path) -> int:
+    settings = json.dumps({"root": str(root), "spool": str(folder)})
+    path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}
+    try:
+        process = subprocess.Popen(list(command), env=environment)
+    except OSError as error:
+        raise WorkloadError(
+            f"{command[0]} cannot be run: {error.strerror or error}",
+            "write the program as you would in a shell: kernel-lsp record -- python train.py",
+        ) from error
+    with _signals_to(process):
+        status = process.wait()
+    return status if status >= 0 else 128 - status
+
+
+@contextlib.contextmanager
+def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ctrl-C reaches the program by the terminal; what reaches only us is passed on. We stay, to write."""
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    kept = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    kept[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _written(folder: Path, program: str, out: Path, status: int) -> Recorded:
+    merged = merge(list(_parts(folder)), program)
+    if not merged.seen:
+        return Recorded(status=status, path=None, merged=merged)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    left_out = recording_file.write(out, merged, program, created)
+    return Recorded(status=status, path=out, merged=merged, left_out=left_out)
+
+
+def _parts(folder: Path) -> Iterator[Table]:
+    """What each process has written last. A part is replaced in one step, so it is whole or not there."""
+    for path in sorted(folder.glob("*.json")):
+        if path.name == ABOUT:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            part = json.loads(path.read_text(encoding="utf-8"))
+            if part.get("format") == spool.FORMAT:
+                yield part
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
