@@ -1,0 +1,340 @@
+"""Learned skills on a device: drafted from recorded plans, verified on other families, again on fresh ones.
+
+    PYTHONPATH=. python3 benchmarks/learned_skills.py --table plans-0.json --table plans-1.json \\
+        --tasks /tmp/gen6 --tasks benchmarks/tasks --out learned-h200-DATE.json --limit-s 240 [--gpus 4]
+
+Families of tasks are dealt out by a hash: drafts are made of the first part of the table
+(trainer/lessons.py), admitted or refused by the product's verification (pipeline/proving.py, the real gate)
+on tasks of the second part; whoever is admitted is verified once more on tasks of the third, which neither
+has seen. Drafts about one kind of site go to one GPU, best promise first. The file is written after every
+verification; what is in it is not done again. Not covered: recording (trainer/recording.py), one user's own
+library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp import interpreter, skillbook, wire
+from kernel_lsp.agents.summary_rule import Seen
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.files import replace_file
+from kernel_lsp.library import Library, store
+from kernel_lsp.pipeline import Pipeline, learning
+from kernel_lsp.pipeline.proving import Asked, Proving
+from kernel_lsp.records import LearnedSkill, Lesson, Origin, Standing, Verification
+from trainer import lessons, tables, tasks
+from trainer.reading import Grant
+from trainer.records import Tally
+from trainer.tasks import Part, Split, SuiteTask
+
+MOST_OF_A_KIND = 2
+"""Drafts about the same skill at the same operations."""
+LAST_S = 25.0
+"""A verification takes about this long: none is begun with less left."""
+
+
+# --- drafting -----------------------------------------------------------------------------------
+
+
+def measured(options: argparse.Namespace, suites: Sequence[tasks.Suite]) -> list[lessons.Measured]:
+    """Of the part that teaches."""
+    by_id = {task.id: task for suite in suites for task in suite.tasks}
+    tally, grant, found = Tally(), Grant(own=True), list[lessons.Measured]()
+    split = _split(options)
+    for path in options.table:
+        for trajectory in tables.read(path, suites, grant, tally):
+            task = by_id[trajectory.task]
+            if split.part(task.family) is Part.TRAIN and (one := lessons.measured(trajectory, task)):
+                found.append(one)
+    for skipped in tally.skipped:
+        print(f"left out: {skipped.count} x {skipped.reason}", flush=True)
+    return found
+
+
+async def drafted(options: argparse.Namespace, results: Results) -> None:
+    """Stage what the table teaches, at most ``--drafts``."""
+    suites = [tasks.load(place) for place in options.tasks]
+    table, seen = measured(options, suites), await _seen(options)
+    found = lessons.taught(table, seen)
+    print(f"{len(table)} tasks teach {len(found)} drafts", flush=True)
+    results.about = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": seen.device_name,
+        "torch": seen.torch,
+        "triton": seen.triton,
+        "tables": [path.name for path in options.table],
+        "teaching": len(table),
+        "samples": options.samples,
+        "most": options.most,
+    }
+    library, book = Library(options.data), skillbook.load([skillbook.built_in_folder()])
+    kinds: Counter[str] = Counter()
+    for one in found:
+        kind = kind_of(one.draft.recipe)
+        if kinds.total() == options.drafts or kinds[kind] == MOST_OF_A_KIND:
+            continue
+        lesson = Lesson(draft=one.draft, origin=_origin(one, seen))
+        for papers in learning.stage([lesson], library, book):
+            told = f"{math.exp(one.expected):.3f}x expected, {len(one.tasks)} tasks"
+            print(f"  {papers.standing}: {papers.name}, {told} {papers.reason}", flush=True)
+            if papers.standing is Standing.STAGED:
+                kinds[kind] += 1
+                results.expect(papers.name, one)
+
+
+async def _seen(options: argparse.Namespace) -> Seen:
+    """The device; where drafts alone are made, that of the table."""
+    probe = await interpreter.probe(sys.executable)
+    cuda = options.device == "cuda"
+    told = json.loads(options.table[0].read_text())
+    here = probe.cuda or not cuda
+    versions = {"torch": probe.torch, "triton": probe.triton} if here else told.get("versions", {})
+    return Seen(
+        device=options.device,
+        device_name=told.get("device_name") or told.get("device"),
+        architecture=(probe.capability or options.capability) if cuda else None,
+        inputs=(),
+        layouts=(),
+        torch=versions.get("torch"),
+        triton=versions.get("triton"),
+    )
+
+
+def _split(options: argparse.Namespace) -> Split:
+    """TRAIN teaches, VALIDATION admits, TEST is fresh."""
+    return Split(seed=options.split, validation=0.3, test=0.2)
+
+
+def _origin(one: lessons.Taught, seen: Seen) -> Origin:
+    return Origin(
+        event="search",
+        fingerprint=one.tasks[0].fingerprint,
+        qualname=one.tasks[0].name,
+        hardware=f"cuda:{seen.architecture}" if seen.device == "cuda" else "cpu",
+        device_name=seen.device_name,
+        writer="table/1",
+        created=store.now(),
+    )
+
+
+def kind_of(recipe: Sequence[Any]) -> str:
+    return " ".join(f"{step.skill}@{'+'.join(step.covers)}" for step in recipe)
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Results:
+    """The file: one entry per draft, in the order of their promise."""
+
+    path: Path
+    about: dict[str, Any] = field(default_factory=dict)
+    drafts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def load(self) -> None:
+        if self.path.exists():
+            known = json.loads(self.path.read_text())
+            self.about, self.drafts = known["about"], known["drafts"]
+
+    def expect(self, name: str, one: lessons.Taught) -> None:
+        self.drafts.setdefault(name, {}).update(
+            kind=kind_of(one.draft.recipe),
+            recipe=wire.to_json(one.draft.recipe),
+            requires=wire.to_json(one.draft.requires),
+            expected=math.exp(one.expected),
+            taught_by=[task.name for task in one.tasks],
+        )
+
+    def write(self) -> None:
+        replace_file(self.path, (json.dumps({"about": self.about, "drafts": self.drafts}) + "\n").encode())
+
+    def lines(self) -> Iterator[str]:
+        """The table, then what the bars ask for."""
+        yield f"{'skill':58s} {'admission':>30s} {'fresh tasks':>30s}"
+        for name, one in self.drafts.items():
+            yield f"{name[:58]:58s} {_told(one.get('verified')):>30s} {_told(one.get('fresh')):>30s}"
+        judged = [one for one in self.drafts.values() if "verified" in one]
+        admitted = [one for one in judged if one["verified"]["accepted"]]
+        again = [one["fresh"] for one in admitted if one.get("fresh", {}).get("uplift")]
+        positive = sum(one["uplift"]["mean"] > 0 for one in again)
+        bounded = sum(one["uplift"]["low"] > 0 for one in again)
+        yield (
+            f"{len(self.drafts)} drafts, {len(judged)} verified, {len(admitted)} admitted; on fresh tasks "
+            f"{positive} of {len(again)} positive, {bounded} with a bound above zero"
+        )
+
+
+def _told(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    if not (uplift := found.get("uplift")):
+        return str(found["reason"])[:30]
+    low, mid, high = (math.exp(uplift[name]) for name in ("low", "mean", "high"))
+    return f"{'' if found['accepted'] else 'no: '}{mid:.3f} ({low:.3f}-{high:.3f}) n={uplift['tasks']}"
+
+
+# --- verifying ----------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """One process with one GPU (or the CPU)."""
+
+    options: argparse.Namespace
+    pipeline: Pipeline
+    library: Library
+    results: Results
+    parts: dict[Part, tuple[SuiteTask, ...]]
+    end: float
+    """On the clock of `time.time`."""
+
+    async def all(self) -> None:
+        number, count = map(int, self.options.share.split("/"))
+        kinds = list(dict.fromkeys(one["kind"] for one in self.results.drafts.values()))
+        mine = set(kinds[number::count])
+        for name, one in self.results.drafts.items():
+            if one["kind"] not in mine or "verified" in one:
+                continue
+            papers = await self._verified(name, "verified", Part.VALIDATION)
+            if papers is not None and papers.standing is Standing.VERIFIED:
+                await self._verified(name, "fresh", Part.TEST)
+
+    async def _verified(self, name: str, where: str, part: Part) -> LearnedSkill | None:
+        """None: there was no time, or it could not be judged."""
+        left, shelved = self.end - time.time(), self.library.find(name)
+        if left < LAST_S or shelved is None:
+            return None
+        others = [s.skill for s in self.library.shelved() if s.papers.standing is Standing.VERIFIED]
+        asked = Asked(
+            tasks=tuple(task.path for task in self.parts[part]),
+            samples=self.options.samples,
+            most=self.options.most,
+            jobs=self.options.jobs,
+        )
+        proving = Proving(
+            pipeline=self.pipeline, shelved=shelved, library=others, asked=asked, report=lambda step: None
+        )
+        begun = time.time()
+        try:
+            async with asyncio.timeout(left):
+                found = await proving.run()
+        except (KernelLspError, TimeoutError) as error:
+            print(f"{name} ({where}): {str(error) or 'out of time'}", flush=True)
+            return None
+        self._keep(name, where, found)
+        print(f"{name} ({where}): {found.reason}, {time.time() - begun:.0f} s {found.skipped}", flush=True)
+        if where == "fresh":  # its standing is decided: a second look must not change the library's rivals
+            return shelved.papers
+        return store.settle(self.library, shelved, found)
+
+    def _keep(self, name: str, where: str, found: Verification) -> None:
+        self.results.drafts[name][where] = wire.to_json(found)
+        self.results.write()
+
+
+async def work(options: argparse.Namespace) -> None:
+    """A child's part: verifies its share of the drafts, into a file of its own."""
+    number, count = map(int, options.share.split("/"))
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // count)
+    os.sched_setaffinity(0, cores[number * each : (number + 1) * each] or cores)
+    results = Results(path=options.out)
+    results.load()
+    suites = [tasks.load(folder) for folder in options.tasks]
+    pipeline = Pipeline(Settings(data_dir=str(options.data), device=options.device, gpu_when_busy="ignore"))
+    worker = Worker(
+        options=options,
+        pipeline=pipeline,
+        library=Library(options.data),
+        results=results,
+        parts=_split(options).deal([task for suite in suites for task in suite.tasks]),
+        end=options.until,
+    )
+    try:
+        await worker.all()
+    finally:
+        await pipeline.close()
+
+
+# --- the run ------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    options = _options()
+    if options.share:
+        asyncio.run(work(options))
+        return
+    until, results = time.time() + options.limit_s, Results(path=options.out)
+    results.load()
+    with tempfile.TemporaryDirectory(prefix="learned-") as folder:
+        options.data = options.data or Path(folder)
+        asyncio.run(drafted(options, results))
+        results.write()
+        if results.drafts and not options.draft_only:
+            _spread(options, results, until)
+    print("\n".join(results.lines()), flush=True)
+
+
+def _spread(options: argparse.Namespace, results: Results, until: float) -> None:
+    """One child per GPU; their files are put together at the end."""
+    children = []
+    for number in range(options.gpus):
+        data = options.data / f"gpu{number}"
+        shutil.copytree(options.data / "library", data / "library", dirs_exist_ok=True)
+        out = data / "results.json"
+        replace_file(out, options.out.read_bytes())
+        share = f"{number}/{options.gpus}"
+        own = ("--data", str(data), "--out", str(out), "--share", share, "--until", str(until))
+        gpu = {"CUDA_VISIBLE_DEVICES": str(number)} if options.device == "cuda" else {}
+        command = [sys.executable, __file__, *sys.argv[1:], *own]  # of two the later one counts
+        children.append((subprocess.Popen(command, env={**os.environ, **gpu}), out))
+    for child, out in children:
+        child.wait()
+        part = Results(path=out)
+        part.load()
+        for name, one in part.drafts.items():
+            results.drafts[name].update({key: one[key] for key in ("verified", "fresh") if key in one})
+    results.write()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--table", type=Path, action="append", required=True, help="of trainer.recording")
+    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of tasks")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="where libraries and judgements are kept; default: nowhere")
+    parser.add_argument("--drafts", type=int, default=24, help="at most so many are verified")
+    parser.add_argument("--draft-only", action="store_true", help="say what would be verified; needs no GPU")
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--most", type=int, default=6, help="tasks that a skill changes, per verification")
+    parser.add_argument("--jobs", type=int, default=6, help="tasks under way at once on a GPU")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--capability", default="sm_90", help="of the GPU, where drafts are made without it")
+    parser.add_argument("--split", type=int, default=6, help="seed of the deal of families")
+    parser.add_argument("--limit-s", type=float, default=240.0)
+    parser.add_argument("--share", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
