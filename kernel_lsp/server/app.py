@@ -109,6 +109,8 @@ class Server(LanguageServer):
         self._how: dict[str, How] = {}
         self._published: dict[str, list[types.Diagnostic]] = {}
         self._positions: tuple[Snapshot, Positions] | None = None
+        self._answered_early: set[str] = set()
+        """Documents whose lenses were asked for before their text was analyzed."""
         self._asked: set[str] = set()
         self._noticed_before: set[str] = set()
         self._keeping: asyncio.Task[Any] | None = None
@@ -206,6 +208,9 @@ class Server(LanguageServer):
             how = self._how.pop(uri, "change")
             self.record(self.session.observe(uri, how, settled=how != "change"))
             self.publish(uri)
+            if uri in self._answered_early:
+                self._answered_early.remove(uri)
+                self._ask_again()
             self.spawn(self._after_analysis(uri, snapshot))
             self.spawn(self._settle(uri, snapshot))
 
@@ -347,6 +352,14 @@ class Server(LanguageServer):
     def shown_changed(self, uri: str) -> None:
         """A verdict arrived or went: hints again, and lenses where the client can be asked to."""
         self.publish(uri)
+        self._ask_again()
+
+    def answering(self, document: Document) -> None:
+        """Lenses or inlay hints are answered from memory; what is outdated there is asked for again."""
+        if not document.current:
+            self._answered_early.add(document.snapshot.uri)
+
+    def _ask_again(self) -> None:
         if self.abilities.lens_refresh:
             self.workspace_code_lens_refresh(None)
         if self.abilities.inlay_refresh and self.settings(self.root).inlay_hints:

@@ -84,6 +84,7 @@ def on_code_lens(ls: Server, params: types.CodeLensParams) -> list[types.CodeLen
     document = ls.session.documents.get(uri)
     if document is None:
         return None
+    ls.answering(document)
     positions = ls.positions(document.snapshot)
     return [lsp.lens(item, uri, positions) for item in ls.session.lenses(uri)]
 
@@ -94,6 +95,7 @@ def on_inlay_hint(ls: Server, params: types.InlayHintParams) -> list[types.Inlay
     document = ls.session.documents.get(uri)
     if document is None:
         return None
+    ls.answering(document)
     positions = ls.positions(document.snapshot)
     return [lsp.inlay(span, text, positions) for span, text in ls.session.inlays(uri)]
 

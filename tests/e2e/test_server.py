@@ -360,6 +360,22 @@ async def test_hints_are_hints_and_an_unchanged_set_is_not_sent_again(launch: La
         assert session.client.diagnostics[uri] is marker
 
 
+async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(launch: Launch) -> None:
+    text = EXAMPLE.replace("class Model", "class Model(nn.Module):\n    pass\n\n\n" * 500 + "class Model", 1)
+    async with launch(options={"settings": {"background": False}}) as session:
+        uri = session.open("model.py", text)
+        document = types.TextDocumentIdentifier(uri=uri)
+        early = await session.client.text_document_code_lens_async(
+            types.CodeLensParams(text_document=document)
+        )
+        assert not early
+        await until(lambda: "workspace/codeLens/refresh" in session.requests, PATIENCE_S)
+        lenses = await session.client.text_document_code_lens_async(
+            types.CodeLensParams(text_document=document)
+        )
+        assert lenses
+
+
 async def test_a_syntax_error_keeps_the_last_good_state(launch: Launch) -> None:
     async with launch() as session:
         uri = session.open("model.py", EXAMPLE)
