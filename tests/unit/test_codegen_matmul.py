@@ -41,7 +41,7 @@ def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul"):
 WALKED = [
     ("torch.relu(x @ y) + 1", "torch.randn(300, 70), torch.randn(70, 450)"),
     ("torch.bmm(x, y).tanh() * x[:, :, :1]", "torch.randn(140, 33, 8), torch.randn(140, 8, 9)"),
-    ("torch.bmm(x, y).relu().amax(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 145)"),
+    ("torch.bmm(x, y).relu().amax(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 70)"),
     ("torch.logsumexp(x @ y, dim=1)", "torch.randn(45, 20), torch.randn(20, 205)"),
     ("F.linear(x, y) / 3.0", "torch.randn(2, 3, 70), torch.randn(45, 70)"),
     ("torch.einsum('nchw,cd->ndhw', x, y)", "torch.randn(2, 70, 5, 3), torch.randn(70, 45)"),
@@ -311,25 +311,70 @@ REDUCED = [
 @pytest.mark.parametrize("tail", REDUCED)
 def test_rows_are_reduced_before_the_product_is_written(interpreter, tail, form, splits):
     after = agrees(interpreter, linear(tail, inner=300, cols=205), form, splits)
-    assert "_rows_kernel" in after
+    assert "by_tile" in after
 
 
 @pytest.mark.parametrize("rows", ["1", "3, 11", "2, 3, 5"])
 def test_reduced_rows_of_any_leading_dimensions(interpreter, rows):
     for tail in ("torch.relu(h).sum(-1)", "torch.logsumexp(h, -1, keepdim=True)"):
-        assert "_rows_kernel" in agrees(interpreter, linear(tail, rows))
+        assert "by_tile" in agrees(interpreter, linear(tail, rows))
 
 
 def test_reduced_rows_of_batches(interpreter):
     source = program("torch.bmm(x, y).relu().sum(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 145)")
     for form, splits in (("parts", 1), ("tiles", 2)):
-        assert "_rows_kernel" in agrees(interpreter, source, form, splits)
+        assert "by_tile" in agrees(interpreter, source, form, splits)
+
+
+DOWN = [
+    ("torch.relu(x @ y).sum(0)", "torch.randn(40, 70), torch.randn(70, 145)"),
+    ("F.linear(x, y).mean(dim=0, keepdim=True)", "torch.randn(40, 70), torch.randn(45, 70)"),
+    (
+        "F.gelu(torch.bmm(x, y) - 0.3).max(dim=1, keepdim=True).values",
+        "torch.randn(3, 40, 70), torch.randn(3, 70, 70)",
+    ),
+    ("torch.bmm(x, y).amin(1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 45)"),
+    ("(x @ y * x[:, :, :1]).mean(-2)", "torch.randn(3, 40, 70), torch.randn(3, 70, 45)"),
+    ("(x @ y + x[:1, :1, :45]).sum(-2)", "torch.randn(3, 40, 70), torch.randn(3, 70, 45)"),
+    ("(x @ y).amax(-2, keepdim=True)", "torch.randn(1, 70), torch.randn(70, 1)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form, splits", [("pointers", 1), ("tiles", 2), ("tiles", "1 persistent")])
+@pytest.mark.parametrize("expression, inputs", DOWN)
+def test_columns_are_reduced_before_the_product_is_written(interpreter, expression, inputs, form, splits):
+    after = agrees(interpreter, program(expression, inputs), form, splits)
+    assert "torch.sum(by_tile" in after or "torch.am" in after
+
+
+@pytest.mark.parametrize("value", ["float('inf')", "float('-inf')", "float('nan')"])
+def test_special_numbers_reach_the_reduced_column_as_in_torch(interpreter, value):
+    special = f"torch.zeros(40, 45).index_fill_(0, torch.tensor([35]), {value})"
+    for tail in ("(h + y).amax(0)", "(h + y).sum(0)"):
+        source = program(
+            f"(lambda h: {tail})(self.layer(x))", f"torch.randn(40, 70), {special}",
+            init="self.layer = nn.Linear(70, 45)",
+        )  # fmt: skip
+        agrees(interpreter, source)
+
+
+@pytest.mark.parametrize(
+    "expression, inputs",
+    [
+        ("(x @ y).sum(1)", "torch.randn(2, 33, 70), torch.randn(70, 45)"),  # rows of both lie in one tile
+        ("(x @ y).sum(-2)", "torch.randn(2, 3, 33, 70), torch.randn(2, 3, 70, 45)"),
+        ("(x @ y).sum(0)", "torch.randn(33, 70).half(), torch.randn(70, 45).half()"),
+        ("(x @ y).sum(0)", "torch.randn(2, 33, 70), torch.randn(2, 70, 45)"),
+    ],
+)
+def test_other_columns_are_written(expression, inputs):
+    assert "by_tile" not in rewritten(program(expression, inputs), "fused-matmul", plan=f"tiles {SMALL} 1")
 
 
 @pytest.mark.parametrize("tail", ["F.gelu(x @ y).mean(-1)", "torch.logsumexp(x @ y, -1, keepdim=True)"])
 def test_reduced_rows_of_16_bit_products(interpreter, tail):
     source = program(tail, "torch.randn(33, 130).half(), torch.randn(130, 145).half()")
-    assert "_rows_kernel" in agrees(interpreter, source, "tiles", 2)
+    assert "by_tile" in agrees(interpreter, source, "tiles", 2)
 
 
 @pytest.mark.parametrize("value", ["float('inf')", "float('-inf')", "float('nan')"])
@@ -352,8 +397,9 @@ def test_a_row_of_minus_infinity_reduces_to_minus_infinity(interpreter):
 @pytest.mark.parametrize(
     "tail",
     [
-        "h.sum(0)",
         "h.sum()",
+        "torch.logsumexp(h, 0)",
+        "h.view(1, 37, 45).sum(0)",
         "h.sum(-1, dtype=torch.float64)",
         "(h, h.sum(-1))",
         "h - h.mean(-1, keepdim=True)",
@@ -365,4 +411,4 @@ def test_a_row_of_minus_infinity_reduces_to_minus_infinity(interpreter):
     ],
 )
 def test_other_reductions_and_products_that_others_read_are_written(tail):
-    assert "_rows_kernel" not in rewritten(linear(tail), "fused-matmul", plan=f"parts {SMALL} 1")
+    assert "by_tile" not in rewritten(linear(tail), "fused-matmul", plan=f"parts {SMALL} 1")

@@ -68,7 +68,8 @@ class Output:
     """Python expression of its shape in the launcher, e.g. ``x.shape``."""
     rowwise: bool = False
     columns: bool = False
-    """The sum over all rows, one element for each point of a row: only persistent.py makes these."""
+    """Reduced over all rows, to one element for each point of a row: only persistent.py and matmul_rows.py
+    make these."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -78,7 +78,7 @@ class Job:
     float32: bool
     summary: str
     kept: bool = False
-    """A reduction over the columns keeps their dimension, with size 1."""
+    """A reduction keeps its dimension, with size 1."""
 
     @property
     def batched(self) -> bool:
@@ -98,5 +98,10 @@ class Job:
 
     @property
     def reduced(self) -> bool:
-        """Rows of the product are reduced: only that is written."""
+        """Rows or columns of the product are reduced: only that is written."""
         return matmul_rows.keeps(self.region)
+
+    @property
+    def down(self) -> bool:
+        """Reduced over the rows, to an element for each column."""
+        return matmul_rows.down(self.region)

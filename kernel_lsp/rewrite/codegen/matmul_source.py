@@ -32,7 +32,7 @@ def emit(job: Job) -> Generated:
     kernels = [_kernel(job)]
     if job.split:
         kernels.append(_finish_kernel(job))
-    if job.reduced:
+    if job.reduced and not matmul_rows.combined(job.region):
         kernels.append(matmul_rows.kernel(job.region))
     helpers = [SPLIT] if job.parts else [SPLIT_TILE] if job.float32 else []
     made = source.generated(job.region, [*helpers, *kernels], _launcher(job), job.summary)
@@ -62,7 +62,9 @@ def _kernel(job: Job) -> str:
         "one BLOCK_ROWS x BLOCK_COLS tile"
     )  # fmt: skip
     doc = f"Each program computes {many}"
-    finished = " and reduces its rows." if job.reduced else " and finishes it in registers."
+    finished = " and finishes it in registers."
+    if job.reduced:
+        finished = f" and reduces its {'columns' if job.down else 'rows'}."
     doc += " of one share of the inner dimension." if job.split else finished
     return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), doc, lines)
 
@@ -89,8 +91,8 @@ def _partial_store(job: Job) -> list[str]:
 # --- the tail ------------------------------------------------------------------------------------
 
 
-def _tail(job: Job, cols: str = "BLOCK_COLS") -> list[str]:
-    """The rest of the chain on the tile ``product`` with this many columns, and its stores."""
+def _tail(job: Job, rows: str = "BLOCK_ROWS", cols: str = "BLOCK_COLS") -> list[str]:
+    """The rest of the chain on the tile ``product`` of this size, and its stores."""
     region = job.region
     taken = [*TAKEN, job.left, job.right, *(dim.name for dim in region.dims)]
     body = Body(Names(taken), lambda operand: _load(operand, region))
@@ -100,7 +102,7 @@ def _tail(job: Job, cols: str = "BLOCK_COLS") -> list[str]:
         if value.op.endswith("_half"):
             body.known[value] = "rows <= cols" if value.op == "upper_half" else "rows >= cols"
     if job.reduced:
-        matmul_rows.leave(body, region, cols)
+        matmul_rows.leave(body, region, rows, cols, batched=job.batched)
         return body.lines
     for output in region.outputs:
         everywhere = Operand(name=output.name, dtype=output.dtype, axes=tuple(range(len(region.dims))))
@@ -132,10 +134,10 @@ def _finish_kernel(job: Job) -> str:
         "    for part in range(n_parts):",
         "        where = (part * all_rows + rows) * n_cols + cols",
         "        product += tl.load(partial_ptr + where, mask=mask, other=0.0)",
-        *_tail(job, str(FINISH_COLS)),
+        *_tail(job, str(FINISH_ROWS), str(FINISH_COLS)),
     ]
     header = [
-        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows", *_rows_sizes(job),
+        "partial_ptr", *_pointers(job), "n_parts", "n_rows", "n_cols", "all_rows", *_reduced_sizes(job),
         *_constants(job, lines),
     ]  # fmt: skip
     doc = "Adds the shares of the inner dimension in a fixed order and finishes the tile."
@@ -155,9 +157,13 @@ def _pointers(job: Job) -> list[str]:
     return [f"{name}_ptr" for name in _written(job)]
 
 
-def _rows_sizes(job: Job) -> list[str]:
-    """What tells the results of one tile from another's, where there are several for a row."""
-    return ["col_tiles"] if job.reduced and matmul_rows.slots(job.region) > 1 else []
+def _reduced_sizes(job: Job) -> list[str]:
+    """What tells the results of one tile from another's, beside ``all_rows``."""
+    if not job.reduced:
+        return []
+    if job.down:
+        return ["all_cols"] if job.batched else []
+    return ["col_tiles"] if job.split and matmul_rows.slots(job.region) > 1 else []
 
 
 def _constants(job: Job, lines: Sequence[str]) -> list[str]:
@@ -185,7 +191,8 @@ def _sizes(job: Job) -> list[str]:
     if job.split:
         return ["n_rows", "n_cols", inner, "all_rows", "share"]
     walked = ["n_batches"] if job.batched and job.tile.persistent else []
-    return [*walked, "n_rows", "n_cols", inner, *(["all_rows"] if job.reduced else [])]
+    reduced = ["all_rows"] if job.reduced and not job.down else []
+    return [*walked, "n_rows", "n_cols", inner, *reduced, *_reduced_sizes(job)]
 
 
 def _header(job: Job, lines: Sequence[str]) -> list[str]:
@@ -212,9 +219,13 @@ def _launcher(job: Job) -> str:
         f"    n_rows, n_cols = {left}.shape[-2], {right}.shape[-2]",
         *(_parts_lines(job) if job.parts else _tiles_lines(job)),
         *_grid(job),
-        *([f"    all_rows = {_all_rows(job)}"] if job.split or job.reduced else []),
+        *([f"    all_rows = {_all_rows(job)}"] if job.split or (job.reduced and not job.down) else []),
         *(_partial_lines(job) if job.split else []),
-        *(matmul_rows.before_launch(region, left, _tile_columns(job)) if job.reduced else []),
+        *(
+            matmul_rows.before_launch(region, left, *_reduced_tile(job), batched=job.batched)
+            if job.reduced
+            else []
+        ),
         *_size_lines(job),
         source.wrapped(f"    _{region.name}_kernel[grid](", _arguments(job), ")").replace("\n", "\n    "),
         *(_finish_launch(job) if job.split else []),
@@ -242,13 +253,13 @@ def _all_rows(job: Job) -> str:
 def _shape(job: Job) -> str:
     """Source of the result's shape."""
     if job.reduced:
-        return matmul_rows.shape(job.product, job.left, kept=job.kept)
+        return matmul_rows.shape(job.product, job.left, job.right, down=job.down, kept=job.kept)
     return job.product.shape(job.left, job.right)
 
 
-def _tile_columns(job: Job) -> int:
-    """Columns of the tiles whose rows are reduced."""
-    return FINISH_COLS if job.split else job.tile.cols
+def _reduced_tile(job: Job) -> tuple[int, int]:
+    """Rows and columns of the tiles that are reduced."""
+    return (FINISH_ROWS, FINISH_COLS) if job.split else (job.tile.rows, job.tile.cols)
 
 
 def _parts_lines(job: Job) -> list[str]:
@@ -306,7 +317,7 @@ def _size_lines(job: Job) -> list[str]:
     text = "\n".join(_tail(job))
     found = sizes_in(text, job.region.dims)
     dims = {dim.name: dim for dim in job.region.dims}
-    first = job.region.outputs[0].name
+    first = job.left if job.down else job.region.outputs[0].name  # both begin with the product's rows
     return [
         f"    {name} = {dims[name].source.replace('out.', f'{first}.')}"
         for name in found
@@ -336,7 +347,7 @@ def _arguments(job: Job) -> list[str]:
 
 def _finish_launch(job: Job) -> list[str]:
     arguments = [
-        "partial", *_written(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_rows_sizes(job),
+        "partial", *_written(job), str(job.tile.splits), "n_rows", "n_cols", "all_rows", *_reduced_sizes(job),
         *_names_of_sizes(job), "num_warps=4",
     ]  # fmt: skip
     batch = f", {job.left}.shape[0]" if job.batched else ""

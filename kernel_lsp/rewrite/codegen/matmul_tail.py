@@ -38,7 +38,7 @@ TAKEN = ("out", "rows", "cols", "inner", "product", "batch", "start_row", "start
          "row_mask", "col_mask", "mask", "n_rows", "n_cols", "n_inner", "n_parts", "all_rows", "part",
          "partial", "tile", "group", "height", "share", "padded", "grid", "row_tiles", "col_tiles",
          "left_rows", "right_cols", "left_row", "right_row", "left_at", "right_at", "by_tile",
-         "walked", "tiles", "n_batches")  # fmt: skip
+         "walked", "tiles", "n_batches", "all_cols")  # fmt: skip
 
 
 def grow(graph: Graph, product: Product) -> list[fx.Node]:
@@ -88,7 +88,8 @@ class _Lowering:
                 value=self.value(node),
                 dtype=dtype_name(node.meta["val"].dtype),
                 shape="",
-                rowwise=shape_of(node) != self.shape,
+                rowwise=matmul_rows.is_reduction(node),
+                columns=matmul_rows.is_down(node, len(self.shape)),
             )
             for node in nodes
         ]
