@@ -64,9 +64,15 @@ def program_of(root: Path, command: Sequence[str]) -> str:
 def run(root: Path, command: Sequence[str], out: Path) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError."""
     program = program_of(root, command)
-    with _spool(root, program, out) as folder:
+    folder = _spool(root, program, out)
+    try:
         status = _run(root, command, folder)
-        return _written(folder, program, out, status)
+    except WorkloadError:
+        _remove(folder)
+        raise
+    recorded = _written(folder, program, out, status)  # where this fails, the next run can
+    _remove(folder)
+    return recorded
 
 
 def recover(root: Path) -> list[Recorded]:
@@ -78,14 +84,15 @@ def recover(root: Path) -> list[Recorded]:
             if _alive(int(about["pid"])):
                 continue
             found.append(_written(folder, str(about["program"]), Path(about["out"]), status=-1))
+        except WorkloadError:  # no room still: what was seen stays where it is
+            continue
         except (OSError, ValueError, KeyError, TypeError):  # not even that was written: nothing was seen
             pass
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
     return found
 
 
-@contextlib.contextmanager
-def _spool(root: Path, program: str, out: Path) -> Iterator[Path]:
+def _spool(root: Path, program: str, out: Path) -> Path:
     parent = root / FOLDER / SPOOL
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -95,12 +102,16 @@ def _spool(root: Path, program: str, out: Path) -> Iterator[Path]:
     except OSError as error:
         raise WorkloadError(
             f"nothing can be recorded below {parent}: {error.strerror or error}",
-            "make the workspace writable, or give disk space free",
+            "make the workspace writable, or free space on its disk",
         ) from error
-    yield folder
+    return folder
+
+
+def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another recording is going on
-        parent.rmdir()
+    with contextlib.suppress(OSError):  # where another recording is going on, or something is kept
+        folder.parent.rmdir()
+        folder.parent.parent.rmdir()
 
 
 def _run(root: Path, command: Sequence[str], folder: Path) -> int:

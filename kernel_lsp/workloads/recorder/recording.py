@@ -2,7 +2,7 @@
 
 Every call is counted, by its mode and the shape of its first argument; few are looked at. The first calls of
 a target are, then ever fewer, and none while looking has cost more than `BUDGET` of the time since the first
-call; one that differs at first glance always is. Nothing in here may raise into the
+call; those that look different at first glance begin anew. Nothing in here may raise into the
 program: a failure is noted, and looking stops.
 """
 
@@ -26,8 +26,8 @@ from .values import Values, may_compute
 BUDGET = 0.02
 """Share of the program's time that looking may take; what counting costs comes on top."""
 WARM_UP = 3
-"""Calls of a target that are looked at whatever that costs. The first two are slow for other reasons, as is
-the first of each way: their times count only where there are no others."""
+"""Calls of a target, and of each that looks different, that are looked at whatever that costs. The first two
+and the first one are slow for other reasons: their times count only where there are no others."""
 SPARSE = 32
 """From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
 MAX_WAYS = 64
@@ -130,7 +130,7 @@ class Site:
         known = self.glances.get(glance, 0)
         if known or len(self.glances) < MAX_WAYS:
             self.glances[glance] = known + 1
-            return known > 0 and self.calls < self.due
+            return known >= WARM_UP and self.calls < self.due
         return self.calls < self.due
 
     def way(self, look: Look, glance: Any) -> Way | None:
@@ -230,7 +230,7 @@ class Recording:
     def _enter(self, site: Site, glance: Any, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
         site.due = site.calls + self._gap(site.calls)
-        new = site.samples < WARM_UP or site.glances.get(glance) == 1
+        new = site.samples < WARM_UP or 0 < site.glances.get(glance, 0) <= WARM_UP
         if not new and self._lost > BUDGET * (entered - (self._first or entered)):
             return None
         self._first = entered if self._first is None else self._first

@@ -1,0 +1,352 @@
+"""What `kernel-lsp record` sees of real programs, and what stays of it however they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_lsp.analysis import analyze
+from kernel_lsp.records import Launch, Snapshot, TargetKind, ValueSummary
+from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
+from kernel_lsp.workloads.recorder import imports
+
+pytestmark = pytest.mark.torch
+
+TRAIN = """
+import os, sys
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width: int, scale: float = 1.0):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.scale = scale
+
+    def forward(self, x, mask=None):
+        y = torch.relu(self.linear(x)) * self.scale
+        return y if mask is None else y * mask
+
+class Net(nn.Module):
+    def __init__(self, width: int, depth: int):
+        super().__init__()
+        self.table = nn.Embedding(100, width)
+        self.blocks = nn.ModuleList(Block(width, 0.5) for _ in range(depth))
+
+    def forward(self, ids, mask):
+        x = self.table(ids)
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return x.mean()
+
+def main():
+    torch.manual_seed(0)
+    net = Net(16, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(100):
+        net(torch.randint(0, 100, (4, 8)), torch.ones(4, 8, 1)).backward()
+        optimizer.step()
+    net.eval()
+    with torch.no_grad():
+        net(torch.randint(0, 100, (1, 8)), torch.ones(1, 8, 1))
+    graphs = []
+    backend = lambda graph, _: graphs.append(graph) or graph
+    compiled = torch.compile(Net(16, 2), backend=backend, fullgraph=True)
+    for _ in range(5):
+        compiled(torch.randint(0, 100, (3, 8)), torch.ones(3, 8, 1))
+    Block(16, scale=2.5)(torch.ones(2, 16).t().contiguous().t())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Block(16)(torch.ones(5, 16))
+    print(float(net.table.weight.detach().sum()), len(graphs))
+    raise RuntimeError("the end")
+
+if __name__ == "__main__":
+    main()
+"""
+
+LAUNCH = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * factor, mask=mask)
+
+def launch(x, out):
+    grid = lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)
+    scale[grid](x, out, x.numel(), 2.0, BLOCK=64, num_warps=2)
+
+for _ in range(5):
+    launch(torch.ones(200), torch.zeros(200))
+x = torch.ones(3, 50)
+launch(x, x)
+launch(torch.ones(64, 4).t(), torch.zeros(4, 64))
+os._exit(7)
+"""
+
+RANKS = """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x)
+
+def rank(number, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=2)
+    net = nn.parallel.DistributedDataParallel(Net())
+    for _ in range(3):
+        net(torch.full((2, 4), 3.0 - 6 * number)).sum().backward()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import sys
+    mp.spawn(rank, (sys.argv[1],), nprocs=2)
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").touch()
+    return tmp_path
+
+
+def record(root: Path, text: str, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict]:
+    """The command as a user runs it, and what it has written."""
+    (root / "program.py").write_text(text)
+    command = [sys.executable, "-m", "kernel_lsp", "record", "--", sys.executable, "program.py", *arguments]
+    repository = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(repository), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=200)
+    path = root / ".kernel-lsp" / "program.recorded.toml"
+    return done, tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+def ways(recorded: dict, target: str) -> list[dict]:
+    return [way for way in recorded["workload"] if way["target"] == f"program.py::{target}"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str], dict]:
+    root = tmp_path_factory.mktemp("trained")
+    (root / "pyproject.toml").touch()
+    return root, *record(root, TRAIN)
+
+
+def test_a_program_that_trains_evaluates_compiles_and_crashes(trained: tuple) -> None:
+    root, done, recorded = trained
+    alone = subprocess.run([sys.executable, "program.py"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == alone.returncode == 1
+    assert done.stdout == alone.stdout, "recording changed what the program computes or compiles"
+    assert "RuntimeError: the end" in done.stderr
+    assert "notes" not in recorded, "a failure of the recorder's own"
+
+    seen = {entry["target"]: entry for entry in recorded["seen"]}
+    assert seen["program.py::Net"]["calls"] == 106
+    assert seen["program.py::Block"]["calls"] == 204, "calls inside of a compiled graph are not Python's"
+    assert all(0 < entry["share"] <= 1 for entry in seen.values())
+
+    train, compiled, evaluated = sorted(ways(recorded, "Net"), key=lambda way: -way["calls"])
+    assert (train["calls"], compiled["calls"], evaluated["calls"]) == (100, 5, 1)
+    assert (train["training"], train["gradients"]) == (True, True)
+    assert (evaluated["training"], evaluated["gradients"]) == (False, False)
+    assert train["init"] == [{"name": "width", "value": 16}, {"name": "depth", "value": 2}]
+    ids, mask = train["inputs"]
+    assert (ids["dtype"], ids["shape"]) == ("int64", [4, 8])
+    assert 0 <= ids["values"]["low"] <= ids["values"]["high"] <= 99
+    assert mask["values"] == {"zeros": 0.0, "finite": True, "low": 1.0, "high": 1.0}
+
+    by_shape = {tuple(way["inputs"][0]["shape"]): way for way in ways(recorded, "Block")}
+    assert by_shape[4, 8, 16]["inputs"][0]["requires_grad"] is True
+    assert by_shape[2, 16]["inputs"][0]["stride"] == [1, 2]
+    assert by_shape[2, 16]["init"][1] == {"name": "scale", "value": 2.5}
+    assert by_shape[5, 16]["autocast"] == "bfloat16"
+    assert by_shape[5, 16]["init"] == [{"name": "width", "value": 16}], "defaults are left out"
+
+
+def test_what_was_recorded_is_what_the_gate_is_given(trained: tuple) -> None:
+    root, _, _ = trained
+    text = (root / "program.py").read_text()
+    snapshot = Snapshot(uri=(root / "program.py").as_uri(), text=text)
+    targets = {target.qualname: target for target in analyze(snapshot).targets}
+    found, problems = workloads_for(snapshot, targets["Net"], str(root))
+    assert not problems
+    best = found[0]
+    assert best.training is True and [one.value for one in best.init] == [16, 2]
+    assert best.inputs[0].distribution.startswith("index:")
+    assert best.inputs[0].values.high <= 99
+    _, problems = workloads_for(snapshot, targets["Block"], str(root))
+    assert [p for p in problems if "autocast" in str(p)], "not judged under autocast, so not offered for it"
+    assert busy(str(root))["program.py::Net"].calls == 106
+
+
+def test_launches_before_the_program_leaves_without_goodbye(root: Path) -> None:
+    done, recorded = record(root, LAUNCH)
+    assert done.returncode == 7, done.stderr
+    found, problems = launches(str(root))
+    assert not problems and len(found) == 3
+    plain = next(one for one in found if one.arguments[0].shape == (200,))
+    assert isinstance(plain, Launch) and plain.target == "program.py::scale"
+    assert (plain.constants, plain.grid, plain.num_warps) == ({"BLOCK": 64}, (4,), 2)
+    assert (plain.launcher, plain.autotuned, plain.busy.calls) == ("program.py::launch", False, 5)
+    x, out, n, factor = plain.arguments
+    assert (n.value, factor.value) == (200, 2.0)
+    assert x.values == ValueSummary(low=1.0, high=1.0, zeros=0.0, finite=True)
+    assert out.values.zeros == 1.0 and x.alignment >= 16
+    in_place = next(one for one in found if one.arguments[0].shape == (3, 50))
+    assert in_place.aliases == (("x_ptr", "out_ptr"),)
+    assert next(one for one in found if one.grid == (4,) and one is not plain).arguments[0].stride == (1, 4)
+    assert done.stderr.count("scale") == 1, "one line per target in the summary"
+    assert recorded["seen"][0]["kind"] == "launch"
+
+
+def test_ranks_are_one_program(root: Path) -> None:
+    done, recorded = record(root, RANKS, str(root / "store"))
+    assert done.returncode == 0, done.stderr
+    assert recorded["processes"] == 2
+    (way,) = ways(recorded, "Net")
+    assert way["calls"] == 6
+    assert way["inputs"][0]["values"]["low"] == -4.0 and way["inputs"][0]["values"]["high"] == 4.0
+
+
+KILLED = """
+import os, time
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+net = Net()
+net(torch.ones(2))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_program_that_is_killed(root: Path) -> None:
+    done, recorded = record(root, KILLED)
+    assert done.returncode == 128 + signal.SIGKILL
+    assert [entry["target"] for entry in recorded["seen"]] == ["program.py::Net"]
+
+
+def part(**changes: object) -> dict:
+    way = {"arguments": [{"name": "x", "dtype": "float32", "shape": [2], "device": "cpu"}], "init": []}
+    way |= {"training": True, "autocast": None, "gradients": True, "calls": 10.0, "timed": 2, "seconds": 0.5}
+    site = {"kind": "module", "target": "a.py::A", "calls": 10, "ways": [way]}
+    about = {"format": 1, "elapsed_s": 10.0, "notes": [], "versions": {"torch": "2.9"}, "device": None}
+    return {**about, "sites": [site], **changes}
+
+
+def test_an_interrupted_recording_is_saved_by_the_next(root: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
+    spool = root / ".kernel-lsp" / ".recording" / "x"
+    spool.mkdir(parents=True)
+    out = root / ".kernel-lsp" / "a.recorded.toml"
+    (spool / "about.json").write_text(
+        json.dumps({"pid": int(ended.stdout), "program": "a.py", "out": str(out)})
+    )
+    (spool / "1-a.json").write_text(json.dumps(part()))
+    (spool / "2-b.json").write_text(json.dumps(part()))
+    (spool / "3-c.json").write_text('{"format": 1, "sites": [')
+    (saved,) = running.recover(root)
+    assert saved.path == out and not spool.exists()
+    seen = busy(str(root))["a.py::A"]
+    assert (seen.calls, seen.share, seen.mean_us) == (20, 0.25, 250000.0)  # 20 x 0.25 s of 2 x 10 s
+
+
+def test_one_that_is_going_on_is_left_alone(root: Path) -> None:
+    spool = root / ".kernel-lsp" / ".recording" / "x"
+    spool.mkdir(parents=True)
+    (spool / "about.json").write_text(json.dumps({"pid": os.getpid(), "program": "a.py", "out": "a"}))
+    assert running.recover(root) == [] and spool.exists()
+
+
+def test_a_recording_of_another_format_is_refused_with_the_way_out(root: Path) -> None:
+    folder = root / ".kernel-lsp"
+    folder.mkdir()
+    (folder / "train.recorded.toml").write_text('format = 0\nprogram = "train.py"\n')
+    (folder / "serve.recorded.toml").write_text("format = 2\n")
+    (folder / "own.toml").write_text('[[workload]]\ntarget = "a.py::A"\n[[workload.inputs]]\nvalue = 1\n')
+    text = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    snapshot = Snapshot(uri=(root / "a.py").as_uri(), text=text)
+    (target,) = (t for t in analyze(snapshot).targets if t.kind is TargetKind.MODULE)
+    found, problems = workloads_for(snapshot, target, str(root))
+    assert len(found) == 1, "one file that cannot be read costs no other"
+    newer, older = sorted(map(str, problems))
+    assert "format 2" in newer and "update kernel-lsp" in newer
+    assert "format 0" in older and "kernel-lsp record -- python train.py" in older
+
+
+def test_nothing_to_record_says_why_and_keeps_the_exit_code(root: Path) -> None:
+    command = [sys.executable, "-m", "kernel_lsp", "record", "--"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], cwd=root, env=environment, capture_output=True, text=True)
+
+    isolated = run(sys.executable, "-I", "-c", "raise SystemExit(5)")
+    assert isolated.returncode == 5 and "nothing was recorded" in isolated.stderr
+    absent = run("no-such-program", "train.py")
+    assert absent.returncode == 2 and "no-such-program cannot be run" in absent.stderr
+    assert not (root / ".kernel-lsp").exists(), "nothing stays of a run that saw nothing"
+
+
+def test_many_ways_are_kept_within_the_size(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways_seen = [
+        {
+            **part()["sites"][0]["ways"][0],
+            "arguments": [{"name": "x", "dtype": "f32", "shape": [size]}],
+            "calls": size,
+        }
+        for size in range(1, 60)
+    ]
+    site = {"kind": "module", "target": "a.py::A", "calls": 1770, "ways": ways_seen}
+    merged = merging.merge([part(sites=[site])], "a.py")
+    path = root / ".kernel-lsp" / "a.recorded.toml"
+    assert recording_file.write(path, merged, "a.py", "now") == 51
+    assert [way["calls"] for way in tomllib.loads(path.read_text())["workload"]] == [*range(59, 51, -1)]
+    monkeypatch.setattr(recording_file, "MAX_BYTES", 1000)
+    assert recording_file.write(path, merged, "a.py", "now") > 51 and path.stat().st_size <= 1000
+
+
+@given(
+    text=st.text(st.characters(codec="utf-8")),
+    number=st.floats() | st.integers(-(2**63), 2**63 - 1) | st.booleans(),
+    name=st.from_regex(r"[A-Za-z_]\w{0,5}", fullmatch=True),
+)
+def test_every_value_is_read_back_as_it_was(text: str, number: float, name: str) -> None:
+    line = f"x = {recording_file._value({name: [text, number]})}"
+    (read,) = tomllib.loads(line).values()
+    assert repr(read) == repr({name: [text, number]})
+
+
+def test_the_import_hook_leaves_modules_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hooked_module.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    seen = []
+    imports.after("hooked_module", lambda module: seen.append(module.value))
+    imports.after("hooked_module_that_is_not_there", seen.append)
+    import hooked_module  # type: ignore[import-not-found]
+
+    assert seen == [1]
+    assert "exec_module" not in vars(hooked_module.__loader__)
+    with pytest.raises(ModuleNotFoundError):
+        import hooked_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
