@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import torch
 
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator import tensors
 from kernel_lsp.evaluator.processes.pool import Pool
-from kernel_lsp.evaluator.processes.warm import Unfit, warm_up
+from kernel_lsp.evaluator.processes.warm import Unfit, Zygote, warm_up
+from kernel_lsp.evaluator.processes.zygote import driver_unasked
 from kernel_lsp.process import Child
 
 pytestmark = [
@@ -34,7 +36,7 @@ async def pool() -> AsyncIterator[Pool]:
     await pool.close()
 
 
-async def start(pool: Pool, scratch: Path, **limits: int) -> Child:
+async def start(pool: Pool, scratch: Path, *, imports: str = "", **limits: int) -> Child:
     return await pool.start(
         WORKER,
         "cpu",
@@ -42,6 +44,7 @@ async def start(pool: Pool, scratch: Path, **limits: int) -> Child:
         limits=Limits(**limits),
         confinement=Confinement(scratch=scratch),
         environment={},
+        imports=imports,
     )
 
 
@@ -209,3 +212,39 @@ async def test_an_interpreter_that_cannot_be_warmed_up_says_so(tmp_path: Path) -
     broken.chmod(0o755)
     with pytest.raises(Unfit):
         await warm_up(str(broken), {})
+
+
+async def test_a_branch_that_cannot_be_had_leaves_its_children_forked_and_confined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unfit(self: Zygote, variant: str) -> Zygote:
+        raise Unfit(f"importing {variant} opened a driver")
+
+    monkeypatch.setattr(Zygote, "branch", unfit)
+    pool = Pool()
+    child = await start(pool, tmp_path, imports="compiler")
+    try:
+        assert "seccomp" in child.confined and "not forked" not in child.confined
+    finally:
+        await child.kill()
+        await pool.close()
+
+
+async def test_a_child_that_is_not_forked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unfit(python: str, environment: dict[str, str]) -> Zygote:
+        raise Unfit("importing torch left 2 threads")
+
+    monkeypatch.setattr("kernel_lsp.evaluator.processes.pool.warm_up", unfit)
+    pool = Pool()
+    child = await start(pool, tmp_path)
+    await child.kill()
+    assert "not forked: importing torch left 2 threads" in child.confined
+
+
+async def test_what_is_imported_learns_of_gpus_without_asking_a_driver(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    before = torch.cuda._device_count_nvml
+    with driver_unasked(tmp_path):
+        assert torch.cuda._device_count_nvml() == 2
+    assert torch.cuda._device_count_nvml is before

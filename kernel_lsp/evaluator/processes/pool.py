@@ -1,7 +1,8 @@
 """The zygotes of one gate, by interpreter and by what they have imported. No torch.
 
 A zygote that cannot be had here (no pidfd, a driver opened by an import, threads) is no failure: children
-are then started afresh, as before (process.start), and the evidence says what confines them.
+are then forked from one that has imported less, or started afresh (process.start), and the evidence says what
+confines them and why it is not more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Pool:
     def __init__(self, manners: Manners | None = None) -> None:
         self.manners, self.quiet = manners, Quiet()
         self._zygotes: dict[tuple[Any, ...], asyncio.Task[Zygote]] = {}
-        self._unfit: set[str] = set()
+        self._unfit: dict[tuple[Any, ...], str] = {}
+        """Sort of zygote -> why there is none."""
 
     async def start(
         self,
@@ -55,9 +57,12 @@ class Pool:
                 return await zygote.fork(
                     module, *argv, limits=limits, confinement=confinement, environment=environment
                 )
-        return await self.start_afresh(
+        child = await self.start_afresh(
             module, *argv, python=python, limits=limits, confinement=confinement, environment=environment
         )
+        if why := self._unfit.get((python, interpreted)):
+            child.confined += f" (not forked: {why})"
+        return child
 
     async def warm(self, python: str) -> None:
         """Import torch and what torch.compile needs, where nobody waits for it yet."""
@@ -84,17 +89,27 @@ class Pool:
         )
 
     async def _zygote(self, python: str, *, interpreted: bool, imports: str) -> Zygote | None:
-        if python in self._unfit or not hasattr(signal, "pidfd_send_signal") or sys.platform != "linux":
+        if not hasattr(signal, "pidfd_send_signal") or sys.platform != "linux":
+            return None
+        key, environment = (python, interpreted), INTERPRETED if interpreted else {}
+        zygote = await self._fit(key, lambda: warm_up(python, environment))
+        if zygote is None or not imports:
+            return zygote
+        branch = zygote.branch
+        return await self._fit((*key, imports), lambda: branch(imports)) or zygote
+
+    async def _fit(
+        self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, Zygote]]
+    ) -> Zygote | None:
+        """None when no such zygote can be had."""
+        if key in self._unfit:
             return None
         try:
-            zygote = await self._warm(
-                (python, interpreted), lambda: warm_up(python, INTERPRETED if interpreted else {})
-            )
-            if imports:
-                zygote = await self._warm((python, interpreted, imports), lambda: zygote.branch(imports))
-            return zygote
-        except (Unfit, TimeoutError, WorkerLost):
-            self._unfit.add(python)
+            return await self._warm(key, make)
+        except WorkerLost:  # the one it comes from was killed; it is replaced
+            return None
+        except (Unfit, TimeoutError) as error:
+            self._unfit[key] = str(error) or "it was not ready in time"
             return None
 
     async def _warm(self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, Zygote]]) -> Zygote:

@@ -26,6 +26,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,9 +34,11 @@ from kernel_lsp.evaluator.processes import confine, linux, namespaces
 
 CONTROL_BYTES = 128 * 1024
 STRAYS_S = 5.0
-IMPORTS = ("torch", "kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
+IMPORTS = ("kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
 IMPORTED = {"triton": ("triton",), "compiler": ("torch._inductor.compile_fx", "triton")}
 """What a variant imports besides: for candidates that launch kernels, and for what torch.compile needs."""
+ASKS_DRIVER = "_device_count_nvml"
+"""The one of torch.cuda's functions that `is_available` and `device_count` ask (torch 2.0 to 2.13)."""
 RENAMED_SIGNAL = 128
 """A death by signal is told as a shell tells it."""
 
@@ -218,6 +221,22 @@ def _rename(module: str, argv: list[str]) -> None:
         ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 
+@contextlib.contextmanager
+def driver_unasked(devices: Path = Path("/dev")) -> Iterator[None]:
+    """Inside the block torch counts GPUs by their device files: torch 2.11's inductor asks while it is
+    imported, and the answer would open NVML, whose state does not survive a fork either."""
+    cuda = sys.modules["torch"].cuda if "torch" in sys.modules else None
+    ask = getattr(cuda, ASKS_DRIVER, None)
+    if ask is not None:
+        count = sum(path.name.removeprefix("nvidia").isdigit() for path in devices.glob("nvidia*"))
+        setattr(cuda, ASKS_DRIVER, lambda: count)
+    try:
+        yield
+    finally:
+        if ask is not None:
+            setattr(cuda, ASKS_DRIVER, ask)
+
+
 def _has_cuda() -> bool:
     """Whether an import has opened the driver: its state does not survive a fork."""
     opened = []
@@ -235,9 +254,12 @@ def main() -> None:
     os.dup2(2, 1)
     os.close(null)
     warnings.simplefilter("ignore")
-    for name in (*IMPORTS, *(more for variant in sys.argv[1:] for more in IMPORTED[variant])):
-        with contextlib.suppress(ModuleNotFoundError):  # triton is optional; the others are told by the child
-            importlib.import_module(name)
+    with contextlib.suppress(ModuleNotFoundError):  # a child tells it
+        importlib.import_module("torch")
+    with driver_unasked():
+        for name in (*IMPORTS, *(more for variant in sys.argv[1:] for more in IMPORTED[variant])):
+            with contextlib.suppress(ModuleNotFoundError):  # triton is optional; a child tells of the others
+                importlib.import_module(name)
     gc.collect()
     gc.freeze()
     Zygote(control).serve()
