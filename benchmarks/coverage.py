@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_lsp import analysis, skillbook, workloads
-from kernel_lsp.commands.suites import family
+from kernel_lsp.commands.rows import family
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.records import Snapshot
 from kernel_lsp.rewrite.engine import Session

@@ -17,7 +17,7 @@
     ├── ModelError            a trained policy that cannot be used, or is worse than what is used
     ├── ArchiveError          a search archive that cannot be read or written
     └── ClusterError          a cluster that cannot be used, or is lost
-        └── JobLost           one job of it that was lost again and again
+        └── JobFailed         one job of it; the others go on
 
 A failed candidate is data (`EvalStatus`); a broken evaluator is an error.
 """
@@ -101,8 +101,8 @@ class ClusterError(KernelLspError):
     """A cluster of machines that cannot be used, or is lost."""
 
 
-class JobLost(ClusterError):
-    """One job was lost with every process that tried it; the others go on."""
+class JobFailed(ClusterError):
+    """One job of a cluster failed, or was lost with every process that tried it; the others go on."""
 
 
 @contextmanager

@@ -61,13 +61,16 @@ ALLOWED: dict[str, set[str]] = {
     "session": BASE | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"},
     "checker": BASE | {"analysis"},
     "hostclient": BASE | {"process"},
+    "cluster": BASE | {"interpreter", "skillbook"},  # what is done on its nodes comes from who uses it
     # The heavy half: the order of stages, in a process of its own.
     "pipeline": BASE
     | {"analysis", "workloads", "skillbook", "library", "agents", "search", "rewrite", "evaluator"}
     | {"presenter"}
     | {"journal", "models"}
     | {"process", "interpreter", "cache"},
-    "host": BASE | {"pipeline", "journal"},
+    # Accepted rewrites, judged again. The host writes them when they are accepted.
+    "guarding": BASE | {"analysis", "evaluator", "rewrite.edit"},
+    "host": BASE | {"pipeline", "journal", "guarding"},
     "server": BASE | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"},
     "cli": {"*"},
     "commands": {"*"},

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp.commands import console, searching, suites
+from kernel_lsp.cluster import Cluster
+from kernel_lsp.commands import console, rows, searching, suites
+from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.scores import BASELINES, Scores
@@ -38,6 +40,11 @@ def bench(
     shard: str = typer.Option(
         "1/1", help="I/N: every N-th task from the I-th, for several GPUs or machines."
     ),
+    cluster: str | None = typer.Option(
+        None,
+        help="HOST:PORT of a Ray cluster whose nodes do the tasks, one GPU each; auto: the one of this"
+        " machine; local: this machine's GPUs. --jobs then counts on each GPU.",
+    ),
     limit_s: float | None = typer.Option(None, min=0.0, help="After so many seconds no task is begun."),
     out: Path | None = typer.Option(
         None, help="Results; an existing file is continued. Default: results.json; nothing with --merge."
@@ -67,16 +74,17 @@ def bench(
                 gpu_seconds=gpu_seconds,
             )
             origin = searching.allowed_origin(settings, root, now=allow_remote)
-            asked = suites.Asked(search=plan, allowed_origin=origin)
-            _run(asked, Pipeline(settings), suite, results, jobs, limit_s)
+            asked = rows.Asked(search=plan, allowed_origin=origin)
+            _run(asked, settings, cluster, suite, results, jobs, limit_s)
     except KernelLspError as error:
         console.fail(error)
     _show(results, as_json)
 
 
 def _run(
-    asked: suites.Asked,
-    pipeline: Pipeline,
+    asked: rows.Asked,
+    settings: Settings,
+    cluster: str | None,
     suite: suites.Suite,
     results: suites.Results,
     jobs: int,
@@ -85,11 +93,26 @@ def _run(
     def say(text: str) -> None:
         console.err.print(text, markup=False, soft_wrap=True)
 
+    async def run(maker: rows.Maker) -> None:
+        await suites.Runs(
+            maker=maker,
+            suite=suite,
+            results=results,
+            cluster=cluster,
+            jobs=jobs,
+            limit_s=limit_s,
+            say=say,
+        ).all()
+
+    async def spread(address: str) -> None:
+        make, device = rows.spread(settings, asked), settings.device
+        async with Cluster(
+            address=address, make=make, device=device, width=jobs, python=settings.python, say=say
+        ) as nodes:
+            await run(rows.Spread(nodes, settings, asked))
+
     with console.progress("bench"):
-        run = suites.Runs(
-            pipeline=pipeline, suite=suite, results=results, asked=asked, jobs=jobs, limit_s=limit_s, say=say
-        )
-        console.run(run.all())
+        console.run(spread(cluster) if cluster else run(rows.Rows(Pipeline(settings), asked)))
 
 
 def _root(paths: list[Path]) -> Path:

@@ -1,44 +1,28 @@
-"""Suites of reference files for `kernel-lsp bench`: which tasks there are, and how each becomes one JSON row.
+"""Suites of reference files for `kernel-lsp bench`: which tasks there are, what is under way, what is kept.
 
 Several tasks may be under way at once: the gate gives each its turn on the device, so that reading,
 compiling and checking of one overlap with the timing of another. Every finished row is on the disk before
-the next is begun. Not covered: what the rows add up to (scores.py), tables (bench.py).
+the next is begun. Not covered: how a row is made (rows.py), what rows add up to (scores.py).
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_lsp import __version__, interpreter, phases, scores, wire
-from kernel_lsp.errors import (
-    CaptureError,
-    EvaluationError,
-    KernelLspError,
-    RewriteError,
-    WorkloadError,
-    boundary,
-)
-from kernel_lsp.evaluator import roofline
-from kernel_lsp.evaluator.verify import request_from_files
+from kernel_lsp import __version__, scores, wire
+from kernel_lsp.commands.rows import Maker, Task, empty
+from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.records import SCHEMA_VERSION, Evaluation, Job, Json, Outcome, Progress, Proposal, SearchPlan
-
-FAMILY = re.compile(r"^Family: (.+?)\.?$", re.MULTILINE)
-"""A line of a task's docstring."""
-
+from kernel_lsp.records import SCHEMA_VERSION, Json
 
 QUIET_S = 30.0
 """When nothing was finished for so long, a line says what the tasks under way wait for."""
-LEFT_ALONE = (CaptureError, RewriteError, WorkloadError)
-"""Nothing could be proved about the target, and so nothing was offered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,29 +111,20 @@ def merged(files: Sequence[Results], path: Path | None) -> Results:
     return made
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What every task of a run is asked for beyond the quick search."""
-
-    search: SearchPlan | None = None
-    allowed_origin: str | None = None
-
-
 @dataclass
 class Runs:
     """One run of a suite."""
 
-    pipeline: Pipeline
+    maker: Maker
     suite: Suite
     results: Results
     jobs: int
     limit_s: float | None
     say: Callable[[str], None]
-    asked: Asked = Asked()
+    cluster: str | None = None
+    """Its address, where nodes make the rows."""
     _begun: int = 0
     _finished: int = 0
-    _doing: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """Task under way -> when it began on the monotonic clock, the last that was heard of it."""
     _said: float = 0.0
 
     async def all(self) -> None:
@@ -159,7 +134,8 @@ class Runs:
         waiting, self._begun = iter(left), len(left)
         self.results.every = tuple(dict.fromkeys([*self.results.every, *self.suite.every]))
         self.results.runs.append(self._about())
-        lanes = [asyncio.create_task(self._lane(waiting, end)) for _ in range(self.jobs)]
+        count = self.jobs * self.maker.places
+        lanes = [asyncio.create_task(self._lane(waiting, end)) for _ in range(count)]
         telling = asyncio.create_task(self._tell())
         try:
             await asyncio.gather(*lanes)
@@ -168,15 +144,15 @@ class Runs:
             for lane in lanes:
                 lane.cancel()
             await asyncio.gather(*lanes, telling, return_exceptions=True)
-            await self.pipeline.close()
+            await self.maker.close()
 
     async def _tell(self) -> None:
         """What the tasks under way wait for, when nothing else was said for a while."""
         self._said = time.monotonic()
         while True:
             await asyncio.sleep(max(0.01, self._said + QUIET_S - time.monotonic()))
-            if time.monotonic() - self._said >= QUIET_S and self._doing:
-                self._speak(waiting_for(self._doing, time.monotonic()))
+            if time.monotonic() - self._said >= QUIET_S and self.maker.doing:
+                self._speak(waiting_for(self.maker.doing, time.monotonic()))
 
     def _speak(self, text: str) -> None:
         self._said = time.monotonic()
@@ -188,10 +164,22 @@ class Runs:
             if task is None:
                 return
             name = _name(self.suite.root, task)
-            row = self.results.rows[name] = await self._row(task)
+            row = self.results.rows[name] = await self._row(name, task)
             self.results.store()
             self._finished += 1
             self._speak(f"{self._finished} of {self._begun} {name}: {describe(row)}")
+
+    async def _row(self, name: str, path: Path) -> Json:
+        root, candidates = self.suite.root, self.suite.candidates
+        given = candidates / path.relative_to(root) if candidates else None
+        if given is not None and not given.exists():
+            return empty("no_candidate", f"there is no {given}")
+        try:
+            text, candidate = read_source(path).text, read_source(given).text if given else None
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            return empty("failed", f"cannot be read: {error}")
+        task = Task(name=name, path=str(path), text=text, folder=str(root), candidate=candidate)
+        return await self.maker.row(task)
 
     def _is_done(self, task: Path) -> bool:
         """What failed is tried again: the cause may have been a busy device."""
@@ -199,7 +187,7 @@ class Runs:
         return row is not None and row["status"] != "failed"
 
     def _about(self) -> Json:
-        settings = self.pipeline.settings
+        settings = self.maker.settings
         return {
             "version": __version__,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -207,83 +195,11 @@ class Runs:
             "budget": settings.budget,
             "policy": settings.policy,
             "model": settings.model,
-            "search": wire.to_json(self.asked.search),
+            "search": wire.to_json(self.maker.asked.search),
             "jobs": self.jobs,
+            "cluster": self.cluster,
             "tasks": len(self.suite.tasks),
         }
-
-    async def _row(self, task: Path) -> Json:
-        """A failure of ours is a row too: one broken task must not end the run of the others."""
-        start, name = time.monotonic(), _name(self.suite.root, task)
-        text = read_source(task).text
-        self._doing[name] = start, "reading"
-        with phases.collected() as spent:
-            try:
-                with boundary(EvaluationError, "the run of this task failed"):
-                    made = await (self._given if self.suite.candidates else self._proposed)(task, text)
-            except LEFT_ALONE as error:
-                made = _empty("silent", str(error))
-            except KernelLspError as error:
-                made = _empty("failed", str(error))
-            finally:
-                del self._doing[name]
-        total = round(time.monotonic() - start, 2)
-        return {"family": family(text), **made, "total_s": total, "phases_s": spent.seconds()}
-
-    async def _proposed(self, task: Path, text: str) -> Json:
-        start, first, name = time.monotonic(), list[float](), _name(self.suite.root, task)
-        settings = self.pipeline.settings
-        job = Job(
-            text=text,
-            path=str(task),
-            qualname="Model",
-            device=settings.device,
-            budget=settings.budget,
-            search=self.asked.search,
-            allowed_origin=self.asked.allowed_origin,
-        )
-
-        def report(progress: Progress) -> None:
-            self._doing[name] = start, progress.message
-            if progress.proposal is not None and not first:
-                first.append(time.monotonic() - start)
-
-        outcome = await self.pipeline.optimize(job, report)
-        return {**of_outcome(outcome), "first_verified_s": round(first[0], 2) if first else None}
-
-    async def _given(self, task: Path, text: str) -> Json:
-        assert self.suite.candidates is not None
-        path = self.suite.candidates / task.relative_to(self.suite.root)
-        if not path.exists():
-            return _empty("no_candidate", f"there is no {path}")
-        probe = await interpreter.probe(interpreter.find(self.suite.root, self.pipeline.settings.python).path)
-        request = request_from_files(text, read_source(path).text)
-        device = "cuda" if probe.cuda and self.pipeline.settings.device != "cpu" else "cpu"
-        request = replace(request, device=device, python=probe.python)
-        evaluation = await self.pipeline.gate().evaluate(request)
-        return {**_measured(evaluation), "status": evaluation.status.value, "note": evaluation.detail}
-
-
-def of_outcome(outcome: Outcome) -> Json:
-    """What is kept of a job: what was offered and measured, and of each loser why it lost."""
-    best = outcome.best
-    row = _empty("silent" if best is None else "offered", outcome.note or "")
-    if best is not None:
-        row |= _measured(best.evaluation)
-        row |= {"offered": _steps(best), "least_ms": _least_ms(outcome, best.evaluation)}
-        row["note"] = best.candidate.summary
-    losers = [proposal for proposal in outcome.proposals if proposal is not best]
-    row |= {"search": wire.to_json(outcome.search)} if outcome.search else {}
-    return {**row, "cached": outcome.cached, "rejected": [_loser(proposal) for proposal in losers]}
-
-
-def family(text: str) -> str | None:
-    """The line ``Family: norm.`` of the file's docstring."""
-    try:
-        said = FAMILY.search(ast.get_docstring(ast.parse(text)) or "")
-    except SyntaxError:
-        return None
-    return said[1] if said else None
 
 
 def describe(row: Json) -> str:
@@ -305,50 +221,3 @@ def waiting_for(doing: dict[str, tuple[float, str]], now: float) -> str:
 
 def _name(root: Path, task: Path) -> str:
     return task.relative_to(root).as_posix()
-
-
-def _empty(status: str, note: str) -> Json:
-    return {"status": status, "note": note, "ms": {}, "speedups": {}}
-
-
-def _measured(evaluation: Evaluation) -> Json:
-    return {
-        "ms": {timing.provider: timing.median_ms for timing in evaluation.timings},
-        "device_ms": {timing.provider: timing.median_ms for timing in evaluation.device_timings},
-        "speedups": wire.to_json(evaluation.speedups),
-        "peak_bytes": evaluation.peak_bytes,
-        "numerics": wire.to_json(evaluation.numerics),
-        "kernels": wire.to_json(evaluation.kernels),
-        "environment": evaluation.environment,
-        "device_name": evaluation.device_name,
-    }
-
-
-def _steps(proposal: Proposal) -> Json:
-    candidate = proposal.candidate
-    return {
-        "summary": candidate.summary,
-        "proposer": candidate.proposer,
-        "uses_triton": candidate.uses_triton,
-        "steps": [{"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps],
-    }
-
-
-def _loser(proposal: Proposal) -> Json:
-    evaluation = proposal.evaluation
-    return {
-        **_steps(proposal),
-        "verdict": proposal.verdict.value,
-        "status": evaluation.status.value,
-        "detail": evaluation.detail,
-        "speedups": wire.to_json(evaluation.speedups),
-        "ms": {timing.provider: timing.median_ms for timing in evaluation.timings},
-    }
-
-
-def _least_ms(outcome: Outcome, evaluation: Evaluation) -> float | None:
-    """To read every input and parameter and write every result once, at the maker's peak bandwidth."""
-    peak = roofline.peak_gb_per_s(evaluation.device_name)
-    if peak is None or outcome.read_bytes is None or outcome.written_bytes is None:
-        return None
-    return roofline.least_ms(outcome.read_bytes, outcome.written_bytes, 0, peak)

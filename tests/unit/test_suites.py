@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernel_lsp import phases, scores
-from kernel_lsp.commands import bench, suites
+from kernel_lsp.commands import bench, rows, suites
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.records import (
@@ -74,8 +74,9 @@ def root(tmp_path: Path) -> Path:
 
 def runs(root: Path, stand: Any, results: suites.Results, **more: Any) -> suites.Runs:
     suite = suites.find(root, more.pop("filter", ""), more.pop("shard", (1, 1)), None)
+    maker = rows.Rows(stand, more.pop("asked", rows.Asked()))
     given: dict[str, Any] = {"jobs": 1, "limit_s": None, "say": lambda text: None, **more}
-    return suites.Runs(pipeline=stand, suite=suite, results=results, **given)
+    return suites.Runs(maker=maker, suite=suite, results=results, **given)
 
 
 def test_shards_are_disjoint_and_cover_everything(root: Path) -> None:
@@ -115,7 +116,7 @@ async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> Non
             return Outcome(qualname="Model", search=summary)
 
     results = suites.Results(path=None)
-    asked = suites.Asked(search=plan, allowed_origin="https://x")
+    asked = rows.Asked(search=plan, allowed_origin="https://x")
     await runs(root, Searching(), results, filter="a.py", asked=asked).all()
     assert [(job.search, job.allowed_origin) for job in seen] == [(plan, "https://x")]
     assert results.runs[0]["search"]["mode"] == "turns"
@@ -152,8 +153,8 @@ async def test_a_target_that_is_left_alone_is_silence_with_its_reason(root: Path
 
 
 def test_the_table_has_two_lines_a_group_and_says_what_is_unknown() -> None:
-    rows = {"operators/a.py": {"status": "silent", "note": "", "ms": {}, "speedups": {}}}
-    lines = bench._table(scores.groups(rows)).splitlines()
+    known = {"operators/a.py": {"status": "silent", "note": "", "ms": {}, "speedups": {}}}
+    lines = bench._table(scores.groups(known)).splitlines()
     assert len(lines) == 1 + 2 * 2 and len({len(line.split()) for line in lines[1::2]}) == 1
     assert lines[0].split()[:4] == ["group", "against", "tasks", "correct"]
     assert lines[1].split()[:4] == ["all", "eager", "1", "1.00"] and "-" in lines[1].split()
@@ -237,7 +238,7 @@ def test_a_row_keeps_what_was_offered_and_why_the_others_lost() -> None:
     outcome = Outcome(
         qualname="Model", proposals=(won, lost), read_bytes=1_200_000_000, written_bytes=1_200_000_000
     )
-    row = json.loads(json.dumps(suites.of_outcome(outcome)))
+    row = json.loads(json.dumps(rows.of_outcome(outcome)))
     assert row["status"] == "offered" and row["ms"] == {"eager": 2.0, "candidate": 1.0}
     assert row["speedups"]["eager"]["mid"] == 2.0
     assert row["offered"]["steps"] == [
@@ -249,7 +250,7 @@ def test_a_row_keeps_what_was_offered_and_why_the_others_lost() -> None:
 
 def test_what_is_right_but_not_faster_is_silence_with_its_reason() -> None:
     slow = judged("slower", 0.8, Verdict.CORRECT)
-    row = suites.of_outcome(Outcome(qualname="Model", proposals=(slow,), note="not surely faster"))
+    row = rows.of_outcome(Outcome(qualname="Model", proposals=(slow,), note="not surely faster"))
     assert (row["status"], row["note"], row["ms"]) == ("silent", "not surely faster", {})
     assert row["rejected"][0]["speedups"]["eager"]["mid"] == 0.8
 
@@ -259,7 +260,7 @@ def test_what_is_right_but_not_faster_is_silence_with_its_reason() -> None:
     [(TASK, "norm"), ('"""No family."""\n', None), ("x = 1\n", None), ("def (", None)],
 )
 def test_the_family_stands_in_the_docstring(text: str, family: str | None) -> None:
-    assert suites.family(text) == family
+    assert rows.family(text) == family
 
 
 async def test_what_is_waited_for_is_said_when_nothing_else_is(

@@ -1,0 +1,19 @@
+"""Jobs on the nodes of a Ray cluster, one GPU (or one node's CPUs) for each process that does them.
+
+    async with Cluster("10.0.0.1:6379", make) as cluster:
+        result = await cluster.do("its id", work)
+
+Every job has an id; its result is kept once. What a lost node had under way is done again elsewhere.
+
+connection.py  Ray itself: is it here, does anybody answer, which nodes there are
+station.py     what runs on a node: one worker that ``make`` made, and what it stands on
+pool.py        who does which job: stations come and go, jobs wait, results arrive
+
+Only commands and the trainer use this; the server never does. Not covered: starting nodes (`ray start`), and
+handing out anything but the work: kernel-lsp is installed on every node, in the same version.
+"""
+
+from kernel_lsp.cluster.pool import Cluster
+from kernel_lsp.cluster.station import About, Worker
+
+__all__ = ["About", "Cluster", "Worker"]

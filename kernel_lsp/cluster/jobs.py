@@ -1,0 +1,123 @@
+"""Jobs by id: who waits for them, which come next, and that each result counts once. Knows nothing of Ray.
+
+A job has one attempt at a time. One whose attempt was lost goes back to the front; after three losses it is
+given up. Not covered: who does them (pool.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp.errors import ClusterError, JobFailed
+
+MOST_ATTEMPTS = 3
+
+
+@dataclass(kw_only=True, eq=False)
+class Job:
+    id: str
+    work: Any
+    group: str
+    done: asyncio.Future[Any]
+    callers: int = 0
+    losses: int = 0
+    began: float | None = None
+    """On the monotonic clock; None: it waits."""
+    where: str = ""
+    stop: Callable[[], None] | None = None
+    """Ends the attempt under way."""
+
+
+@dataclass(kw_only=True)
+class Jobs:
+    known: dict[str, Job] = field(default_factory=dict)
+    broken: ClusterError | None = None
+    """Why no job is done any more."""
+    _queue: deque[Job] = field(default_factory=deque)
+    _more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def result(self, id: str, work: Any, group: str) -> Any:
+        """See `Cluster.do`."""
+        if self.broken is not None:
+            raise self.broken
+        job = self.known.get(id)
+        if job is None:
+            done = asyncio.get_running_loop().create_future()
+            job = self.known[id] = Job(id=id, work=work, group=group, done=done)
+            self._queue.append(job)
+            self._more.set()
+        job.callers += 1
+        try:
+            return await asyncio.shield(job.done)
+        finally:
+            job.callers -= 1
+            if not job.callers and not job.done.done():
+                self._drop(job)
+
+    def forget(self, id: str) -> None:
+        """The next one who asks has it done again."""
+        if (job := self.known.get(id)) is not None and job.done.done():
+            del self.known[id]
+
+    async def next(self, group: str | None, others: Callable[[], Collection[str | None]]) -> Job:
+        """One of this group, else of one that nobody else works on, else the first."""
+        while not self._queue:
+            self._more.clear()
+            await self._more.wait()
+        taken = others()
+        job = min(self._queue, key=lambda job: (job.group != group, job.group in taken))
+        self._queue.remove(job)
+        return job
+
+    def begin(self, job: Job, where: str, stop: Callable[[], None]) -> None:
+        job.began, job.where, job.stop = time.monotonic(), where, stop
+
+    def settle(self, job: Job, value: Any = None, failed: tuple[str, str | None] | None = None) -> None:
+        """What comes after nobody waits for it any more is left."""
+        job.began = job.stop = None
+        if job.done.done():
+            return
+        if failed:
+            job.done.set_exception(JobFailed(*failed))
+        else:
+            job.done.set_result(value)
+
+    def again(self, job: Job, why: str) -> None:
+        """Its attempt was lost."""
+        job.losses += 1
+        if job.losses >= MOST_ATTEMPTS:
+            cause = (
+                f"job {job.id} was lost {job.losses} times, each with the process that did it; last: {why}"
+            )
+            self.settle(job, failed=(cause, "look at the nodes' memory, and whether the task crashes alone"))
+            return
+        self.give_back(job)
+
+    def give_back(self, job: Job) -> None:
+        """Nobody has begun it."""
+        job.began = job.stop = None
+        if not job.done.done():
+            self._queue.appendleft(job)
+            self._more.set()
+
+    def fail(self, error: ClusterError) -> None:
+        """No job is done any more; whoever waits gets this error."""
+        self.broken = self.broken or error
+        self._queue.clear()
+        for job in self.known.values():
+            if not job.done.done():
+                job.done.set_exception(self.broken)
+
+    def _drop(self, job: Job) -> None:
+        """Nobody waits for it."""
+        job.done.cancel()
+        del self.known[job.id]
+        if job in self._queue:
+            self._queue.remove(job)
+        elif job.stop is not None:
+            job.stop()

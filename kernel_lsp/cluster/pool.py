@@ -1,0 +1,311 @@
+"""Stations on the nodes of a cluster, which come and go, and the jobs that they do.
+
+Where a station is lost (or only may be lost: then it is killed, so that nothing of it can arrive later), its
+jobs are done elsewhere. Nodes that join later are used; one that loses three stations is not used again. On a
+GPU cluster a station has one GPU, elsewhere a whole node, since trials would disturb the times.
+The head of the cluster must live, and this machine's own Ray process: Ray ends its clients with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from kernel_lsp.cluster import station
+from kernel_lsp.cluster.connection import START, Connection, Node, library
+from kernel_lsp.cluster.jobs import Jobs
+from kernel_lsp.cluster.station import About, Answer, Make, Station
+from kernel_lsp.errors import ClusterError
+
+READY_S = 120.0
+"""For a process on a busy node that imports torch once."""
+LOOK_S = 2.0
+"""Between looks at which nodes there are."""
+ALONE_S = 30.0
+"""How long a cluster without any station may stay so."""
+CLOSE_S = 3.0
+"""For a station to end its own children; then it is killed, and they end with it."""
+MOST_DEATHS = 3
+"""Of stations on one node."""
+AGAIN_S = 5.0
+"""After a loss: Ray takes as long to notice that a node is gone."""
+
+
+@dataclass(kw_only=True, eq=False)
+class _Place:
+    """A station on a node."""
+
+    node: Node
+    number: int
+    actor: Any
+    about: About | None = None
+    """None: it is being made."""
+    group: str | None = None
+    """Of its last job: a worker is warm for more of that."""
+    lost: bool = False
+
+
+@dataclass(kw_only=True)
+class Cluster:
+    """Open it with `async with`, or `open` and `close`."""
+
+    address: str
+    make: Make
+    device: str = "auto"
+    """auto: cuda where any node has a GPU."""
+    width: int = 1
+    """Jobs at the same time on one station."""
+    python: str | None = None
+    """Interpreter on the nodes that has torch; None: found there."""
+    say: Callable[[str], None] = lambda text: None
+    _connection: Connection = field(init=False)
+    _jobs: Jobs = field(default_factory=Jobs, init=False)
+    _places: dict[tuple[str, int], _Place] = field(default_factory=dict, init=False)
+    _deaths: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list), init=False)
+    """Of stations, by node: when, on the monotonic clock."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._connection = Connection(self.address)
+
+    async def __aenter__(self) -> Cluster:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Returns when every node that is here now has its stations.
+
+        Raises ClusterError when there is no such cluster, a node cannot measure, or nodes differ in what
+        results depend on.
+        """
+        await self._connection.open()
+        nodes = await self._connection.nodes()
+        if self.device == "auto":
+            self.device = "cuda" if any(node.gpus for node in nodes) else "cpu"
+        if not any(self._wanted(node) for node in nodes):
+            names = ", ".join(map(str, nodes)) or "none"
+            raise ClusterError(f"no node of the cluster has a GPU (nodes: {names})", "use --device cpu")
+        found = await asyncio.gather(
+            *(self._hire(node, number) for node in nodes for number in range(self._wanted(node)))
+        )
+        if problems := [one for one in found if one]:
+            remedy = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
+            raise ClusterError("; ".join(dict.fromkeys(problems)), remedy)
+        self.say(f"cluster: {self.told}")
+        self._spawn(self._tend())
+
+    async def close(self) -> None:
+        """Ends every station within seconds, whatever it does. Callers of unfinished jobs get an error."""
+        self._jobs.fail(ClusterError("the cluster was closed"))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if places := list(self._places.values()):
+            goodbyes = [asyncio.ensure_future(_awaited(place.actor.close.remote())) for place in places]
+            await asyncio.wait(goodbyes, timeout=CLOSE_S)
+            for goodbye in goodbyes:
+                goodbye.cancel()
+            await asyncio.gather(*goodbyes, return_exceptions=True)
+            for place in places:
+                self._bury(place)
+        await self._connection.close()
+
+    # --- for those who have work -------------------------------------------------------------------
+
+    async def do(self, id: str, work: Any, group: str = "") -> Any:
+        """The result of this job. Asked again with the same id, the same result.
+
+        ``group``: jobs of one group go to one station where that costs no waiting. Cancelling the only
+        caller ends the job within seconds. Raises JobFailed, with the worker's own words where it raised
+        something, and other ClusterErrors when the whole cluster is lost.
+        """
+        return await self._jobs.result(id, work, group)
+
+    def forget(self, id: str) -> None:
+        """The next one who asks has it done again."""
+        self._jobs.forget(id)
+
+    @property
+    def places(self) -> int:
+        """Stations, also those that are being made."""
+        return len(self._places)
+
+    @property
+    def told(self) -> str:
+        """Its stations, by device and host."""
+        counts = Counter(
+            (place.node.host, place.about.device_name or self.device)
+            for place in self._places.values()
+            if place.about
+        )
+        return ", ".join(f"{count} x {device} on {host}" for (host, device), count in sorted(counts.items()))
+
+    @property
+    def doing(self) -> dict[str, tuple[float, str]]:
+        """Id of each job under way -> when it began on the monotonic clock, and where."""
+        return {job.id: (job.began, job.where) for job in self._jobs.known.values() if job.began}
+
+    # --- stations ----------------------------------------------------------------------------------
+
+    def _wanted(self, node: Node) -> int:
+        return node.gpus if self.device == "cuda" else 1
+
+    async def _hire(self, node: Node, number: int) -> str | None:
+        """A station that works, or why there is none: its node is then not used again."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        options = {
+            "num_cpus": 0,  # it must not wait for those who reserve cores and do not use them
+            "num_gpus": 1 if self.device == "cuda" else 0,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False),
+            "max_restarts": 0,
+            "max_concurrency": 2 * self.width + 2,
+        }
+        made = library().remote(Station).options(**options)
+        actor = made.remote(self.make, self.device, self._packages, self.python)
+        place = self._places[node.id, number] = _Place(node=node, number=number, actor=actor)
+        problem: str | None
+        try:
+            async with asyncio.timeout(READY_S):
+                place.about = await _awaited(actor.about.remote())
+        except TimeoutError:
+            problem = f"{node} has no free GPU or process within {READY_S:.0f} s"
+        except library().exceptions.RayError as error:
+            problem = f"{node}: {_first_line(error)}"
+        else:
+            problem = self._problem(place)
+        if problem:
+            self._deaths[node.id] += [time.monotonic()] * MOST_DEATHS
+            self._bury(place)
+            return problem
+        for _ in range(self.width):
+            self._spawn(self._lane(place))
+        return None
+
+    @property
+    def _packages(self) -> tuple[str, str]:
+        """Those whose code decides the results."""
+        function = self.make.func if isinstance(self.make, partial) else self.make
+        return "kernel_lsp", str(function.__module__).partition(".")[0]
+
+    def _problem(self, place: _Place) -> str | None:
+        """Why this station cannot work beside the others."""
+        about, node = place.about, place.node
+        assert about is not None
+        if about.problem:
+            seen = f", GPU {about.visible}" if about.visible else ""
+            return f"{node}{seen}: {about.problem}"
+        others = (one.about for one in self._places.values() if one.about and one is not place)
+        for other in (station.stand(self._packages), *others):
+            if found := station.differences(other, about):
+                return f"versions differ: {node} has {', '.join(found)}"
+        return None
+
+    def _bury(self, place: _Place) -> None:
+        place.lost = True
+        self._places.pop((place.node.id, place.number), None)
+        with contextlib.suppress(Exception):  # Ray's own: it is dead already, or nobody is there to tell
+            library().kill(place.actor)
+
+    async def _tend(self) -> None:
+        """Stations on nodes that joined, and again where one was lost; an end where none is left."""
+        alone_since: float | None = None
+        while True:
+            await asyncio.sleep(LOOK_S)
+            nodes = await self._connection.nodes()
+            for place in [one for one in self._places.values() if one.node not in nodes]:
+                self.say(f"{place.node} is gone")
+                self._bury(place)
+            for node in nodes:
+                for number in range(self._wanted(node)):
+                    if (node.id, number) not in self._places and self._may_hire(node):
+                        self._spawn(self._join(node, number))
+            now = time.monotonic()
+            alone_since = None if self._places else alone_since or now
+            if alone_since is not None and now - alone_since > ALONE_S:
+                raise ClusterError("no node of the cluster is left", START)
+
+    def _may_hire(self, node: Node) -> bool:
+        deaths = self._deaths[node.id]
+        return not deaths or (len(deaths) < MOST_DEATHS and time.monotonic() - deaths[-1] > AGAIN_S)
+
+    async def _join(self, node: Node, number: int) -> None:
+        problem = await self._hire(node, number)
+        self.say(f"{node} is not used: {problem}" if problem else f"{node} joined: {self.told}")
+
+    # --- jobs --------------------------------------------------------------------------------------
+
+    async def _lane(self, place: _Place) -> None:
+        """One job after another, until the station is lost."""
+        failures = library().exceptions
+        while True:
+            job = await self._jobs.next(place.group, lambda: self._groups(place))
+            if place.lost:
+                self._jobs.give_back(job)
+                return
+            place.group = job.group
+            ref = place.actor.do.remote(job.work)
+            self._jobs.begin(job, place.node.host, partial(library().cancel, ref))
+            try:
+                answer: Answer = await _awaited(ref)
+                self._jobs.settle(job, answer.value, answer.failed)
+            except failures.TaskCancelledError:
+                continue  # nobody waits for it
+            except failures.RayTaskError as error:  # no failure for a user to read: a bug of the worker's
+                self._jobs.settle(job, failed=(repr(error.cause), None))
+            except failures.RayError as error:  # the process, its node, or what it had said
+                self._lost(place, _first_line(error))
+                self._jobs.again(job, _first_line(error))
+
+    def _groups(self, place: _Place) -> set[str | None]:
+        """That others work on."""
+        return {one.group for one in self._places.values() if one is not place}
+
+    def _lost(self, place: _Place, why: str) -> None:
+        """Or may be: whatever it still does counts no more."""
+        if not place.lost:
+            self._deaths[place.node.id].append(time.monotonic())
+            self.say(f"{place.node} lost a process, its jobs are done again: {why}")
+            self._bury(place)
+
+    # --- tasks -------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A loop of ours that fails fails all jobs: nobody may wait for ever."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ClusterError):
+            self._jobs.fail(error)
+        elif error is not None:
+            self._jobs.fail(ClusterError(f"the pool itself failed: {error!r}"))
+
+
+async def _awaited(ref: Any) -> Any:
+    """A result of Ray's as asyncio knows it: a cancelled wait leaves the job alone."""
+    return await asyncio.wrap_future(ref.future())
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0][:300]

@@ -1,0 +1,252 @@
+"""One task of a suite becomes one JSON row: on this machine, or on a node of a cluster.
+
+`Rows` does it with this process's pipeline; `Spread` hands the same work to the nodes, where a `Rows` of
+theirs does it, so a row is the same wherever it was made. A failure of ours is a row too: one broken task
+must not end the run of the others. Not covered: which tasks there are, and where rows are kept (suites.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from kernel_lsp import config, interpreter, phases, wire
+from kernel_lsp.cluster import Cluster
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import (
+    CaptureError,
+    EvaluationError,
+    JobFailed,
+    KernelLspError,
+    RewriteError,
+    WorkloadError,
+    boundary,
+)
+from kernel_lsp.evaluator import roofline
+from kernel_lsp.evaluator.verify import request_from_files
+from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.records import Evaluation, Job, Json, Outcome, Progress, Proposal, SearchPlan
+
+FAMILY = re.compile(r"^Family: (.+?)\.?$", re.MULTILINE)
+"""A line of a task's docstring."""
+LEFT_ALONE = (CaptureError, RewriteError, WorkloadError)
+"""Nothing could be proved about the target, and so nothing was offered."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What every task of a run is asked for beyond the quick search."""
+
+    search: SearchPlan | None = None
+    allowed_origin: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    name: str
+    path: str
+    text: str
+    folder: str | None = None
+    """Whose interpreter judges a given candidate; None: that of the process."""
+    candidate: str | None = None
+    """Its text is judged instead of proposing."""
+
+
+class Maker(Protocol):
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def asked(self) -> Asked: ...
+
+    @property
+    def doing(self) -> dict[str, tuple[float, str]]:
+        """Task under way -> when it began on the monotonic clock, the last that was heard of it."""
+
+    @property
+    def places(self) -> int:
+        """Each of which may have as many tasks under way as the run allows."""
+
+    async def row(self, task: Task) -> Json: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class Rows:
+    """With a pipeline of this process."""
+
+    pipeline: Pipeline
+    asked: Asked = Asked()
+    doing: dict[str, tuple[float, str]] = field(default_factory=dict)
+    places: int = 1
+
+    @property
+    def settings(self) -> Settings:
+        return self.pipeline.settings
+
+    async def close(self) -> None:
+        await self.pipeline.close()
+
+    async def do(self, work: Task) -> Json:
+        """As a cluster's worker."""
+        return await self.row(work)
+
+    async def row(self, task: Task) -> Json:
+        start = time.monotonic()
+        self.doing[task.name] = start, "reading"
+        with phases.collected() as spent:
+            try:
+                with boundary(EvaluationError, "the run of this task failed"):
+                    made = await (self._proposed(task) if task.candidate is None else self._given(task))
+            except LEFT_ALONE as error:
+                made = empty("silent", str(error))
+            except KernelLspError as error:
+                made = empty("failed", str(error))
+            finally:
+                del self.doing[task.name]
+        total = round(time.monotonic() - start, 2)
+        return {"family": family(task.text), **made, "total_s": total, "phases_s": spent.seconds()}
+
+    async def _proposed(self, task: Task) -> Json:
+        start, first = time.monotonic(), list[float]()
+        job = Job(
+            text=task.text,
+            path=task.path,
+            qualname="Model",
+            device=self.settings.device,
+            budget=self.settings.budget,
+            search=self.asked.search,
+            allowed_origin=self.asked.allowed_origin,
+        )
+
+        def report(progress: Progress) -> None:
+            self.doing[task.name] = start, progress.message
+            if progress.proposal is not None and not first:
+                first.append(time.monotonic() - start)
+
+        outcome = await self.pipeline.optimize(job, report)
+        return {**of_outcome(outcome), "first_verified_s": round(first[0], 2) if first else None}
+
+    async def _given(self, task: Task) -> Json:
+        probe = await interpreter.probe(interpreter.find(task.folder, self.settings.python).path)
+        request = request_from_files(task.text, task.candidate or "")
+        device = "cuda" if probe.cuda and self.settings.device != "cpu" else "cpu"
+        request = replace(request, device=device, python=probe.python)
+        evaluation = await self.pipeline.gate().evaluate(request)
+        return {**_measured(evaluation), "status": evaluation.status.value, "note": evaluation.detail}
+
+
+class Spread:
+    """On the nodes of an open cluster."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, asked: Asked) -> None:
+        self.settings, self.asked = settings, asked
+        self._cluster = cluster
+
+    @property
+    def doing(self) -> dict[str, tuple[float, str]]:
+        return {name: (began, f"on {host}") for name, (began, host) in self._cluster.doing.items()}
+
+    @property
+    def places(self) -> int:
+        """Twice as many as there are now, since nodes may join. What waits for one counts as begun."""
+        return 2 * self._cluster.places
+
+    async def close(self) -> None:
+        """The cluster is closed by whoever opened it."""
+
+    async def row(self, task: Task) -> Json:
+        """Raises ClusterError when the whole cluster is lost: what has no row yet is done in another run."""
+        try:
+            row: Json = await self._cluster.do(task.name, replace(task, folder=None))
+        except JobFailed as error:
+            return {**empty("failed", str(error)), "family": family(task.text)}
+        return row
+
+
+def spread(settings: Settings, asked: Asked) -> partial[Rows]:
+    """What makes a node's `Rows`, for `Cluster.make`."""
+    return partial(_on_node, settings, asked)
+
+
+def _on_node(settings: Settings, asked: Asked, device: str) -> Rows:
+    """Journals and caches are the node's own."""
+    data_dir = config.load(None)[0].data_dir
+    return Rows(Pipeline(replace(settings, device=device, data_dir=data_dir)), asked)
+
+
+# --- what a row holds ------------------------------------------------------------------------------
+
+
+def of_outcome(outcome: Outcome) -> Json:
+    """What is kept of a job: what was offered and measured, and of each loser why it lost."""
+    best = outcome.best
+    row = empty("silent" if best is None else "offered", outcome.note or "")
+    if best is not None:
+        row |= _measured(best.evaluation)
+        row |= {"offered": _steps(best), "least_ms": _least_ms(outcome, best.evaluation)}
+        row["note"] = best.candidate.summary
+    losers = [proposal for proposal in outcome.proposals if proposal is not best]
+    row |= {"search": wire.to_json(outcome.search)} if outcome.search else {}
+    return {**row, "cached": outcome.cached, "rejected": [_loser(proposal) for proposal in losers]}
+
+
+def family(text: str) -> str | None:
+    """The line ``Family: norm.`` of the file's docstring."""
+    try:
+        said = FAMILY.search(ast.get_docstring(ast.parse(text)) or "")
+    except SyntaxError:
+        return None
+    return said[1] if said else None
+
+
+def empty(status: str, note: str) -> Json:
+    return {"status": status, "note": note, "ms": {}, "speedups": {}}
+
+
+def _measured(evaluation: Evaluation) -> Json:
+    return {
+        "ms": {timing.provider: timing.median_ms for timing in evaluation.timings},
+        "device_ms": {timing.provider: timing.median_ms for timing in evaluation.device_timings},
+        "speedups": wire.to_json(evaluation.speedups),
+        "peak_bytes": evaluation.peak_bytes,
+        "numerics": wire.to_json(evaluation.numerics),
+        "kernels": wire.to_json(evaluation.kernels),
+        "environment": evaluation.environment,
+        "device_name": evaluation.device_name,
+    }
+
+
+def _steps(proposal: Proposal) -> Json:
+    candidate = proposal.candidate
+    return {
+        "summary": candidate.summary,
+        "proposer": candidate.proposer,
+        "uses_triton": candidate.uses_triton,
+        "steps": [{"skill": s.skill, "site": s.site, "parameters": s.parameters} for s in candidate.steps],
+    }
+
+
+def _loser(proposal: Proposal) -> Json:
+    evaluation = proposal.evaluation
+    return {
+        **_steps(proposal),
+        "verdict": proposal.verdict.value,
+        "status": evaluation.status.value,
+        "detail": evaluation.detail,
+        "speedups": wire.to_json(evaluation.speedups),
+        "ms": {timing.provider: timing.median_ms for timing in evaluation.timings},
+    }
+
+
+def _least_ms(outcome: Outcome, evaluation: Evaluation) -> float | None:
+    """To read every input and parameter and write every result once, at the maker's peak bandwidth."""
+    peak = roofline.peak_gb_per_s(evaluation.device_name)
+    if peak is None or outcome.read_bytes is None or outcome.written_bytes is None:
+        return None
+    return roofline.least_ms(outcome.read_bytes, outcome.written_bytes, 0, peak)
