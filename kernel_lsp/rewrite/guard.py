@@ -26,12 +26,14 @@ TRAINING_ONLY = ("momentum", "p", "dropout")
 STRUCTURE = (
     "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode", "output_padding", "ceil_mode",
     "count_include_pad", "divisor_override", "output_size", "dim", "start_dim", "end_dim", "approximate",
-    "normalized_shape", "num_groups", "track_running_stats", "affine", "min_val", "max_val",
+    "normalized_shape", "num_groups", "track_running_stats", "affine", "min_val", "max_val", "reduction",
+    "ignore_index", "log_target",
 )  # fmt: skip
 NO_TRANSFORMS = "not torch._C._are_functorch_transforms_active()"
 """False inside of torch.func: the tensors of vmap, grad and the like have no memory that a kernel could read.
 No public function says it; torch.compile knows this one."""
-HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout")
+HYPERPARAMETERS = ("eps", "momentum", "p", "negative_slope", "alpha", "beta", "threshold", "lambd", "dropout",
+                   "delta", "margin", "label_smoothing")  # fmt: skip
 
 
 def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> list[str]:

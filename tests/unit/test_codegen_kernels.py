@@ -293,10 +293,23 @@ def test_losses_agree_with_torch(interpreter, expression):
     agrees(interpreter, program(expression, "torch.randn(11, 37), torch.randn(11, 37)"), skill)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_cross_entropy_skips_ignored_rows(interpreter, reduction):
+def test_cross_entropy_skips_ignored_rows(interpreter, reduction, smoothing):
     inputs = "torch.randn(9, 5007) * 5, torch.tensor([0, 5006, -100, 3, 4, -100, 7, 8, 9])"
-    agrees(interpreter, program(f"F.cross_entropy(x, y, reduction='{reduction}')", inputs), "fused-loss")
+    loss = f"F.cross_entropy(x, y, reduction='{reduction}', label_smoothing={smoothing})"
+    agrees(interpreter, program(loss, inputs), "fused-loss")
+
+
+@pytest.mark.parametrize("value", ["float('inf')", "float('-inf')", "float('nan')"])
+@pytest.mark.parametrize("place", [0, 3])
+def test_smoothed_cross_entropy_of_special_logits(interpreter, value, place):
+    """Also in the first place, which the others are counted from."""
+    inputs = (
+        f"torch.randn(4, 37).index_fill_(1, torch.tensor([{place}]), {value}), torch.tensor([1, 3, 0, 36])"
+    )
+    loss = "F.cross_entropy(x, y, reduction='none', label_smoothing=0.1)"
+    agrees(interpreter, program(loss, inputs), "fused-loss")
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_triplets_that_are_not_covered(expression: str) -> None:
         "F.nll_loss(F.log_softmax(x, -1), y, reduction='sum')",
         "F.nll_loss(F.log_softmax(x, dim=1), y, ignore_index=3, reduction='none')",
         "F.cross_entropy(x, y)",
+        "F.cross_entropy(x, y, label_smoothing=0.3)",
     ],
 )
 @pytest.mark.parametrize("shift", ["0", "3e4"])

@@ -152,9 +152,11 @@ def test_weights_in_float32_beside_16_bit_activations(interpreter) -> None:
 
 
 @pytest.mark.parametrize("how", ["mean", "sum", "none"])
-def test_cross_entropy_has_the_gradients_of_eager(interpreter, how) -> None:
+@pytest.mark.parametrize("smoothing", ["", ", label_smoothing=0.2"])
+def test_cross_entropy_has_the_gradients_of_eager(interpreter, how, smoothing) -> None:
     inputs = "torch.randn(5, 37, requires_grad=True), torch.tensor([1, 36, -100, 0, 7])"
-    agrees(interpreter, program(f"F.cross_entropy(x, y, reduction='{how}')", inputs), "fused-loss")
+    loss = f"F.cross_entropy(x, y, reduction='{how}'{smoothing})"
+    agrees(interpreter, program(loss, inputs), "fused-loss")
 
 
 TWICE = [

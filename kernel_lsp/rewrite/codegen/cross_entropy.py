@@ -1,8 +1,8 @@
 """Cross entropy over rows of logits: logsumexp minus the picked logit, then a sum over the rows.
 
 Covered: cross_entropy, and nll_loss of log_softmax; logits [rows, classes], whole-number targets [rows];
-mean, sum and none; ignore_index.
-Not covered: class weights, label smoothing, probabilities as targets, dimensions after the classes.
+mean, sum and none; ignore_index; label smoothing.
+Not covered: class weights, probabilities as targets, dimensions after the classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _{name}_kernel(logits_ptr, target_ptr, loss_ptr, n_cols, BLOCK_SIZE: tl.cons
     row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
     lane_max = tl.full([BLOCK_SIZE], float("-inf"), tl.float32)
     lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-    for start in range(0, n_cols, BLOCK_SIZE):
+{before}    for start in range(0, n_cols, BLOCK_SIZE):
         cols = start + tl.arange(0, BLOCK_SIZE)
         mask = cols < n_cols  # the last block is not full
         logits = tl.load(logits_ptr + row * n_cols + cols, mask=mask, other=float("-inf")).to(tl.float32)
@@ -36,7 +36,7 @@ def _{name}_kernel(logits_ptr, target_ptr, loss_ptr, n_cols, BLOCK_SIZE: tl.cons
         pivot = tl.where(new_max == float("-inf"), 0.0, new_max)
         lane_sum = lane_sum * tl.exp(lane_max - pivot) + tl.exp(logits - pivot)
         lane_max = new_max
-    row_max = tl.max(lane_max, axis=0)
+{step}    row_max = tl.max(lane_max, axis=0)
     row_pivot = tl.where(row_max == float("-inf"), 0.0, row_max)
     row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_pivot), axis=0)
     target = tl.load(target_ptr + row)
@@ -45,8 +45,24 @@ def _{name}_kernel(logits_ptr, target_ptr, loss_ptr, n_cols, BLOCK_SIZE: tl.cons
     valid = kept & (target >= 0) & (target < n_cols)
     picked = tl.load(logits_ptr + row * n_cols + target, mask=valid, other=float("nan")).to(tl.float32)
     loss = tl.log(row_sum) + (row_max - picked)  # in this order: a common shift of the logits cancels exactly
-    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
+{smoothed}    tl.store(loss_ptr + row, tl.where(kept, loss, 0.0))
 '''
+
+SMOOTHING = {
+    "before": """\
+    lane_total = tl.full([BLOCK_SIZE], 0.0, tl.float32)
+    anchor = tl.load(logits_ptr + row * n_cols).to(tl.float32)
+    anchor = tl.where(tl.abs(anchor) < float("inf"), anchor, 0.0)  # a common shift costs no digits
+""",
+    "step": """\
+        lane_total += tl.where(mask, logits - anchor, 0.0)
+""",
+    "smoothed": """\
+    every = tl.log(row_sum) + (row_max - anchor) - tl.sum(lane_total, axis=0) / n_cols  # mean over classes
+    loss = {rest} * loss + {smoothing} * every
+""",
+}
+"""What smoothed labels add to the kernel."""
 
 TOTAL = '''\
 @triton.jit
@@ -89,7 +105,7 @@ def _{name}_backward_kernel(
     row_max, log_sum = tl.load(log_sum_ptr + row), tl.load(log_sum_ptr + tl.num_programs(0) + row)
     probability = tl.exp((logits - row_max) - log_sum)
     scale = {scale}
-    grad = (probability - tl.where(cols == target, 1.0, 0.0)) * scale
+    grad = (probability - tl.where(cols == target, {rest}, 0.0){smoothed}) * scale
     tl.store(grad_logits_ptr + row * n_cols + cols, tl.where(target == {ignore}, 0.0, grad), mask=mask)
 
 
@@ -120,7 +136,7 @@ class _{title}(torch.autograd.Function):
 
 def {name}_eager(logits, target):
     """The same in PyTorch, for gradients of gradients."""
-    return torch.nn.functional.cross_entropy(logits, target, ignore_index={ignore}, reduction="{how}")
+    return torch.nn.functional.cross_entropy(logits, target, ignore_index={ignore}, reduction="{how}"{labels})
 
 
 def {name}(logits, target):
@@ -156,8 +172,11 @@ def _covered(node: fx.Node) -> bool:
     if given is None or argument(node, "weight") is not None:
         return False
     logits, target = given.meta["val"], node.args[1].meta["val"]
-    plain = argument(node, "label_smoothing", 0.0) == 0.0
-    return bool(plain and logits.dim() == 2 and logits.dtype in FLOATS and target.dtype == torch.int64)
+    return bool(logits.dim() == 2 and logits.dtype in FLOATS and target.dtype == torch.int64)
+
+
+def _smoothing(node: fx.Node) -> float:
+    return float(argument(node, "label_smoothing", 0.0) or 0.0)
 
 
 def _match(graph: Graph, node: fx.Node) -> Match:
@@ -220,6 +239,7 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
         text = text.replace("    return out\n", "    return out, log_sum, count\n")
     text = text.replace("    return out\n", "    return out, log_sum\n")
     text = text.replace("    return loss\n", "    return loss, log_sum\n")
+    smoothing = _smoothing(node)
     scale = "tl.load(grad_out_ptr" + (" + row)" if how == 0 else ")") + ".to(tl.float32)"
     text += "\n\n" + backward.AGAIN + "\n\n" + BACKWARD.format(
         name=name,
@@ -231,6 +251,9 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
         scale_values="grad_out, count" if how == 1 else "grad_out",
         count_name=", count" if how == 1 else "",
         kept="*ctx.kept" if how == 1 else "ctx.kept",
+        rest=1.0 - smoothing,
+        smoothed=f" - {smoothing} / n_cols" if smoothing else "",
+        labels=f", label_smoothing={smoothing}" if smoothing else "",
     )  # fmt: skip
     return replace(kernel, definitions=text, supports_autograd=True)
 
@@ -242,7 +265,12 @@ def _launches(node: fx.Node) -> int:
 def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:
     how, ignore = argument(node, "reduction", 1), argument(node, "ignore_index", -100)
     dtype = dtype_name(node.meta["val"].dtype)
-    kernels = [KERNEL.format(name=name, ignore=ignore)]
+    smoothing, more = _smoothing(node), dict.fromkeys(SMOOTHING, "")
+    if smoothing:
+        more = {
+            key: text.format(smoothing=smoothing, rest=1.0 - smoothing) for key, text in SMOOTHING.items()
+        }
+    kernels = [KERNEL.format(name=name, ignore=ignore, **more)]
     launcher = LAUNCHER.format(
         name=name,
         launches="one launch" if how == 0 else "two launches",
