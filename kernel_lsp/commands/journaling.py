@@ -1,18 +1,30 @@
-"""The journal as commands use it: opened once, its problems said, outcomes and acceptance written."""
+"""The journal as commands use it: opened once, its problems said, outcomes and acceptance written.
+
+What --apply has written counts as accepted. Whether it is kept is seen when a later command looks at the file
+(`looked`): still there, changed, taken back or gone, by the editor's own tracker. Rewrites that an editor has
+applied are left to it: it knows of text that is not saved yet.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+from kernel_lsp import documents
 from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import JournalError
+from kernel_lsp.errors import JournalError, SkillError
 from kernel_lsp.journal import Journal, open_journal, outcomes
-from kernel_lsp.records import EventKind, Job, Outcome, Proposal
+from kernel_lsp.journal.tracker import offer_of
+from kernel_lsp.records import Event, Job, LearnedSkill, Outcome, Proposal
+from kernel_lsp.session.fates import Fates
 
 CLIENT = "kernel-lsp command line"
+SESSION = "commands of"
+"""How a tracker's session of ours begins; its day follows."""
 
 
 @contextmanager
@@ -53,5 +65,47 @@ def save(
 
 def accepted(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
     """A rewrite written by --apply was offered, chosen and accepted in one go."""
-    for kind in (EventKind.OFFERED, EventKind.CHOSEN, EventKind.ACCEPTED):
-        journal.record(outcomes.events(kind, proposals, folder=folder, path=path, client=CLIENT))
+    fates, now = _fates(journal, folder), time.time()
+    within = outcomes.relative_path(path, folder)
+    for proposal in proposals:
+        if (offer := offer_of(proposal, str(folder), within)) is not None:
+            events = [*fates.tracker.offered(offer, now), *fates.tracker.chosen(offer, now)]
+            journal.record(events + fates.tracker.observed(offer.identity, offer.after, "change", now))
+    if proposals:
+        journal.save_tracker(fates.tracker.export())
+
+
+def looked(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:
+    """Log what has become of applied rewrites in a folder's files; returns drafts of what was kept."""
+    fates, events = _fates(journal, folder), list[Event]()
+    for path in sorted(fates.tracked_paths(str(folder))):
+        file = folder / path
+        snapshot = documents.read(file.as_uri())
+        if snapshot is not None or not file.exists():
+            text = snapshot.text if snapshot else None
+            events += fates.observe_text(str(folder), path, text, "disk")
+    if not events:
+        return []
+    journal.record(events)
+    journal.save_tracker(fates.tracker.export())
+    return _drafts(journal, events, data_dir)
+
+
+def _fates(journal: Journal, folder: Path) -> Fates:
+    """With the rewrites of earlier commands. A day's commands are one session: what is still there on another
+    day has lasted."""
+    state = journal.tracker_state(str(folder))
+    mine = [item for item in state["proposals"] if str(item.get("accepted_session")).startswith(SESSION)]
+    fates = Fates(client=CLIENT, name=f"{SESSION} {datetime.now(UTC).date()}")
+    fates.restore(str(folder), (), {**state, "proposals": mine})
+    return fates
+
+
+def _drafts(journal: Journal, events: Sequence[Event], data_dir: Path) -> list[LearnedSkill]:
+    from kernel_lsp.pipeline import learning  # few commands come so far
+
+    try:
+        return learning.from_events(journal, events, data_dir)
+    except SkillError as error:
+        console.err.print(f"nothing was learned of a kept rewrite: {error}", markup=False)
+        return []

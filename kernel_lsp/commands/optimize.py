@@ -10,7 +10,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kernel_lsp import analysis
-from kernel_lsp.commands import console, journaling, searching
+from kernel_lsp.commands import console, guard, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import SourceFile, read_source, write_source
@@ -133,12 +133,14 @@ def _recorded(
 ) -> list[Proposal]:
     """What is in the file now; the journal knows of that and of all that was judged."""
     with journaling.journal(settings) as journal:
+        journaling.looked(journal, folder, Path(settings.data_dir))
         for request, outcome in results:
             job = _job(request, folder, settings, None, None)
             journaling.save(journal, outcome, begun, job=job, folder=folder, settings=settings)
         path = results[0][0].path
         applied = _apply(path, results) if apply else []
         journaling.accepted(journal, applied, folder=folder, path=path)
+        guard.keep(applied, folder=folder, path=path)
     return applied
 
 

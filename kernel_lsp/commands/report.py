@@ -43,6 +43,7 @@ def report(
     settings = config.load(Path.cwd())[0]
     try:
         with journaling.journal(settings) as journal, console.progress("report"):
+            journaling.looked(journal, console.workspace_of(Path("here")), Path(settings.data_dir))
             facts = gathered(journal, Path(settings.data_dir), run or [], policy or [])
         text = pages.page(facts)
         replace_file(out, text.encode())

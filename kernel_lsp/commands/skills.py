@@ -82,14 +82,18 @@ def lint(
 
 @app.command()
 def learn(as_json: bool = AS_JSON) -> None:
-    """Draft skills from rewrites that were kept. Nothing is used before it was verified."""
+    """Draft skills from rewrites that were kept. Nothing is used before it was verified.
+
+    What --apply has written into files of this folder counts as kept when it is still there.
+    """
     from kernel_lsp.pipeline import learning
 
     settings = _settings()
     try:
         with journaling.journal(settings) as journal:
-            mine = Library(Path(settings.data_dir))
-            drafted = learning.from_journal(journal, mine, _load(settings))
+            data_dir = Path(settings.data_dir)
+            drafted = journaling.looked(journal, console.workspace_of(Path("here")), data_dir)
+            drafted += learning.from_journal(journal, Library(data_dir), _load(settings))
     except KernelLspError as error:
         console.fail(error)
     if as_json:

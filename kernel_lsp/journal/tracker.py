@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from kernel_lsp import wire
-from kernel_lsp.records import Event, EventKind, Json
+from kernel_lsp.records import Event, EventKind, Json, Proposal
 
 How: TypeAlias = Literal["change", "save", "open", "disk", "close"]
 """Where a fingerprint was seen. ``close``: on disk, right after the editor let go of the document."""
@@ -65,6 +65,23 @@ class Offer:
             raise ValueError(
                 f"{self.proposal}: an edit that cannot be seen in fingerprints cannot be tracked"
             )
+
+
+def offer_of(proposal: Proposal, folder: str, path: str) -> Offer | None:
+    """The offer of a judged rewrite; None for an edit that could not be seen in fingerprints, and so never be
+    proved. ``path``: relative to ``folder``."""
+    before, after = proposal.fingerprint, proposal.fingerprint_after
+    if not after or before == after:
+        return None
+    speedup = proposal.evaluation.speedup
+    return Offer(
+        proposal=proposal.id,
+        identity=Identity(folder=folder, path=path, qualname=proposal.qualname),
+        before=before,
+        after=after,
+        skills=tuple(dict.fromkeys(step.skill for step in proposal.candidate.steps)),
+        speedup=speedup.mid if speedup else None,
+    )
 
 
 class Phase(StrEnum):

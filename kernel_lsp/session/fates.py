@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from kernel_lsp import analysis
-from kernel_lsp.journal.tracker import GONE, Dismissal, How, Identity, Offer, Tracker, silenced
+from kernel_lsp.journal.tracker import GONE, Dismissal, How, Identity, Offer, Tracker, offer_of, silenced
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Analysis, Event, EventKind, Json, Proposal, Snapshot, Target
 from kernel_lsp.session.document import Document
@@ -125,19 +125,7 @@ class Fates(Verdicts):
         return self._silenced(document, offer)
 
     def _offer(self, document: Document, proposal: Proposal) -> Offer | None:
-        """None for an edit that could not be seen in fingerprints, and so never be proved."""
-        before, after = proposal.fingerprint, proposal.fingerprint_after
-        if not after or before == after:
-            return None
-        speedup = proposal.evaluation.speedup
-        return Offer(
-            proposal=proposal.id,
-            identity=Identity(folder=document.folder, path=document.path, qualname=proposal.qualname),
-            before=before,
-            after=after,
-            skills=tuple(dict.fromkeys(step.skill for step in proposal.candidate.steps)),
-            speedup=speedup.mid if speedup else None,
-        )
+        return offer_of(proposal, document.folder, document.path)
 
     def _tracked_names(self, document: Document) -> set[str]:
         """Targets of this file that proposals were ever shown for."""
