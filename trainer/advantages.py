@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from trainer.records import Agent
+
+K = TypeVar("K", bound=Hashable)
 
 SELECTION_WEIGHT, SUMMARY_WEIGHT = 0.3, 0.5
 """daVinci-kernel's "loss weights", which it applies to advantages (methods.md 1.5)."""
@@ -197,8 +200,8 @@ def _z(values: Sequence[float]) -> list[float]:
     return [(value - mean) / (deviation + EPSILON) for value in values]
 
 
-def _groups(keys: Sequence[Hashable]) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
+def _groups(keys: Sequence[K]) -> dict[K, list[int]]:
+    found: dict[K, list[int]] = {}
     for place, key in enumerate(keys):
         found.setdefault(key, []).append(place)
     return found

@@ -90,6 +90,10 @@ class World:
     """Recorded evaluations (benchmarks/record_spaces.py), files or glob patterns from the recipe's folder."""
     synthetic: int = _number(0, 0, 100_000)
     """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer only."""
+    shown: tuple[str, ...] = ()
+    """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
+    nameless: bool = False
+    """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""
     held_out: float = _number(0.25, 0.0, 0.9)
     """Share of the families that training never sees."""
 
@@ -276,9 +280,15 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
     if (
         rl is not None
         and recipe.judging.pool == "table"
-        and not (recipe.world.tables or recipe.world.synthetic)
+        and not (recipe.world.tables or recipe.world.synthetic or recipe.world.shown)
     ):
-        yield 'judging.pool is "table", and neither world.tables nor world.synthetic gives one'
+        yield 'judging.pool is "table", and none of world.tables, shown and synthetic gives one'
+    if (model.words == "compact") < bool(recipe.world.shown):
+        yield 'world.shown holds plans in the compact form: set model.words to "compact"'
+    if rl is not None and (model.words == "compact") > bool(recipe.world.shown):
+        yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.shown)'
+    if recipe.world.shown and (recipe.rollouts.engine == "vllm" or (rl is not None and rl.summaries)):
+        yield "plans in the compact form are rolled out by transformers and without rl.summaries (0)"
     if recipe.sft is None and rl is None:
         yield "there is neither [sft] nor [rl]: nothing to do"
 

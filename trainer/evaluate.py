@@ -185,6 +185,7 @@ def main() -> None:
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--checkpoint", type=Path, help="default: the newest of the recipe's rl, else sft")
     parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--skip", action="store_true", help="compact form: without the selection agent")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="say what would be evaluated")
     options = parser.parse_args()
@@ -195,26 +196,54 @@ def main() -> None:
 
 
 def run(recipe: Recipe, options: argparse.Namespace) -> int:
+    place = options.checkpoint or newest(recipe)
+    told = (
+        _talks(recipe, place, options) if recipe.model.words == "compact" else _table(recipe, place, options)
+    )
+    if told is None:
+        return 0
+    text = json.dumps({"checkpoint": str(place), **told}, indent=1)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n")
+    return 0
+
+
+def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
+    """In the compact form, on measured plans."""
+    from trainer import checkpoints, games, models, ranking
+
+    _, held_out = games.plans_of(recipe)
+    if not held_out:
+        raise ConfigError("nothing is held out", "set world.held_out, and have two families")
+    print(f"{place}: {len(held_out)} held-out tasks", flush=True)
+    if options.dry_run:
+        return None
+    checkpoints.check(place)
+    shape = replace(recipe.model, path=str(place.absolute()))
+    model, tokenizer = models.load(replace(recipe, model=shape), ())
+    if recipe.hardware.gpus:
+        model = model.to("cuda")
+    ranked = ranking.policy(held_out, model, tokenizer.pad_token_id, skip=options.skip)
+    return ranking.report(ranked, ranking.rule(held_out), recipe.seed)
+
+
+def _table(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     from trainer import checkpoints, models
 
-    place = options.checkpoint or newest(recipe)
     _, held_out = worlds_of(recipe, Tally())
     if not held_out.names:
         raise ConfigError("nothing is held out", "set world.held_out, and have two families")
     print(f"{place}: {len(held_out.names)} held-out tasks", flush=True)
     if options.dry_run:
-        return 0
+        return None
     checkpoints.check(place)
     shape = replace(recipe.model, path=str(place.absolute()))
     model, tokenizer = models.load(replace(recipe, model=shape, lora=None), ())
     sampler = Local(model, tokenizer, max_tokens=recipe.rollouts.max_tokens, batch=recipe.rollouts.batch)
     pool = pool_of(recipe, held_out)
     found = asyncio.run(attempts(held_out, sampler, pool, options.turns, recipe.seed))
-    told = json.dumps({"checkpoint": str(place), **report(held_out, found, recipe.seed)}, indent=1)
-    print(told)
-    if options.out:
-        options.out.write_text(told + "\n")
-    return 0
+    return report(held_out, found, recipe.seed)
 
 
 def newest(recipe: Recipe) -> Path:

@@ -9,7 +9,7 @@ Not covered: vLLM (serving.py), which samples by the same interface from weights
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -110,6 +110,51 @@ class _Row:
     done: bool = False
 
 
+class Fed(Protocol):
+    """A text that is being written."""
+
+    feed: list[int]
+    """Tokens that the model has not read yet."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+def decode(model: Any, pad: int, rows: Sequence[Fed], choose: Callable[[Tensor], None]) -> None:
+    """Read what is new of every row, let ``choose`` go on by the logits (R, V), until all rows are done."""
+    from transformers import DynamicCache
+
+    device = next(model.parameters()).device
+    causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+    cache = DynamicCache(config=causal.config)
+    seen = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
+    while not all(row.done for row in rows):
+        ids, real = (part.to(device) for part in _fed(rows, pad))
+        seen = torch.cat([seen, real], dim=1)
+        positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        states = causal.model(
+            input_ids=ids,
+            attention_mask=seen,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        choose(causal.lm_head(states[:, -1]).float().cpu())
+
+
+def _fed(rows: Sequence[Fed], pad: int) -> tuple[Tensor, Tensor]:
+    """Tokens that are new to the model, padded on the left, and which of them are real."""
+    width = max(len(row.feed) for row in rows if not row.done)
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    real = torch.zeros(len(rows), width, dtype=torch.long)
+    for place, row in enumerate(rows):
+        if not row.done:
+            ids[place, width - len(row.feed) :] = torch.tensor(row.feed)
+            real[place, width - len(row.feed) :] = 1
+            row.feed = []
+    return ids, real
+
+
 class Local:
     """Samples from the very model that is trained."""
 
@@ -168,37 +213,10 @@ class Local:
         row.allowed.append(allowed)
 
     def _write(self, rows: Sequence[_Row], draw: torch.Generator, greedy: bool) -> None:
-        from transformers import DynamicCache
+        def choose(logits: Tensor) -> None:
+            self._choose(rows, logits / self._temperature, draw, greedy)
 
-        device = next(self._model.parameters()).device
-        causal = self._model.get_base_model() if hasattr(self._model, "get_base_model") else self._model
-        cache = DynamicCache(config=causal.config)
-        seen = torch.zeros(len(rows), 0, dtype=torch.long, device=device)
-        while not all(row.done for row in rows):
-            ids, real = self._fed(rows, device)
-            seen = torch.cat([seen, real], dim=1)
-            positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-            states = causal.model(
-                input_ids=ids,
-                attention_mask=seen,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-            ).last_hidden_state
-            logits = causal.lm_head(states[:, -1]).float().cpu() / self._temperature
-            self._choose(rows, logits, draw, greedy)
-
-    def _fed(self, rows: Sequence[_Row], device: Any) -> tuple[Tensor, Tensor]:
-        """Tokens that are new to the model, padded on the left, and which of them are real."""
-        width = max(len(row.feed) for row in rows if not row.done)
-        ids = torch.full((len(rows), width), self._tokenizer.pad_token_id, dtype=torch.long)
-        real = torch.zeros(len(rows), width, dtype=torch.long)
-        for place, row in enumerate(rows):
-            if not row.done:
-                ids[place, width - len(row.feed) :] = torch.tensor(row.feed)
-                real[place, width - len(row.feed) :] = 1
-                row.feed = []
-        return ids.to(device), real.to(device)
+        decode(self._model, self._tokenizer.pad_token_id, rows, choose)
 
     def _choose(self, rows: Sequence[_Row], logits: Tensor, draw: torch.Generator, greedy: bool) -> None:
         for place, row in enumerate(rows):

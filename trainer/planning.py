@@ -162,7 +162,8 @@ def _problems(recipe: Recipe, shape: Model, kind: str, tokens: int) -> Iterator[
         yield f"{kind}.tokens ({tokens}) is less than the context ({shape.context}): a long row is alone then"
     if kind == "rl" and recipe.rollouts.engine == "vllm" and recipe.rollouts.gpus == 0:
         yield "rollouts.engine is vllm, and rollouts.gpus is 0: vLLM on the CPU is for tests"
-    data = recipe.sft.data if kind == "sft" and recipe.sft else recipe.world.tables
+    world = (*recipe.world.tables, *recipe.world.shown)
+    data = recipe.sft.data or world if kind == "sft" and recipe.sft else world
     for pattern in data:
         place = Path(recipe.folder, pattern)
         if not list(place.parent.glob(place.name)):

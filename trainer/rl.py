@@ -14,7 +14,6 @@ Killed at any point, the same command goes on from the newest checkpoint with th
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import sys
 import time
@@ -28,11 +27,9 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, checkpoints, config, episodes, evaluate, losses, models, planning, worlds
+from trainer import batches, checkpoints, config, episodes, games, losses, models, planning
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Rl
-from trainer.generation import Generator
-from trainer.judging import JudgePool
 from trainer.records import Tally
 from trainer.training import Run, say
 
@@ -55,29 +52,28 @@ def train(recipe: Recipe, rl: Rl) -> int:
     # -----------------------------------------------------------------------------------------------
     # Tasks, model, sampler, judges
     tally = Tally()
-    training, held_out = evaluate.worlds_of(recipe, tally)
-    model, tokenizer = models.load(started(recipe, rl), training.texts())
+    game = games.of(recipe, tally)
+    model, tokenizer = models.load(started(recipe, rl), game.texts())
     run = Run(recipe=recipe, kind="rl", model=model, tokenizer=tokenizer, steps=rl.steps * rl.updates)
     run.restore()
     run.open_curves()
-    sampler, pool = evaluate.sampler_of(recipe, run), evaluate.pool_of(recipe, training, held_out)
-    say(f"{len(training.names)} tasks, {len(held_out.names)} held out; from step {run.step} of {run.steps}")
-    weights = run.weights() if sampler.apart else {}  # gathered by all processes together
+    game.begin(run)
+    say(f"{game.training} tasks, {game.held_out} held out; from step {run.step} of {run.steps}")
+    weights = run.weights() if game.apart else {}  # gathered by all processes together
     if run.step == 0 and run.main:
-        sampler.refresh(weights, 0)
-        run.log(evaluate.metrics(held_out, sampler, pool, rl.turns, recipe.seed))
+        game.refresh(weights, 0)
+        run.log(game.measured(rl))
 
     # -----------------------------------------------------------------------------------------------
     # Steps
     while run.step < run.steps:
         begun = time.perf_counter()
         number = run.step // rl.updates
-        weights = run.weights() if sampler.apart else {}
+        weights = run.weights() if game.apart else {}
         made: list[Any] = [None]  # by the main process, for all
         if run.main:
-            sampler.refresh(weights, run.step)
-            seed = episodes.seed_of(recipe.seed, number)
-            made = [_rolled(training, sampler, pool, rl, seed, tally)]
+            game.refresh(weights, run.step)
+            made = [game.rolled(rl, episodes.seed_of(recipe.seed, number), tally)]
         if run.accelerator.num_processes > 1:
             broadcast_object_list(made)
         examples, metrics = made[0]
@@ -85,10 +81,10 @@ def train(recipe: Recipe, rl: Rl) -> int:
         metrics |= learn(run, rl, examples, recipe.rollouts.temperature, number)
         metrics["step/s"] = time.perf_counter() - begun
         last = run.step >= run.steps
-        weights = run.weights() if last and sampler.apart else {}
+        weights = run.weights() if last and game.apart else {}
         if last and run.main:
-            sampler.refresh(weights, run.step)
-            metrics |= evaluate.metrics(held_out, sampler, pool, rl.turns, recipe.seed)
+            game.refresh(weights, run.step)
+            metrics |= game.measured(rl)
         run.log(metrics)
         say(_line(run.step, metrics))
         if last or (number + 1) % recipe.checkpoints.every == 0:
@@ -96,8 +92,7 @@ def train(recipe: Recipe, rl: Rl) -> int:
 
     # -----------------------------------------------------------------------------------------------
     # The end
-    asyncio.run(pool.close())
-    sampler.close()
+    game.close()
     run.close()
     for one in tally.skipped:
         say(f"left out: {one.count} x {one.reason}")
@@ -115,15 +110,6 @@ def started(recipe: Recipe, rl: Rl) -> Recipe:
         raise ConfigError(cause, "run trainer.sft with the same recipe first")
     checkpoints.check(places[0])
     return replace(recipe, model=replace(recipe.model, path=str(places[0].absolute())))
-
-
-def _rolled(
-    world: worlds.TableWorld, sampler: Generator, pool: JudgePool, rl: Rl, seed: int, tally: Tally
-) -> tuple[list[Example], dict[str, float]]:
-    names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
-    batch = asyncio.run(episodes.roll(world, names, sampler, pool, rl, seed))
-    found = episodes.learned(batch, rl, tally)
-    return list(found.examples), found.metrics
 
 
 def learn(run: Run, rl: Rl, examples: Sequence[Example], temperature: float, number: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, config, evaluate, losses, models, planning, sources
+from trainer import batches, config, evaluate, games, imitation, losses, models, planning, sources
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
 from trainer.records import Tally
@@ -49,9 +49,13 @@ def train(recipe: Recipe, sft: Sft) -> int:
     # -----------------------------------------------------------------------------------------------
     # Model and rows
     tally = Tally()
-    world, _ = evaluate.worlds_of(recipe, tally) if not sft.data else (evaluate.NO_WORLD, None)
-    model, tokenizer = models.load(recipe, world.texts())
-    data = sources.read(recipe, sft, world, tokenizer, tally)
+    if recipe.world.shown and not sft.data:
+        model, tokenizer = models.load(recipe, ())
+        data = sources.Data(examples=tuple(imitation.examples(games.plans_of(recipe)[0])))
+    else:
+        world, _ = evaluate.worlds_of(recipe, tally) if not sft.data else (evaluate.NO_WORLD, None)
+        model, tokenizer = models.load(recipe, world.texts())
+        data = sources.read(recipe, sft, world, tokenizer, tally)
     examples = batches.usable(data.examples, model.config.max_position_embeddings, tally)
     for one in tally.skipped:
         say(f"left out: {one.count} x {one.reason}")

@@ -22,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.agents.compact import Phase, Situation, Talk
@@ -36,6 +36,7 @@ from trainer.records import Outcome, Status, Tally, Trajectory
 from trainer.spaces import RACE_SCATTER
 from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 
+T = TypeVar("T", Site, Step)
 SCHEMA = 1
 TOO_FEW = "a task with fewer than two plans that can be told"
 
@@ -74,7 +75,7 @@ class Shown:
 
 
 def key_of(step: Step) -> str:
-    return wire.dumps(step)
+    return json.dumps(wire.to_json(step), sort_keys=True)
 
 
 def told(task: Shown, plan: Plan, *, skip: bool = False, selected: Sequence[str] | None = None) -> Talk:
@@ -102,6 +103,38 @@ def show(talk: Talk, task: Shown, keys: tuple[str, ...]) -> None:
         talk.refused()
     else:
         talk.saw(viewed)
+
+
+def nameless(task: Shown) -> Shown:
+    """Its skills are called a, b, c, … by their first sites: for the arm that knows no skills."""
+    names: dict[str, str] = {}
+
+    def hidden(one: T) -> T:
+        return replace(one, skill=names.setdefault(one.skill, chr(ord("a") + len(names) % 26)))
+
+    sites = tuple(map(hidden, task.situation.sites))
+    known = {
+        key: hidden(step) for plan in task.plans for key, step in zip(plan.keys, plan.steps, strict=True)
+    }
+    keys = {key: key_of(step) for key, step in known.items()}
+    return replace(
+        task,
+        situation=replace(task.situation, sites=sites),
+        plans=tuple(
+            replace(
+                plan,
+                steps=tuple(known[key] for key in plan.keys),
+                keys=tuple(keys[key] for key in plan.keys),
+            )
+            for plan in task.plans
+        ),
+        views={
+            tuple(keys[key] for key in path): viewed
+            and replace(viewed, sites=tuple(map(hidden, viewed.sites)))
+            for path, viewed in task.views.items()
+            if all(k in keys for k in path)
+        },
+    )
 
 
 # --- making ------------------------------------------------------------------------------------------

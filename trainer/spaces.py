@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Interval, Json, Step
@@ -187,7 +187,15 @@ def _space(name: str, device: str, task: Json) -> Space:
     )
 
 
-def split(spaces: Sequence[Space], held_out: float, seed: int) -> tuple[list[Space], list[Space]]:
+class OfFamily(Protocol):
+    @property
+    def family(self) -> str: ...
+
+
+T = TypeVar("T", bound=OfFamily)
+
+
+def split(spaces: Sequence[T], held_out: float, seed: int) -> tuple[list[T], list[T]]:
     """(training, held out): whole families, and at least one on each side where there are two."""
     families = sorted({space.family for space in spaces})
     random.Random(seed).shuffle(families)

@@ -44,7 +44,7 @@ def test_what_is_left_out_has_a_default() -> None:
         ({"rl": {"schemes": 0, "rollouts": 1}}, "one rollout per task"),
         ({"hardware": {"fsdp": True}}, "hardware.fsdp needs several GPUs"),
         ({"hardware": {"fsdp": True, "gpus": 8}}, "cannot sample from divided weights"),
-        ({"world": {}}, "neither world.tables nor world.synthetic"),
+        ({"world": {}}, "none of world.tables, shown and synthetic"),
     ],
 )
 def test_complaints_name_key_value_and_what_is_possible(data: dict[str, object], said: str) -> None:

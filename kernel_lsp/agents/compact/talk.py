@@ -13,6 +13,7 @@ code makes training samples and serves, so both see the same words. Knows no mod
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,6 +65,13 @@ class Talk:
         self.turn = 0
         self._open: dict[str, Site] = {site.key: site for site in situation.sites}
         self.phase = Phase.STEP if skip or not self._numbering.skills else Phase.SELECT
+
+    def copy(self) -> Talk:
+        """The same talk, to go on in another way."""
+        made = copy.copy(self)
+        made.words, made.offers, made._open = list(self.words), list(self.offers), dict(self._open)
+        made._numbering = self._numbering.copy()
+        return made
 
     # --- what may be said ------------------------------------------------------------------
 

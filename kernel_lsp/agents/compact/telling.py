@@ -69,6 +69,9 @@ class Numbering:
     skills: dict[str, int] = field(default_factory=dict)
     spaces: dict[tuple[tuple[str, ...], ...], int] = field(default_factory=dict)
 
+    def copy(self) -> Numbering:
+        return Numbering(dict(self.operations), dict(self.sites), dict(self.skills), dict(self.spaces))
+
 
 def opening(situation: Situation, numbering: Numbering) -> list[str]:
     """Everything before the first reply."""

@@ -1,0 +1,155 @@
+"""What reinforcement learning plays: tasks, who samples, who judges, and how good it is on held-out tasks.
+
+Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table (worlds.py,
+episodes.py), and talks in the compact form over measured plans (shown.py, rounds.py), which is what the
+shipped policy speaks. Not covered: a live gate or cluster as judge, which takes programs, not a table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kernel_lsp.errors import ConfigError
+from trainer import episodes, evaluate, ranking, rounds, shown, spaces
+from trainer.batches import Example
+from trainer.config import Recipe, Rl
+from trainer.lines import Writer
+from trainer.records import Tally
+from trainer.shown import Shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trainer.training import Run
+
+Rolled = tuple[list[Example], dict[str, float]]
+
+
+class Game(Protocol):
+    training: int
+    """Tasks to learn from."""
+    held_out: int
+    """Tasks of other families."""
+
+    def texts(self) -> list[str]:
+        """What a vocabulary is trained on; empty where it is fixed."""
+
+    def begin(self, run: Run) -> None:
+        """With the model that is trained; before everything below."""
+
+    @property
+    def apart(self) -> bool:
+        """The sampler has weights of its own, which `refresh` replaces."""
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None: ...
+
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+        """Rows and metrics of one step."""
+
+    def measured(self, rl: Rl) -> dict[str, float]:
+        """On the held-out tasks, for the curves."""
+
+    def close(self) -> None: ...
+
+
+def of(recipe: Recipe, tally: Tally) -> Game:
+    """Raises ConfigError."""
+    return TalkGame(recipe) if recipe.model.words == "compact" else TableGame(recipe, tally)
+
+
+class TableGame:
+    """Prompts in words."""
+
+    def __init__(self, recipe: Recipe, tally: Tally) -> None:
+        self._recipe = recipe
+        self._worlds = evaluate.worlds_of(recipe, tally)
+        self.training, self.held_out = (len(world.names) for world in self._worlds)
+
+    def texts(self) -> list[str]:
+        return self._worlds[0].texts()
+
+    def begin(self, run: Run) -> None:
+        self._sampler = evaluate.sampler_of(self._recipe, run)
+        self._pool = evaluate.pool_of(self._recipe, *self._worlds)
+
+    @property
+    def apart(self) -> bool:
+        return self._sampler.apart
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        self._sampler.refresh(weights, version)
+
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+        world = self._worlds[0]
+        names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
+        batch = asyncio.run(episodes.roll(world, names, self._sampler, self._pool, rl, seed))
+        found = episodes.learned(batch, rl, tally)
+        return list(found.examples), found.metrics
+
+    def measured(self, rl: Rl) -> dict[str, float]:
+        return evaluate.metrics(self._worlds[1], self._sampler, self._pool, rl.turns, self._recipe.seed)
+
+    def close(self) -> None:
+        asyncio.run(self._pool.close())
+        self._sampler.close()
+
+
+class TalkGame:
+    """Talks in the compact form."""
+
+    apart = False
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._tasks, self._others = plans_of(recipe)
+        self.training, self.held_out = len(self._tasks), len(self._others)
+
+    def texts(self) -> list[str]:
+        return []
+
+    def begin(self, run: Run) -> None:
+        told = self._recipe.rollouts
+        self._model, self._pad = run.model, run.pad
+        self._writer = Writer(run.model, run.pad, temperature=told.temperature, batch=told.batch)
+
+    def refresh(self, weights: Mapping[str, Tensor], version: int) -> None:
+        pass
+
+    def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
+        tasks = random.Random(seed).sample(self._tasks, min(rl.tasks, len(self._tasks)))
+        found = rounds.learned(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
+        return list(found.examples), found.metrics
+
+    def measured(self, rl: Rl) -> dict[str, float]:
+        if not self._others:
+            return {}
+        ranked = ranking.policy(self._others, self._model, self._pad, skip=rl.schemes == 0)
+        found = ranking.report(ranked, ranking.rule(self._others))
+        return {
+            "held_out/first_over_best": found["first_over_best"]["mean"],
+            "held_out/first_over_rules": found["first_over_rules"]["mean"],
+            "held_out/evaluations_to_95": found["evaluations_to_95"]["mean"],
+        }
+
+    def close(self) -> None:
+        pass
+
+
+def plans_of(recipe: Recipe) -> tuple[list[Shown], list[Shown]]:
+    """(training, held out): whole families. Raises ConfigError."""
+    found: dict[str, Shown] = {}
+    for pattern in recipe.world.shown:
+        place = Path(recipe.folder, pattern)
+        paths = sorted(place.parent.resolve().glob(place.name))
+        if not paths:
+            raise ConfigError(f"world.shown: {place} finds no file", "make it with python -m trainer.shown")
+        found |= {task.name: task for path in paths for task in shown.load(path)}
+    tasks = [shown.nameless(task) if recipe.world.nameless else task for task in found.values()]
+    training, held_out = spaces.split(tasks, recipe.world.held_out, recipe.seed)
+    if not training:
+        raise ConfigError("[world] holds no task to train on", "give more plans, or a smaller held_out")
+    return training, held_out

@@ -1,0 +1,138 @@
+"""A talk in the compact form while it is written: what may come next, on the measured plans of its task.
+
+A `Line` goes on by itself wherever nothing can be chosen: forced words, the engine's answers, the verdicts
+between turns (both looked up). Its steps are held to those that lead to a measured plan, since nothing is
+known of others; what the model is scored by later is the whole grammar, which it is served with. A plan that
+was tried is not tried again. Not covered: the other agents' prompts in words (episodes.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernel_lsp.agents.compact import Phase, Talk, grammar
+from kernel_lsp.agents.compact.vocabulary import TOKENS
+from kernel_lsp.records import EvalStatus
+from trainer.generation import decode
+from trainer.records import Status
+from trainer.shown import Plan, Shown, show
+from trainer.talks import STOP
+
+HEARD = {Status.PASSED: EvalStatus.PASSED, Status.WRONG_RESULT: EvalStatus.WRONG_RESULT}
+
+
+class Line:
+    """See the top of the file."""
+
+    def __init__(self, task: Shown, talk: Talk, turns: int) -> None:
+        """``turns`` 0: it ends when the skills are selected."""
+        self.task, self.talk, self.turns = task, talk, turns
+        self.tried: list[Plan] = []
+        """One per turn."""
+        self.cuts: list[int] = [len(talk.words)] if talk.phase is not Phase.SELECT else []
+        """Words up to the end of the selection, then to the end of each turn."""
+        self.feed, self.done = list(talk.tokens), False
+        self._reply: list[str] = []
+        self._keys: tuple[str, ...] = ()
+        """Of the turn's steps."""
+        self._following: dict[tuple[str, ...], str] = {}
+        """Valid replies that name a step -> its key."""
+        self.node = self._offer()
+        self._go_on()
+
+    def choose(self, word: str) -> None:
+        """One of `node`'s words."""
+        self._put(word)
+        self._go_on()
+
+    # --- by itself -----------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        while not self.done and len(self.node.branches) < 2:
+            if self.node.branches:
+                self._put(self.node.words[0])
+            else:
+                self._said()
+
+    def _put(self, word: str) -> None:
+        self._reply.append(word)
+        self.feed.append(TOKENS[word])
+        self.node = self.node.branches[word]
+
+    def _said(self) -> None:
+        """A whole reply."""
+        selected = self.talk.phase is Phase.SELECT
+        self.talk.say(self._reply)
+        key = self._following.get(tuple(self._reply))
+        self._reply, read = [], len(self.talk.words)
+        if selected:
+            self.cuts.append(read)
+            self.done = self.turns == 0
+        elif key is not None:
+            self._keys += (key,)
+            show(self.talk, self.task, self._keys)
+        if self.talk.phase is Phase.RESULT:
+            self._judged()
+        self.feed += self.talk.tokens[read:]
+        if not self.done:
+            self.node = self._offer()
+
+    def _judged(self) -> None:
+        self.tried.append(next(plan for plan in self.task.plans if plan.keys == self._keys))
+        self.cuts.append(len(self.talk.words))
+        self.done = len(self.tried) == self.turns or len(self.tried) == len(self.task.plans)
+        if not self.done:
+            last = self.tried[-1]
+            status = HEARD.get(last.outcome.status, EvalStatus.RUNTIME_ERROR)
+            self.talk.heard(status, last.speedup)
+            self._keys = ()
+
+    def _offer(self) -> grammar.Node:
+        if self.talk.phase is Phase.SELECT:
+            return self.talk.offer
+        taken = len(self._keys)
+        left = [p for p in self.task.plans if p.keys[:taken] == self._keys and p not in self.tried]
+        steps = {p.keys[taken]: p.steps[taken] for p in left if len(p.keys) > taken}
+        self._following = {tuple(self.talk.reply_for(step)): key for key, step in steps.items()}
+        replies = [grammar.chain(reply) for reply in self._following]
+        if any(len(plan.keys) == taken for plan in left):
+            replies.append(grammar.chain(STOP))
+        return grammar.either(*replies)
+
+
+class Writer:
+    """Writes lines with the very model that is trained."""
+
+    def __init__(self, model: Any, pad: int, *, temperature: float = 1.0, batch: int = 256) -> None:
+        self._model, self._pad, self._temperature, self._batch = model, pad, temperature, batch
+
+    def write(self, lines: Sequence[Line], seed: int, *, greedy: bool = False) -> None:
+        """To their ends. The same weights, lines and seed give the same words."""
+        order = sorted((line for line in lines if not line.done), key=lambda line: -len(line.feed))
+        draw = random.Random(seed)
+        training = self._model.training
+        self._model.eval()
+        with torch.inference_mode():
+            for start in range(0, len(order), self._batch):
+                rows = order[start : start + self._batch]
+
+                def choose(logits: Tensor, rows: Sequence[Line] = rows) -> None:
+                    self._choose(rows, logits / self._temperature, draw, greedy)
+
+                decode(self._model, self._pad, rows, choose)
+        self._model.train(training)
+
+    @staticmethod
+    def _choose(rows: Sequence[Line], logits: Tensor, draw: random.Random, greedy: bool) -> None:
+        for place, line in enumerate(rows):
+            if line.done:
+                continue
+            words = line.node.words
+            spread = torch.softmax(logits[place, [TOKENS[word] for word in words]], dim=0).tolist()
+            taken = max(zip(spread, words, strict=True))[1] if greedy else draw.choices(words, spread)[0]
+            line.choose(taken)

@@ -1,0 +1,165 @@
+"""One batch of rollouts in the compact form, on measured plans: selections, turns, rewards, advantages, rows.
+
+The order of episodes.py with one talk instead of many prompts: the skills are chosen once per scheme, every
+scheme is rolled out some times over some turns (each a whole plan, told what the ones before came to), and
+the null scheme selects nothing. A talk is one row; each of its words has the advantage of the agent and the
+turn that said it. A scheme's selection stands in all of its rollouts' rows, so there it counts by its share.
+Rewards are looked up: every plan that can be said was measured. Not covered: the summary agent, which has no
+words in the compact form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from kernel_lsp.agents.compact import Talk
+from trainer import advantages, rewards
+from trainer.advantages import ADVANTAGES, Row
+from trainer.batches import Example
+from trainer.config import Rl
+from trainer.episodes import NULL, UNKNOWN, Learned, geometric, seed_of
+from trainer.lines import Line, Writer
+from trainer.records import Agent, Status, Tally, Turn
+from trainer.shown import Plan, Shown
+from trainer.sources import talk
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rolled:
+    """One rollout."""
+
+    id: str
+    scheme: str
+    line: Line
+
+    @property
+    def task(self) -> str:
+        return self.line.task.name
+
+    @property
+    def skills(self) -> frozenset[str]:
+        return frozenset({NULL}) if self.scheme == NULL else frozenset(self.line.talk.selected)
+
+
+def roll(tasks: Sequence[Shown], writer: Writer, rl: Rl, seed: int) -> list[Rolled]:
+    """``seed``: of the run and the step together."""
+    schemes = [(task, str(number)) for task in tasks for number in range(rl.schemes)]
+    chosen = [Line(task, Talk(task.situation), 0) for task, _ in schemes]
+    writer.write(chosen, seed_of(seed, "selection"))
+    begun = [(task, scheme, line.talk) for (task, scheme), line in zip(schemes, chosen, strict=True)]
+    begun += [(task, NULL, Talk(task.situation, skip=True)) for task in tasks if rl.null]
+    found = [
+        Rolled(id=f"{task.name}/{scheme}/{number}", scheme=scheme, line=Line(task, told.copy(), rl.turns))
+        for task, scheme, told in begun
+        for number in range(rl.rollouts)
+    ]
+    writer.write([one.line for one in found], seed_of(seed, "policy"))
+    return found
+
+
+def learned(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
+    """Rewards, advantages and examples of both agents."""
+    terms: Counter[str] = Counter()
+    earned = {one.id: _rewards(one, rl, tally, terms) for one in rolled}
+    policy = {
+        (one.id, turn): Row(
+            agent=Agent.POLICY,
+            task=one.task,
+            rollout=one.id,
+            step=turn,
+            reward=reward,
+            final=max(earned[one.id].values()),
+        )
+        for one in rolled
+        for turn, reward in earned[one.id].items()
+    }
+    worth = rewards.schemes(
+        rewards.Rollout(
+            id=one.id,
+            scheme=_key(one),
+            skills=one.skills | {one.task},
+            rewards=tuple(earned[one.id].values()),
+        )
+        for one in rolled
+    )
+    tasks = {_key(one): one for one in rolled}
+    selection = {
+        key: Row(agent=Agent.SELECTION, task=tasks[key].task, rollout=tasks[key].scheme, reward=reward)
+        for key, reward in worth.items()
+    }
+    rows = [*policy.values(), *selection.values()]
+    found = ADVANTAGES[rl.advantage](rows, rl.gamma)
+    if rl.scaled:
+        found = advantages.mean_absolute(found, rows)
+    known: dict[object, float] = dict(zip([*policy, *selection], found, strict=True))
+    examples = tuple(_example(one, known, rl.rollouts) for one in rolled)
+    return Learned(examples=examples, metrics=_metrics(rolled, earned, rows, terms))
+
+
+def _key(one: Rolled) -> str:
+    return f"{one.task}\0{one.scheme}"
+
+
+def _rewards(one: Rolled, rl: Rl, tally: Tally, terms: Counter[str]) -> dict[int, float]:
+    """Turn -> reward, where it is known."""
+    found = {}
+    for turn, plan in enumerate(one.line.tried):
+        tally.read += 1
+        judged = rewards.judged(_turn(turn, plan))
+        parts = None if judged is None else rewards.REWARDS[rl.reward](judged)
+        if parts is None:
+            tally.skip(UNKNOWN, one.id)
+            continue
+        tally.kept += 1
+        terms.update(parts)
+        found[turn] = rewards.total(parts)
+    return found
+
+
+def _turn(number: int, plan: Plan) -> Turn:
+    return Turn(number=number, agent=Agent.POLICY, steps=plan.steps, outcome=plan.outcome, step=number)
+
+
+def _example(one: Rolled, known: dict[object, float], rollouts: int) -> Example:
+    """The whole talk as one row."""
+    line, sample = one.line, one.line.talk.sample()
+    cuts = line.cuts[1:]
+    spread = []
+    for place, said in enumerate(sample.said):
+        if said and place < line.cuts[0]:
+            spread.append(known.get(_key(one), 0.0) / rollouts)
+        elif said:
+            turn = next(number for number, end in enumerate(cuts) if place < end)
+            spread.append(known.get((one.id, turn), 0.0))
+    right = any(plan.outcome.status is Status.PASSED for plan in line.tried)
+    return talk(sample.tokens, sample.said, sample.offered, spread, trajectory=one.id, correct=right)
+
+
+def _metrics(
+    rolled: Sequence[Rolled],
+    earned: dict[str, dict[int, float]],
+    rows: Sequence[Row],
+    terms: Counter[str],
+) -> dict[str, float]:
+    every = [reward for of in earned.values() for reward in of.values()]
+    turns = [plan for one in rolled for plan in one.line.tried]
+    tasks = {one.task for one in rolled}
+    selections = [row.reward for row in rows if row.agent is Agent.SELECTION]
+    best = [max((plan.speedup or 0.0 for plan in one.line.tried), default=0.0) for one in rolled]
+    return {
+        "reward/policy": fmean(every),
+        "reward/first_turn": fmean(of[0] for of in earned.values() if 0 in of),
+        "reward/best_turn": fmean(max(of.values()) for of in earned.values() if of),
+        "reward/selection": fmean(selections),
+        "turns/correct": fmean(float(plan.outcome.status is Status.PASSED) for plan in turns),
+        "speedup/first_turn": geometric(one.line.tried[0].speedup for one in rolled),
+        "speedup/best_turn": geometric(best),
+        "first_over_best": geometric(
+            (one.line.tried[0].speedup or 1.0) / one.line.task.best for one in rolled
+        ),
+        "groups/informative": len(advantages.informative(rows)) / len(tasks),
+        **{f"terms/{name}": value / max(1, len(every)) for name, value in terms.items()},
+    }
