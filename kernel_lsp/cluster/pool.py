@@ -66,6 +66,7 @@ class Cluster:
     """Interpreter on the nodes that has torch; None: found there."""
     say: Callable[[str], None] = lambda text: None
     _connection: Connection = field(init=False)
+    _ours: About = field(init=False)
     _jobs: Jobs = field(default_factory=Jobs, init=False)
     _places: dict[tuple[str, int], _Place] = field(default_factory=dict, init=False)
     _deaths: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list), init=False)
@@ -96,6 +97,7 @@ class Cluster:
         """
         await self._connection.open()
         nodes = await self._connection.nodes()
+        self._ours = station.stand(self._packages)
         if self.device == "auto":
             self.device = "cuda" if any(node.gpus for node in nodes) else "cpu"
         if not any(self._wanted(node) for node in nodes):
@@ -183,7 +185,7 @@ class Cluster:
         problem: str | None
         try:
             async with asyncio.timeout(READY_S):
-                place.about = await _awaited(actor.about.remote())
+                place.about = await _awaited(actor.about.remote(self._ours))
         except TimeoutError:
             problem = f"{node} has no free GPU or process within {READY_S:.0f} s"
         except library().exceptions.RayError as error:
@@ -212,7 +214,7 @@ class Cluster:
             seen = f", GPU {about.visible}" if about.visible else ""
             return f"{node}{seen}: {about.problem}"
         others = (one.about for one in self._places.values() if one.about and one is not place)
-        for other in (station.stand(self._packages), *others):
+        for other in (self._ours, *others):
             if found := station.differences(other, about):
                 return f"versions differ: {node} has {', '.join(found)}"
         return None

@@ -12,7 +12,7 @@ import importlib
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,12 +66,15 @@ class Station:
         self._make, self._device, self._packages, self._python = make, device, packages, python
         self._worker: Worker | None = None
 
-    async def about(self) -> About:
-        """Also asks the interpreter that will measure, which takes as long as importing torch."""
+    async def about(self, ours: About) -> About:
+        """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that will
+        measure is, which takes as long as importing torch."""
+        if differences(ours, here := stand(self._packages)):
+            return here
         probe = await interpreter.probe(interpreter.find(None, self._python).path)
         blind = self._device == "cuda" and not probe.cuda
-        return stand(
-            self._packages,
+        return replace(
+            here,
             torch=probe.torch,
             triton=probe.triton,
             device_name=probe.device if self._device == "cuda" else platform.processor() or "cpu",
@@ -91,8 +94,8 @@ class Station:
             await self._worker.close()
 
 
-def stand(packages: Sequence[str], **told: str | None) -> About:
-    """What this process stands on; ``told`` is what its interpreter said."""
+def stand(packages: Sequence[str]) -> About:
+    """What this process stands on, but for what an interpreter has."""
     return About(
         host=platform.node(),
         version=__version__,
@@ -100,7 +103,6 @@ def stand(packages: Sequence[str], **told: str | None) -> About:
         skills=skillbook.load(skillbook.folders(())).digest,
         python=".".join(platform.python_version_tuple()[:2]),
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        **told,
     )
 
 
