@@ -23,6 +23,7 @@ from kernel_lsp.journal import open_journal, outcomes
 from kernel_lsp.journal.store import Journal
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.prepare import reference
+from kernel_lsp.pipeline.tournament import EVIDENCE_FOLDER
 from kernel_lsp.pipeline.turns import DeviceTurns, SharedTurn
 from kernel_lsp.records import Event, EventKind, Job, Outcome, Progress, Proposal
 
@@ -145,7 +146,20 @@ class Host:
         await self._in_journal(lambda journal: journal.record(events))
         if any(event.kind in KEPT for event in events):
             self._other(asyncio.ensure_future(self._learn(events)))
+        for event in events:
+            if event.kind is EventKind.ACCEPTED:
+                self._other(asyncio.get_running_loop().run_in_executor(self._disk, self._guard, event))
         return len(events)
+
+    def _guard(self, event: Event) -> None:
+        """Put an accepted rewrite's evidence beside it, for `kernel-lsp guard`."""
+        from kernel_lsp import guarding  # few sessions come so far
+
+        try:
+            guarding.accept(event, self._data_dir / EVIDENCE_FOLDER / f"{event.proposal}.json")
+        except OSError as error:
+            folder = f"{event.folder}/{guarding.FOLDER}"
+            self._send({"op": "notice", "text": f"{folder} cannot be written: {error.strerror}"})
 
     async def _learn(self, events: Sequence[Event]) -> None:
         """Drafts of skills from what a person kept; they reach no job before they were verified."""

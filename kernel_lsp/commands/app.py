@@ -9,6 +9,7 @@ from kernel_lsp.commands import (
     bench,
     check,
     doctor,
+    guard,
     models,
     optimize,
     record,
@@ -52,6 +53,7 @@ app.command(context_settings=record.SETTINGS)(record.record)
 app.command()(bench.bench)
 app.command()(doctor.doctor)
 app.command()(serve.trust)
+app.command()(guard.guard)
 app.command()(report.report)
 app.add_typer(skills.app, name="skills")
 app.add_typer(models.app, name="models")

@@ -63,18 +63,17 @@ def findings_sarif(results: Iterable[tuple[str | Path, Analysis]]) -> str:
             found.append(_sarif_result(path, finding, list(known).index(finding.rule)))
         if analysis.problem is not None:
             notifications.append(_sarif_notification(path, analysis.problem))
+    return sarif_log(list(known.values()), found, notifications)
+
+
+def sarif_log(rules: list[Json], results: list[Json], notifications: list[Json]) -> str:
+    """One run of this tool, as SARIF 2.1.0."""
+    driver = {"name": "kernel-lsp", "version": __version__, "informationUri": _HOME, "rules": rules}
     run: Json = {
-        "tool": {
-            "driver": {
-                "name": "kernel-lsp",
-                "version": __version__,
-                "informationUri": _HOME,
-                "rules": list(known.values()),
-            }
-        },
+        "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
-        "results": found,
+        "results": results,
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2)
@@ -129,7 +128,7 @@ def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
         "message": {"text": finding.message},
         "locations": [
             {
-                "physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": region},
+                "physicalLocation": {"artifactLocation": {"uri": sarif_uri(path)}, "region": region},
                 "logicalLocations": [{"fullyQualifiedName": finding.target}],
             }
         ],
@@ -143,7 +142,7 @@ def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": _uri(path)},
+                    "artifactLocation": {"uri": sarif_uri(path)},
                     "region": {"startLine": problem.line, "startColumn": problem.column},
                 }
             }
@@ -151,6 +150,6 @@ def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:
     }
 
 
-def _uri(path: str | Path) -> str:
+def sarif_uri(path: str | Path) -> str:
     path = Path(path)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())

@@ -8,6 +8,7 @@ Offsets are Python string indices into ``Snapshot.text``; only the presenter kno
 One file per stage; everybody imports from here: ``from kernel_lsp.records import Evaluation``.
 """
 
+from kernel_lsp.records.acceptances import ACCEPTANCE_VERSION, Acceptance, Guarded, Holding
 from kernel_lsp.records.code import (
     Analysis,
     ArgSpec,
@@ -116,11 +117,13 @@ from kernel_lsp.records.verdicts import (
 )
 
 __all__ = [
+    "ACCEPTANCE_VERSION",
     "EVIDENCE_VERSION",
     "SCHEMA_VERSION",
     "SEMANTIC_PARAMETERS",
     "SKILL_SCOPES",
     "SKILL_SECTIONS",
+    "Acceptance",
     "Analysis",
     "Archive",
     "ArgSpec",
@@ -150,6 +153,8 @@ __all__ = [
     "Finish",
     "Form",
     "GraphView",
+    "Guarded",
+    "Holding",
     "Interval",
     "Job",
     "Json",

@@ -1,0 +1,95 @@
+"""``kernel-lsp guard``: do the rewrites that a repository has accepted still pay?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from kernel_lsp import guarding, interpreter
+from kernel_lsp.commands import console
+from kernel_lsp.commands.check import Format
+from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp.files import read_source
+from kernel_lsp.journal import outcomes
+from kernel_lsp.presenter import guarding as presenting
+from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Proposal
+
+Found = list[tuple[Path, Acceptance]]
+
+
+def guard(
+    path: Path = typer.Argument(Path(), help="A repository, a folder of it, or one file.", exists=True),
+    format: Format = typer.Option(Format.TEXT, help="How the result is printed."),
+    patch: Path | None = typer.Option(
+        None, dir_okay=False, help="Write a patch here that takes back what failed, for git apply."
+    ),
+    device: str = typer.Option("auto", help="auto, cuda or cpu."),
+) -> None:
+    """Judge every accepted rewrite again, on this machine and with these versions.
+
+    Reads .kernel-lsp/accepted, which --apply and the editors write; runs code of the repository in confined
+    processes. Exit code 0: all pay or are right where speed cannot be judged, 1: one became wrong or slow,
+    2: one could not be judged.
+    """
+    inside = path.absolute()
+    root = console.workspace_of(inside / "." if inside.is_dir() else inside)
+    read = list(guarding.acceptances(root))
+    problems = [str(one) for _, one in read if isinstance(one, EvaluationError)]
+    chosen: Found = [
+        (file, one)
+        for file, one in read
+        if isinstance(one, Acceptance) and (root / one.path).is_relative_to(inside)
+    ]
+    found = console.run(_judged(root, chosen, device)) if chosen else []
+    if patch is not None:
+        _write(patch, root, found)
+    render = {
+        Format.TEXT: presenting.guarded_text,
+        Format.JSON: presenting.guarded_json,
+        Format.SARIF: presenting.guarded_sarif,
+    }
+    sys.stdout.write(render[format](found, problems).rstrip("\n") + "\n")
+    raise typer.Exit(_exit_code(found, problems))
+
+
+def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
+    """Put the evidence of rewrites that --apply has written beside them. What cannot be written is said."""
+    events = outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None)
+    for event, proposal in zip(events, proposals, strict=True):
+        try:
+            if proposal.evidence is not None:
+                guarding.accept(event, Path(proposal.evidence))
+        except OSError as error:
+            cause = f"{folder / guarding.FOLDER} cannot be written: {error.strerror}"
+            console.err.print(f"guard: {cause}; this rewrite will not be guarded", markup=False)
+
+
+async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
+    settings = console.settings(root, device=device)
+    probe = await interpreter.probe(interpreter.find(root, settings.python).path)
+    if probe.remedy:
+        raise EvaluationError("could not judge: no torch", probe.remedy)
+    if settings.device == "cuda" and not probe.cuda:
+        raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
+    cuda = bool(probe.cuda) and settings.device != "cpu"
+    with console.progress("guard") as report:
+        return [one async for one in guarding.guard(root, chosen, report, python=probe.python, cuda=cuda)]
+
+
+def _write(patch: Path, root: Path, found: list[Guarded]) -> None:
+    """Also where there is nothing to take back: the file is empty then."""
+    texts = {one.acceptance.path: read_source(root / one.acceptance.path).text for one in found if one.failed}
+    try:
+        patch.write_text(guarding.combined(found, texts), encoding="utf-8", newline="")
+    except OSError as error:
+        console.fail(KernelLspError(f"{patch} cannot be written: {error.strerror}", "name another file"))
+
+
+def _exit_code(found: list[Guarded], problems: list[str]) -> int:
+    if any(one.failed for one in found):
+        return console.EXIT_NO
+    unknown = any(one.holding is Holding.UNKNOWN for one in found)
+    return console.EXIT_CANNOT if problems or unknown else console.EXIT_OK

@@ -1,0 +1,124 @@
+"""How accepted rewrites do on this machine, with these versions: each one through the gate again.
+
+What is judged is the target as it stands in the file now, against the original that the evidence holds, with
+fresh secret inputs. A target that was edited since is judged as it is. Speed is judged on the kind of device
+that it was claimed for, right or wrong on any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kernel_lsp import analysis
+from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
+from kernel_lsp.files import read_source
+from kernel_lsp.guarding import reverting
+from kernel_lsp.records import (
+    Acceptance,
+    EvalStatus,
+    Evaluation,
+    Guarded,
+    Holding,
+    Program,
+    Progress,
+    Snapshot,
+    Target,
+)
+
+Report = Callable[[Progress], None]
+STILL_FASTER = 1.0
+"""A rewrite is offered at `Settings.threshold` and kept while it is faster at all."""
+
+
+async def guard(
+    root: Path,
+    found: Sequence[tuple[Path, Acceptance]],
+    report: Report,
+    *,
+    python: str,
+    cuda: bool,
+) -> AsyncIterator[Guarded]:
+    """One verdict per acceptance, in order; those that others were accepted on top of are left out."""
+    chosen = latest(found)
+    async with Gate() as gate:
+        for done, (path, acceptance) in enumerate(chosen):
+            words = f"{acceptance.path}::{acceptance.qualname}"
+            report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
+            yield await _one(gate, root, path, acceptance, report, python=python, cuda=cuda)
+
+
+def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Acceptance]]:
+    """Without those whose rewritten target another rewrite began with."""
+    built_upon = {(one.path, one.qualname, one.before) for _, one in found}
+    return [(path, one) for path, one in found if (one.path, one.qualname, one.after) not in built_upon]
+
+
+async def _one(
+    gate: Gate, root: Path, path: Path, acceptance: Acceptance, report: Report, *, python: str, cuda: bool
+) -> Guarded:
+    file = path.relative_to(root).as_posix()
+    blank = Guarded(acceptance=acceptance, file=file, holding=Holding.GONE, detail="")
+    try:
+        text = read_source(root / acceptance.path).text
+    except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
+        return replace(blank, detail=f"its file cannot be read: {error}; delete {file}")
+    snapshot = Snapshot(uri=(root / acceptance.path).as_uri(), text=text)
+    target = analysis.find_target(analysis.analyze(snapshot), acceptance.qualname)
+    if target is None:
+        return replace(blank, detail=f"the file has no such target any more; delete {file}")
+    here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
+    if target.fingerprint == acceptance.before:
+        return replace(here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}")
+    request = _request(acceptance, analysis.slice_program(snapshot, target), python=python, cuda=cuda)
+    evaluation = await gate.evaluate(request, lambda progress: None)
+    return _judged(here, text, target, request, evaluation)
+
+
+def _request(acceptance: Acceptance, now: Program, *, python: str, cuda: bool) -> EvaluationRequest:
+    before = evidence.request_of(acceptance.evidence)
+    device = "cuda" if before.device == "cuda" and cuda else "cpu"
+    if before.uses_triton and device == "cpu":
+        device = "interpreter"
+    return replace(
+        before,
+        candidate_source=now.source,
+        candidate_entry=now.entry,
+        device=device,
+        require_speed=device == before.device and before.require_speed,
+        python=python,
+        seed=None,
+    )
+
+
+def _judged(
+    here: Guarded, text: str, target: Target, request: EvaluationRequest, evaluation: Evaluation
+) -> Guarded:
+    holding, detail = _holding(here.acceptance, request, evaluation)
+    if target.fingerprint != here.acceptance.after:
+        detail += "; it was edited since it was accepted"
+    judged = replace(here, holding=holding, detail=detail, evaluation=evaluation)
+    reverted = reverting.without(text, here.acceptance) if judged.failed else None
+    if reverted is None:
+        return judged
+    return replace(judged, revert=reverting.patch(here.acceptance.path, text, reverted) or None)
+
+
+def _holding(
+    acceptance: Acceptance, request: EvaluationRequest, evaluation: Evaluation
+) -> tuple[Holding, str]:
+    if evaluation.status is EvalStatus.NOT_RUN:
+        return Holding.UNKNOWN, evaluation.detail or "could not be judged"
+    if evaluation.status is not EvalStatus.PASSED:
+        return Holding.WRONG, f"{evaluation.status.value}: {evaluation.detail}"
+    speedup = evaluation.speedup
+    if not request.require_speed or speedup is None:
+        measured_on = acceptance.evidence.evaluation.device_name or acceptance.evidence.device
+        return Holding.RIGHT, f"right; its speed was measured on {measured_on} and is not judged here"
+    words = f"{speedup.mid:.3g}x ({speedup.low:.3g} to {speedup.high:.3g})"
+    claimed = acceptance.evidence.evaluation.speedup
+    then = f", {claimed.mid:.3g}x when it was accepted" if claimed is not None else ""
+    if evaluation.faster(STILL_FASTER):
+        return Holding.PAYS, f"{words}{then}"
+    return Holding.SLOW, f"not faster for sure any more: {words}{then}"

@@ -1,0 +1,96 @@
+"""``.kernel-lsp/accepted/*.json``: one file per accepted rewrite, written when it is accepted.
+
+Meant to be committed, so the text is stable and small (no raw samples: a tenth of the evidence's size).
+What was accepted later on top of it has a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kernel_lsp import wire
+from kernel_lsp.errors import EvaluationError
+from kernel_lsp.evaluator import evidence
+from kernel_lsp.files import replace_file
+from kernel_lsp.records import ACCEPTANCE_VERSION, Acceptance, Event, Evidence
+
+FOLDER = Path(".kernel-lsp", "accepted")
+MAX_BYTES = 8 * 1024**2
+TOLD_OF_MACHINE = ("torch", "triton", "cuda", "python", "kernel_lsp", "driver", "baselines", "threads")
+"""Of the environment only what versions and results depend on."""
+
+
+def accept(event: Event, evidence_file: Path) -> Path | None:
+    """Write what an ``accepted`` event was about; None when its evidence is gone or is no verdict of speed.
+
+    Raises OSError where the folder cannot be written.
+    """
+    if event.folder is None or event.path is None or event.qualname is None:
+        return None
+    try:
+        kept = evidence.read(evidence_file)
+    except EvaluationError:  # old evidence is deleted, and a full disk never got it
+        return None
+    acceptance = Acceptance(
+        proposal=event.proposal,
+        path=PurePosixPath(Path(event.path)).as_posix(),
+        qualname=event.qualname,
+        before=str(event.data.get("before", "")),
+        after=str(event.data.get("after", "")),
+        accepted=event.time,
+        evidence=_public(kept),
+    )
+    path = Path(event.folder) / FOLDER / _name(acceptance)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, (json.dumps(wire.to_json(acceptance), indent=1) + "\n").encode())
+    path.chmod(0o644)  # a temporary file is its owner's alone, this one belongs to a repository
+    return path
+
+
+def _name(acceptance: Acceptance) -> str:
+    words = re.sub(r"[^\w.-]+", "-", f"{acceptance.path.removesuffix('.py')}.{acceptance.qualname}")
+    return f"{words[-80:].lstrip('-.')}-{acceptance.after[:8]}.json"
+
+
+def _public(kept: Evidence) -> Evidence:
+    environment = kept.evaluation.environment
+    told = {name: environment[name] for name in TOLD_OF_MACHINE if name in environment}
+    return replace(kept, samples=(), python=None, evaluation=replace(kept.evaluation, environment=told))
+
+
+def acceptances(root: Path) -> Iterator[tuple[Path, Acceptance | EvaluationError]]:
+    """Every file of a workspace, by name, with what it holds or why it cannot be read."""
+    for path in sorted((root / FOLDER).glob("*.json")):
+        try:
+            yield path, _read(path)
+        except EvaluationError as error:
+            yield path, error
+
+
+def _read(path: Path) -> Acceptance:
+    remedy = "restore the file from the repository's history, or delete it"
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise EvaluationError(f"{path.name} is larger than any acceptance", remedy)
+        data: Any = json.loads(path.read_bytes())
+        version = data["schema_version"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise EvaluationError(f"{path.name} cannot be read ({type(error).__name__})", remedy) from error
+    if version != ACCEPTANCE_VERSION:
+        newer = isinstance(version, int) and version > ACCEPTANCE_VERSION
+        way = "update kernel-lsp" if newer else "accept the rewrite again, or delete the file"
+        cause = f"{path.name} has schema version {version!r}, this kernel-lsp reads {ACCEPTANCE_VERSION}"
+        raise EvaluationError(cause, way)
+    try:
+        acceptance = wire.from_json(Acceptance, data)
+        evidence.request_of(acceptance.evidence)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise EvaluationError(f"{path.name} is no acceptance: {str(error)[:200]}", remedy) from error
+    if PurePosixPath(acceptance.path).is_absolute() or ".." in PurePosixPath(acceptance.path).parts:
+        raise EvaluationError(f"{path.name} names a file outside of the workspace", remedy)
+    return acceptance
