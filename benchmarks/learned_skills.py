@@ -90,7 +90,7 @@ async def drafted(options: argparse.Namespace, results: Results) -> None:
         kind = kind_of(one.draft.recipe)
         if kinds.total() == options.drafts or kinds[kind] == MOST_OF_A_KIND:
             continue
-        lesson = Lesson(draft=one.draft, origin=_origin(one, seen))
+        lesson = Lesson(draft=one.draft, origin=_origin(one, seen), instead_of=one.instead_of)
         for papers in learning.stage([lesson], library, book):
             told = f"{math.exp(one.expected):.3f}x expected, {len(one.tasks)} tasks"
             print(f"  {papers.standing}: {papers.name}, {told} {papers.reason}", flush=True)

@@ -67,6 +67,8 @@ class Taught:
     """Mean ln of the speedup over the first suggestion, on tasks where it changes something."""
     tasks: tuple[SuiteTask, ...]
     """That speak for it, the one with the largest gain first."""
+    instead_of: tuple[Step, ...]
+    """What the rule had suggested for that one."""
 
 
 def measured(trajectory: Trajectory, task: SuiteTask) -> Measured | None:
@@ -249,7 +251,10 @@ def _taught(
     asked = _joined(ranked, seen)
     draft = summary_rule.drafted(recipe, replace(seen, inputs=ranked[0].inputs))
     return Taught(
-        draft=replace(draft, requires=asked), expected=expected, tasks=tuple(one.task for one in ranked)
+        draft=replace(draft, requires=asked),
+        expected=expected,
+        tasks=tuple(one.task for one in ranked),
+        instead_of=ranked[0].first,
     )
 
 

@@ -163,12 +163,13 @@ def requirements(seen: Seen) -> Requirements:
     )
 
 
-def faults(made: SkillDraft) -> Iterator[str]:
-    """Why a recipe is no skill, whoever wrote it down."""
+def faults(made: SkillDraft, instead_of: Sequence[Step] = ()) -> Iterator[str]:
+    """Why a recipe is no skill, whoever wrote it down. ``instead_of``: other steps that were suggested first
+    where it was learned: instead of those one step alone is news."""
     lazy = [LAZY_STEPS.get(step.skill) for step in made.recipe]
     if made.recipe and None not in lazy:
         yield f"advises {lazy[0]}: its steps are {', '.join(step.skill for step in made.recipe)}"
-    if len(made.recipe) == 1 and not made.recipe[0].parameters:
+    if len(made.recipe) == 1 and not made.recipe[0].parameters and not instead_of:
         yield f"is what the skill {made.recipe[0].skill} does by itself"
 
 

@@ -102,7 +102,8 @@ def ruled(proposal: Proposal, seen: Seen, event: str, before: Sequence[Step] = (
     """What the rule writes down of a proposal. ``before``: the steps that were suggested first, if known."""
     origin = _origin(proposal, seen, event)
     drafts = summary_rule.drafts(proposal.candidate.steps, seen, before)
-    return [Lesson(draft=draft, origin=origin) for draft in drafts]
+    other = tuple(before) if tuple(before) != proposal.candidate.steps else ()
+    return [Lesson(draft=draft, origin=origin, instead_of=other) for draft in drafts]
 
 
 # --- what a search improved ---------------------------------------------------------------
@@ -192,7 +193,7 @@ def _known(library: Library, book: Skillbook) -> list[Skill]:
 
 def _faults(lesson: Lesson, known: Sequence[Skill], inputs: Sequence[ArgSpec]) -> Iterator[str]:
     names = {skill.name for skill in known}
-    yield from summary_rule.faults(lesson.draft)
+    yield from summary_rule.faults(lesson.draft, lesson.instead_of)
     yield from summary.faults(lesson.draft, names)
     yield from admission.faults(lesson.draft, known, inputs, lesson.origin.qualname)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kernel_lsp.records.models import SkillDraft
+from kernel_lsp.records.rewrites import Step
 from kernel_lsp.records.verdicts import Interval
 
 
@@ -127,6 +128,8 @@ class Lesson:
 
     draft: SkillDraft
     origin: Origin
+    instead_of: tuple[Step, ...] = ()
+    """What had been suggested first where it was learned; empty: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

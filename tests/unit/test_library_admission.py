@@ -83,6 +83,15 @@ def test_lazy_recipes_are_refused(steps: list[Step], reason: str) -> None:
     assert draft is not None and any(reason in fault for fault in summary_rule.faults(draft))
 
 
+def test_one_step_alone_is_news_where_more_had_been_suggested() -> None:
+    alone = summary_rule.draft([Step(skill="cuda-graph", site="x")], seen())
+    lazy = summary_rule.draft([Step(skill="compile-target", site="x")], seen())
+    first = [Step(skill="fused-pointwise", site="add"), Step(skill="cuda-graph", site="x")]
+    assert alone is not None and lazy is not None
+    assert list(summary_rule.faults(alone)) and not list(summary_rule.faults(alone, first))
+    assert list(summary_rule.faults(lazy, first))
+
+
 def test_what_the_rule_writes_passes_what_a_model_has_to_pass() -> None:
     draft = lesson().draft
     assert not list(summary.faults(draft, set())) and not list(summary_rule.faults(draft))
