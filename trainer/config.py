@@ -182,6 +182,10 @@ class Rollouts:
 class Judging:
     pool: str = _choice("table", "table", "local", "cluster")
     """Recorded evaluations, a gate on this machine, or a Ray cluster."""
+    tasks: str | None = None
+    """Folder of the tables' tasks, from the recipe's: local and cluster run their programs."""
+    address: str = "auto"
+    """Of the cluster: HOST:PORT of its head, auto (this machine's Ray) or local (this machine's GPUs)."""
     device: str = _choice("cpu", "cpu", "cuda")
     timeout_s: float = _number(120.0, 1.0, 86400.0)
 
@@ -233,6 +237,7 @@ class Recipe:
         told = dataclasses.asdict(self)
         for key in ("name", "output", "folder", "checkpoints"):
             told.pop(key)
+        told["judging"].pop("address")
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -289,6 +294,12 @@ def _contradictions(recipe: Recipe) -> Iterator[str]:
         yield 'model.words is "compact", whose rollouts need world.shown (made by trainer.shown)'
     if recipe.world.shown and (recipe.rollouts.engine == "vllm" or (rl is not None and rl.summaries)):
         yield "plans in the compact form are rolled out by transformers and without rl.summaries (0)"
+    if rl is not None and recipe.judging.pool != "table":
+        pool = recipe.judging.pool
+        if recipe.judging.tasks is None or not recipe.world.tables:
+            yield f'judging.pool is "{pool}", which runs programs: set world.tables and judging.tasks'
+        if recipe.world.synthetic:
+            yield "tasks of world.synthetic have no program that judging.pool could run: set it to 0"
     if recipe.sft is None and rl is None:
         yield "there is neither [sft] nor [rl]: nothing to do"
 

@@ -21,10 +21,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import config, spaces
+from trainer import config, judging, spaces
 from trainer.config import Recipe
 from trainer.generation import Generator, Local
-from trainer.judging import Case, JudgePool, Table
+from trainer.judging import Apart, Case, JudgePool, Table
 from trainer.records import Tally
 from trainer.spaces import Point, Space
 from trainer.worlds import TableWorld
@@ -51,11 +51,15 @@ def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
 
 
 def pool_of(recipe: Recipe, *known: TableWorld) -> JudgePool:
-    """Raises ConfigError for a pool that cannot judge a table's tasks."""
-    if recipe.judging.pool != "table":
-        cause = f"judging.pool is {recipe.judging.pool!r}, and a table's tasks have no program to run"
-        raise ConfigError(cause, 'set it to "table"')
-    return Table({name: space for world in known for name, space in world.spaces.items()})
+    """Raises ConfigError when the tasks' programs are not where the recipe says."""
+    spaces = {name: space for world in known for name, space in world.spaces.items()}
+    told = recipe.judging
+    if told.pool == "table":
+        return Table(spaces)
+    programs = judging.programs(Path(recipe.folder, told.tasks or ""), list(spaces))
+    if told.pool == "local":
+        return Apart(lambda: judging.Local(told.device, told.timeout_s, programs))
+    return Apart(lambda: judging.Clustered(told.address, told.device, told.timeout_s, programs))
 
 
 def sampler_of(recipe: Recipe, run: Run) -> Generator:

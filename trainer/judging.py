@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from kernel_lsp import config, interpreter, wire
 from kernel_lsp.cluster import Cluster
@@ -30,6 +31,7 @@ from trainer import tasks
 from trainer.records import Outcome, Status
 from trainer.spaces import Space, looked_up
 
+T = TypeVar("T")
 MOST_OPEN = 4
 """Tasks whose engine stays: each takes half a gigabyte, and five seconds to open again."""
 WIDTH = {"cuda": 4}
@@ -57,10 +59,10 @@ class Case:
 
 
 class JudgePool(Protocol):
-    async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
+    def judge(self, cases: Sequence[Case]) -> Coroutine[Any, Any, list[Outcome]]:
         """One outcome per case, in their order."""
 
-    async def close(self) -> None: ...
+    def close(self) -> Coroutine[Any, Any, None]: ...
 
 
 class Table:
@@ -251,6 +253,27 @@ class Clustered:
             await asyncio.sleep(QUIET_S)
             done, doing = sum(one.done() for one in asked), self._cluster.doing
             self._say(f"{done} of {len(asked)} candidates judged, {len(doing)} under way")
+
+
+class Apart:
+    """A pool in a thread with a loop of its own: a gate's processes and a cluster's nodes live on while the
+    trainer computes between two batches, whatever loop asks."""
+
+    def __init__(self, make: Callable[[], JudgePool]) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="judging").start()
+        self._pool = make()
+
+    async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
+        """Cancelling it cancels what is judged."""
+        return await self._there(self._pool.judge(cases))
+
+    async def close(self) -> None:
+        await self._there(self._pool.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
 def _on_node(timeout_s: float, device: str) -> Judge:
