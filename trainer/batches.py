@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,13 +43,14 @@ class Example:
     agent: Agent = Agent.POLICY
     correct: bool = False
     coverage: float | None = None
+    counted: Sequence[int] = field(init=False, repr=False, compare=False)
+    """Places in the reply that a loss sees. Found once: a row is read in every epoch."""
 
-    @property
-    def counted(self) -> tuple[int, ...]:
-        """Places in the reply that a loss sees."""
-        if self.allowed is None:
-            return tuple(range(len(self.reply)))
-        return tuple(i for i, among in enumerate(self.allowed) if among is None or len(among) > 1)
+    def __post_init__(self) -> None:
+        found: Sequence[int] = range(len(self.reply))
+        if self.allowed is not None:
+            found = tuple(i for i, among in enumerate(self.allowed) if among is None or len(among) > 1)
+        object.__setattr__(self, "counted", found)
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.reply)
@@ -94,49 +97,51 @@ class Batch:
 def collate(examples: Sequence[Example], pad: int, kept: Sequence[bool] | None = None) -> Batch:
     """``kept`` false: the row stays, all of its tokens are masked (a rejection)."""
     counted = [one.counted if kept is None or kept[i] else () for i, one in enumerate(examples)]
-    longest = max(len(one) for one in examples)
-    ids = torch.full((len(examples), longest), pad, dtype=torch.long)
-    width = max([len(places) for places in counted] + [1])
-    mask = torch.zeros(len(examples), width, dtype=torch.bool)
-    sampled = torch.full((len(examples), width), float("nan"))
-    advantages = torch.zeros(len(examples), width)
-    rows, places, targets, slots = [], [], [], []
-    among: list[Allowed] = []
+    counts = np.array([len(places) for places in counted])
+    width = max(1, int(counts.max()))
+    ids = np.full((len(examples), max(len(one) for one in examples)), pad)
+    mask = np.arange(width)[None, :] < counts[:, None]
+    sampled = np.full((len(examples), width), np.nan, dtype=np.float32)
+    advantages = np.zeros((len(examples), width), dtype=np.float32)
+    places = []
     for row, (one, chosen) in enumerate(zip(examples, counted, strict=True)):
-        ids[row, : len(one)] = torch.tensor(one.prompt + one.reply)
-        mask[row, : len(chosen)] = True
+        ids[row, : len(one)] = one.prompt + one.reply
+        places.append(np.array(chosen, dtype=np.int64) + len(one.prompt))
         if chosen:
-            own = one.advantage if one.advantages is None else torch.tensor(one.advantages)
-            advantages[row, : len(chosen)] = own
-        for slot, place in enumerate(chosen):
-            rows.append(row)
-            places.append(len(one.prompt) + place - 1)
-            targets.append(one.reply[place])
-            slots.append(slot)
-            among.append(one.allowed[place] if one.allowed is not None else None)
+            advantages[row, : len(chosen)] = one.advantage if one.advantages is None else one.advantages
             if one.sampled is not None:
-                sampled[row, slot] = one.sampled[place]
+                sampled[row, : len(chosen)] = np.array(one.sampled, dtype=np.float32)[np.array(chosen)]
+    rows, slots = np.nonzero(mask)
+    told = np.concatenate(places)
     return Batch(
-        input_ids=ids,
-        rows=torch.tensor(rows, dtype=torch.long),
-        places=torch.tensor(places, dtype=torch.long),
-        targets=torch.tensor(targets, dtype=torch.long),
-        allowed=_padded(among),
-        slots=torch.tensor(slots, dtype=torch.long),
-        mask=mask,
-        sampled=sampled,
-        advantages=advantages,
+        input_ids=torch.from_numpy(ids),
+        rows=torch.from_numpy(rows),
+        places=torch.from_numpy(told - 1),
+        targets=torch.from_numpy(ids[rows, told]),
+        allowed=_among(examples, counted, counts),
+        slots=torch.from_numpy(slots),
+        mask=torch.from_numpy(mask),
+        sampled=torch.from_numpy(sampled),
+        advantages=torch.from_numpy(advantages),
         examples=tuple(examples),
     )
 
 
-def _padded(lists: Sequence[Allowed]) -> Tensor:
-    width = max([len(one) for one in lists if one is not None], default=0)
-    found = torch.full((len(lists), width), -1, dtype=torch.long)
-    for row, one in enumerate(lists):
-        if one is not None:
-            found[row, : len(one)] = torch.tensor(one)
-    return found
+def _among(examples: Sequence[Example], counted: Sequence[Sequence[int]], counts: Any) -> Tensor:
+    """(N, K): only rows that were held to something are looked at word by word."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    lists = {
+        start + slot: among
+        for one, chosen, start in zip(examples, counted, starts, strict=False)
+        if one.allowed is not None
+        for slot, place in enumerate(chosen)
+        if (among := one.allowed[place]) is not None
+    }
+    width = max(map(len, lists.values()), default=0)
+    found = np.full((int(starts[-1]), width), -1)
+    for place, among in lists.items():
+        found[place, : len(among)] = among
+    return torch.from_numpy(found)
 
 
 def usable(examples: Iterable[Example], context: int, tally: Tally) -> list[Example]:
