@@ -194,11 +194,16 @@ def logprobs(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
     states = causal.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
     chosen = states[batch.rows, batch.places]
     parts = [
-        _chosen(causal.lm_head(chosen[i : i + CHUNK]).float() / temperature, batch.part(i, i + CHUNK))
+        _chosen(_scaled(causal.lm_head(chosen[i : i + CHUNK]).float(), temperature), batch.part(i, i + CHUNK))
         for i in range(0, chosen.shape[0], CHUNK)
     ]
     flat = torch.cat(parts) if parts else chosen.sum() * torch.zeros(0, device=chosen.device)
     return batch.folded(flat)
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """Not touched at 1: that would be another pass over the largest tensor of a step."""
+    return logits if temperature == 1.0 else logits / temperature
 
 
 def _chosen(logits: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
