@@ -18,6 +18,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -35,8 +36,23 @@ from kernel_lsp.evaluator.processes import confine, linux, namespaces
 CONTROL_BYTES = 128 * 1024
 STRAYS_S = 5.0
 IMPORTS = ("kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
-IMPORTED = {"triton": ("triton",), "compiler": ("torch._inductor.compile_fx", "triton")}
-"""What a variant imports besides: for candidates that launch kernels, and for what torch.compile needs."""
+TRITON = ("triton", "triton.compiler.code_generator")
+ENGINE = (
+    "torch.export._trace",
+    "kernel_lsp.rewrite.*",
+    "kernel_lsp.rewrite.algebra.*",
+    "kernel_lsp.rewrite.codegen.*",
+)
+IMPORTED = {"triton": TRITON, "compiler": ("torch._inductor.compile_fx", *TRITON, *ENGINE)}
+"""What a variant imports besides: for candidates that launch kernels, and for what torch.compile and the
+engine need, who are forked from the same one."""
+HASHED = {
+    "triton.runtime.cache": "triton_key",
+    "triton.compiler.compiler": "triton_key",
+    "torch._inductor.codecache": "torch_key",
+}
+"""Functions that hash their whole library, once per process: 0.4 s of CPU time before the first kernel."""
+IDLE_MS = 200.0
 ASKS_DRIVER = "_device_count_nvml"
 """The one of torch.cuda's functions that `is_available` and `device_count` ask (torch 2.0 to 2.13)."""
 RENAMED_SIGNAL = 128
@@ -56,8 +72,12 @@ class Zygote:
         self.tell(ready=True, threads=len(os.listdir("/proc/self/task")), cuda=_has_cuda())
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
+        spare = [pair for pair in HASHED.items() if pair[0] in sys.modules]
         while True:
-            for descriptor, _ in poll.poll():
+            events = poll.poll(IDLE_MS if spare else None)
+            if not events:
+                _hash(*spare.pop())
+            for descriptor, _ in events:
                 if descriptor != self.control.fileno():
                     poll.unregister(descriptor)
                     self._bury(descriptor)
@@ -198,6 +218,12 @@ def _become(
     os._exit(code)
 
 
+def _hash(module: str, function: str) -> None:
+    """What every child would find out for itself. It is a private function: nothing depends on it."""
+    with contextlib.suppress(Exception):
+        getattr(sys.modules[module], function)()
+
+
 def _set_environment(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
@@ -237,6 +263,15 @@ def driver_unasked(devices: Path = Path("/dev")) -> Iterator[None]:
             setattr(cuda, ASKS_DRIVER, ask)
 
 
+def _import(name: str) -> None:
+    """A module; with ``.*`` all that lie in a package."""
+    with contextlib.suppress(ImportError):  # triton is optional; a child tells of the others
+        package = importlib.import_module(name.removesuffix(".*"))
+        if name.endswith(".*"):
+            for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
+
+
 def _has_cuda() -> bool:
     """Whether an import has opened the driver: its state does not survive a fork."""
     opened = []
@@ -258,8 +293,7 @@ def main() -> None:
         importlib.import_module("torch")
     with driver_unasked():
         for name in (*IMPORTS, *(more for variant in sys.argv[1:] for more in IMPORTED[variant])):
-            with contextlib.suppress(ModuleNotFoundError):  # triton is optional; a child tells of the others
-                importlib.import_module(name)
+            _import(name)
     gc.collect()
     gc.freeze()
     Zygote(control).serve()
