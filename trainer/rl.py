@@ -13,9 +13,8 @@ Killed at any point, the same command goes on from the newest checkpoint with th
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import random
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,30 +26,14 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, checkpoints, config, episodes, games, losses, models, planning
+from trainer import batches, checkpoints, episodes, games, losses, models, starting
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Rl
 from trainer.records import Tally
 from trainer.training import Run, say
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, with its memory")
-    options = parser.parse_args()
-    try:
-        recipe = config.load(options.recipe)
-        if recipe.rl is None:
-            raise ConfigError(f"{options.recipe} has no [rl]", "add the table")
-        sys.exit(planning.show(recipe, "rl") if options.dry_run else train(recipe, recipe.rl))
-    except KernelLspError as error:
-        sys.exit(f"trainer: {error}")
-
-
 def train(recipe: Recipe, rl: Rl) -> int:
-    # -----------------------------------------------------------------------------------------------
-    # Tasks, model, sampler, judges
     tally = Tally()
     game = games.of(recipe, tally)
     model, tokenizer = models.load(started(recipe, rl), game.texts())
@@ -58,14 +41,22 @@ def train(recipe: Recipe, rl: Rl) -> int:
     run.restore()
     run.open_curves()
     game.begin(run)
-    say(f"{game.training} tasks, {game.held_out} held out; from step {run.step} of {run.steps}")
+    with contextlib.closing(run), contextlib.closing(game):  # also when a step fails: judges and samplers end
+        say(f"{game.training} tasks, {game.held_out} held out; from step {run.step} of {run.steps}")
+        steps(run, game, rl, tally)
+    for one in tally.skipped:
+        say(f"left out: {one.count} x {one.reason}")
+    say(f"the policy is in {run.folder}")
+    return 0
+
+
+def steps(run: Run, game: games.Game, rl: Rl, tally: Tally) -> None:
+    """All that are left."""
+    recipe = run.recipe
     weights = run.weights() if game.apart else {}  # gathered by all processes together
     if run.step == 0 and run.main:
         game.refresh(weights, 0)
         run.log(game.measured(rl))
-
-    # -----------------------------------------------------------------------------------------------
-    # Steps
     while run.step < run.steps:
         begun = time.perf_counter()
         number = run.step // rl.updates
@@ -89,15 +80,6 @@ def train(recipe: Recipe, rl: Rl) -> int:
         say(_line(run.step, metrics))
         if last or (number + 1) % recipe.checkpoints.every == 0:
             run.save({"step": number + 1})
-
-    # -----------------------------------------------------------------------------------------------
-    # The end
-    game.close()
-    run.close()
-    for one in tally.skipped:
-        say(f"left out: {one.count} x {one.reason}")
-    say(f"the policy is in {run.folder}")
-    return 0
 
 
 def started(recipe: Recipe, rl: Rl) -> Recipe:
@@ -196,4 +178,4 @@ def _line(step: int, metrics: dict[str, float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    starting.main("rl", __doc__, train)

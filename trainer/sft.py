@@ -11,38 +11,21 @@ point, with the same numbers.
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from kernel_lsp.errors import ConfigError, KernelLspError
-from trainer import batches, config, evaluate, games, imitation, losses, models, planning, sources
+from kernel_lsp.errors import ConfigError
+from trainer import batches, evaluate, games, imitation, losses, models, sources, starting
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
 from trainer.records import Tally
 from trainer.training import Run, say
 
 Pair = tuple[Example, Example]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, with its memory")
-    options = parser.parse_args()
-    try:
-        recipe = config.load(options.recipe)
-        if recipe.sft is None:
-            raise ConfigError(f"{options.recipe} has no [sft]", "add the table")
-        sys.exit(planning.show(recipe, "sft") if options.dry_run else train(recipe, recipe.sft))
-    except KernelLspError as error:
-        sys.exit(f"trainer: {error}")
 
 
 def train(recipe: Recipe, sft: Sft) -> int:
@@ -160,4 +143,4 @@ def _sums(run: Run, sft: Sft, pairs: Sequence[Pair]) -> list[tuple[float, float]
 
 
 if __name__ == "__main__":
-    main()
+    starting.main("sft", __doc__, train)
