@@ -1,0 +1,62 @@
+"""Two processes with gloo learn what one does, and go on from a checkpoint with the same numbers."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit import trainer_ranks
+from tests.unit.test_trainer_runs import one_thread, recipe  # noqa: F401
+from trainer import checkpoints, config
+
+pytestmark = pytest.mark.torch
+CHILD = Path(__file__).with_name("trainer_ranks.py")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ranks(path: Path) -> dict[str, dict[str, Any]]:
+    """What two processes wrote, by how they divide the work."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "LOCAL_WORLD_SIZE": "2"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(CHILD), str(path)],
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for process in started:
+            _, said = process.communicate(timeout=250)
+            assert process.returncode == 0, said
+    finally:
+        for process in started:
+            process.kill()
+    found: dict[str, dict[str, Any]] = json.loads(path.with_suffix(".json").read_text())
+    return found
+
+
+def test_two_processes_have_the_losses_of_one_and_go_on_with_the_same_numbers(tmp_path: Path) -> None:
+    found = ranks(recipe(tmp_path, output="two"))
+    expected = trainer_ranks.losses(config.load(recipe(tmp_path, output="one")))
+    assert len(expected) == trainer_ranks.STEPS
+    for kind, told in found.items():
+        assert told["sharded"] is (kind == "fsdp")
+        assert told["whole"] == pytest.approx(expected, rel=1e-4)
+        assert told["again"] == told["whole"][-1:]
+        last = checkpoints.found(tmp_path / "two" / kind / "sft")[0]
+        assert last.name == f"step-{trainer_ranks.STEPS:08d}"
+        one = checkpoints.weights_of(last)
+        other = checkpoints.weights_of(tmp_path / "two" / kind / "whole" / last.name)
+        assert one and all(torch.equal(one[name], other[name]) for name in one)
