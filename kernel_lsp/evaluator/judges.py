@@ -25,7 +25,7 @@ from kernel_lsp.evaluator.processes.pool import Pool
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Disturbed
-from kernel_lsp.evaluator.timers import Timers
+from kernel_lsp.evaluator.timers import Timers, Told
 
 MOST = 4
 """Judges that are kept; on a GPU each holds a context of about 0.5 GB."""
@@ -79,10 +79,10 @@ class Bench:
         self.served += 1
         return Session(judge, opened | begun, init)
 
-    async def _timer(self, request: EvaluationRequest, session: Session) -> Ready:
+    async def _timer(self, request: EvaluationRequest, told: Told) -> Ready:
         sandbox = Sandbox(request, self._pool, self.sandbox.outbox, self._store)
         try:
-            return await measure.prepare(request, sandbox, session)
+            return await measure.prepare(request, sandbox, told)
         except BaseException:  # also a cancellation
             await sandbox.close()
             raise

@@ -16,6 +16,7 @@ must survive besides is in vetoes.py. Not covered: locked clocks (need root), mo
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -140,9 +141,12 @@ async def measure(request: EvaluationRequest, prepared: Prepared, alone: Alone, 
         found.least_ms = await floor.least_ms(prepared.known)
 
 
-async def prepare(request: EvaluationRequest, sandbox: Sandbox, session: Session) -> Ready:
+async def prepare(
+    request: EvaluationRequest, sandbox: Sandbox, told: Callable[[], Awaitable[Session]]
+) -> Ready:
     """A process with everything that timing needs except the candidate, made beside the trials.
 
+    ``told``: the session whose values it gets, which may still be opened while the process starts.
     Raises EvaluationError.
     """
     async with sandbox.making_baselines():
@@ -152,6 +156,7 @@ async def prepare(request: EvaluationRequest, sandbox: Sandbox, session: Session
         if sandbox.needs_driver:
             await _ask_timer(timer, "open_driver", request.budget.load_s)
             sandbox.keep_driver()
+        session = await told()
         timer.notes = await _make_baselines(request, timer, session)
         sandbox.keep_baselines()
     complete = request.budget.compile_s > 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
@@ -24,14 +24,16 @@ from kernel_lsp.evaluator.processes.sandbox import Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 
 Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, Session]]
-Make = Callable[[EvaluationRequest, Session], Coroutine[Any, Any, Ready]]
+Told = Callable[[], Awaitable[Session]]
+Make = Callable[[EvaluationRequest, Told], Coroutine[Any, Any, Ready]]
 
 
 class Timers:
     """The timers of one bench; it has at most one spare."""
 
     def __init__(self, begin: Begin, make: Make) -> None:
-        """``begin`` opens a session with the judge, ``make`` a timer with its values."""
+        """``begin`` opens a session with the judge, ``make`` a timer, and asks for the session's values once
+        its process is there."""
         self._begin, self._make = begin, make
         self._early: tuple[EvaluationRequest, asyncio.Task[Session]] | None = None
         """The session of a candidate that is still looked for, and what asked for it."""
@@ -51,11 +53,8 @@ class Timers:
             request = evidence.with_seed(request)
             session = asyncio.create_task(self._begin(request))
             self._early = request, session
-            self._spare = asyncio.create_task(self._expected(request, session))
+            self._spare = asyncio.create_task(self._make(request, lambda: asyncio.shield(session)))
             await asyncio.wait([self._spare])
-
-    async def _expected(self, request: EvaluationRequest, session: asyncio.Task[Session]) -> Ready:
-        return await self._make(request, await asyncio.shield(session))
 
     def seed(self, request: EvaluationRequest) -> int | None:
         """Of the session that waits for a candidate, when this may be the one; told once."""
@@ -80,7 +79,11 @@ class Timers:
             spare, self._spare = self._spare, None
             with contextlib.suppress(EvaluationError, OSError):  # it only saves time: another is made then
                 return await self._renewed(request, spare, session)
-        return await self._renewed(request, asyncio.create_task(self._make(request, session)), session)
+
+        async def told() -> Session:
+            return session
+
+        return await self._renewed(request, asyncio.create_task(self._make(request, told)), session)
 
     async def _renewed(
         self, request: EvaluationRequest, making: asyncio.Future[Ready], session: Session
