@@ -61,6 +61,9 @@ UNARY = [
     "torch.cos",
     "torch.erf",
     "torch.square",
+    "torch.cosh",
+    "torch.sinh",
+    "F.hardshrink",
 ]
 EXPRESSIONS = [
     "F.gelu(x, approximate='tanh')",
@@ -89,6 +92,10 @@ EXPRESSIONS = [
     "torch.rsub(x, 2)",
     "torch.sub(x, y, alpha=0.5)",
     "torch.exp2(x.clamp(max=3))",
+    "torch.addcmul(x, x, y, value=0.3)",
+    "torch.addcdiv(x, y, 1 + x * x)",
+    "torch.lerp(x, y, 0.3)",
+    "torch.lerp(x, y, 0.9)",
 ]
 
 
@@ -101,7 +108,9 @@ def test_pointwise_operations_agree_with_torch(interpreter, expression, inputs):
 
 
 @pytest.mark.parametrize("scale", ["1e-4", "1e-2"])
-@pytest.mark.parametrize("name", ["torch.tanh", "torch.expm1", "torch.log1p", "F.mish", "F.elu", "F.gelu"])
+@pytest.mark.parametrize(
+    "name", ["torch.tanh", "torch.expm1", "torch.log1p", "F.mish", "F.elu", "F.gelu", "torch.sinh"]
+)
 def test_small_arguments_keep_their_digits(interpreter, name, scale):
     source = program(f"{name}(x * {scale}) * 3.0", "torch.rand(101) + 0.5", arguments="x")
     agrees(interpreter, source, "fused-pointwise")

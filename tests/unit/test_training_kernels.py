@@ -42,6 +42,8 @@ EXPRESSIONS = [
     "F.logsigmoid(x) * y",
     "F.threshold(x, 0.5, 2.0) * y",
     "torch.sigmoid(x) - torch.tanh(y)",
+    "torch.cosh(x) * torch.sinh(y)",
+    "torch.addcdiv(torch.lerp(x, y, 0.7), x, y * y + 1, value=0.5)",
     "x.abs() * torch.sin(y) + torch.cos(x)",
     "torch.exp(-x * x) / (1 + y * y)",
     "torch.log(x * x + 1) - torch.log1p(y * y)",

@@ -296,6 +296,8 @@ RULES: dict[str, Rule] = {
                 apply("exp", apply("neg", apply("square", x))), 2.0 / math.sqrt(math.pi)
             ),
             "tanh": lambda out, x: apply("sub", 1.0, apply("square", out)),
+            "cosh": lambda out, x: apply("sinh", x),
+            "sinh": lambda out, x: apply("cosh", x),
             "sigmoid": lambda out, x: _mul(out, apply("sub", 1.0, out)),
             "log_sigmoid": lambda out, x: apply("sigmoid", apply("neg", x)),
             "gelu": _gelu,

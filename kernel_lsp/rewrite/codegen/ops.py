@@ -39,6 +39,22 @@ def _expm1(x):
     series = 1.0 + x * (0.5 + x * (0.1666666667 + x * (0.0416666667 + x * (0.0083333333 + x * 0.0013888889))))
     return tl.where(tl.abs(x) < 0.25, x * series, tl.exp(x) - 1.0)
 ''',
+    "_cosh": '''\
+@triton.jit
+def _cosh(x):
+    """(exp(x) + exp(-x)) / 2; the root is squared last, so that it overflows no sooner than the result."""
+    root = tl.exp(0.5 * tl.abs(x))
+    return 0.5 * root * root + 0.5 / (root * root)
+''',
+    "_sinh": '''\
+@triton.jit
+def _sinh(x):
+    """(exp(x) - exp(-x)) / 2, by a series near zero, where the difference cancels."""
+    s, root = x * x, tl.exp(0.5 * tl.abs(x))
+    series = 1.0 + s * (0.1666666667 + s * (0.0083333333 + s * (0.0001984127 + s * 0.0000027557)))
+    large = 0.5 * root * root - 0.5 / (root * root)
+    return tl.where(tl.abs(x) < 1.0, x * series, tl.where(x < 0.0, -large, large))
+''',
     "_softplus": '''\
 @triton.jit
 def _softplus(x):
@@ -154,6 +170,8 @@ RENDER: dict[str, Render] = {
     "floor": _call("tl.floor"),
     "ceil": _call("tl.ceil"),
     "tanh": _call("_tanh"),
+    "cosh": _call("_cosh"),
+    "sinh": _call("_sinh"),
     "sigmoid": _call("tl.sigmoid"),
     "pow": _power,
     "where": _call("tl.where"),

@@ -235,6 +235,32 @@ def _threshold(node: fx.Node, get: Get) -> Argument:
     return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
 
 
+def _added(name: str) -> Builder:
+    """addcmul and addcdiv: ``self + value * (tensor1 ? tensor2)``."""
+
+    def build(node: fx.Node, get: Get) -> Argument:
+        made = apply(name, as_float(get("tensor1")), as_float(get("tensor2")))
+        factor = _number(get("value"))
+        made = made if factor == 1 else apply("mul", made, float(factor))
+        return apply("add", as_float(get("self")), made)
+
+    return build
+
+
+def _lerp(node: fx.Node, get: Get) -> Argument:
+    """From whichever end is nearer, as torch does."""
+    start, end, weight = as_float(get("self")), as_float(get("end")), _number(get("weight"))
+    way = apply("sub", end, start, hint="way")
+    if abs(weight) < 0.5:
+        return apply("add", start, apply("mul", way, float(weight)))
+    return apply("sub", end, apply("mul", way, 1.0 - weight))
+
+
+def _hardshrink(node: fx.Node, get: Get) -> Argument:
+    x, limit = as_float(get("self")), float(_number(get("lambd")))
+    return apply("where", apply("le", apply("abs", x), limit, dtype="bool", hint="small"), 0.0, x)
+
+
 def _binary_float(name: str) -> Builder:
     return lambda node, get: apply(name, as_float(get("self")), as_float(get("other")))
 
@@ -279,7 +305,7 @@ TABLE: dict[str, Builder] = {
         name: _unary(name)
         for name in (
             "neg", "reciprocal", "square", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt",
-            "rsqrt", "sin", "cos", "erf", "floor", "ceil", "tanh", "sigmoid", "relu", "silu",
+            "rsqrt", "sin", "cos", "erf", "floor", "ceil", "tanh", "cosh", "sinh", "sigmoid", "relu", "silu",
             "log_sigmoid", "hardsigmoid", "hardswish", "sign",
         )
     },
@@ -297,6 +323,7 @@ TABLE: dict[str, Builder] = {
     "relu6": lambda node, get: apply("hardtanh", as_float(get("self")), 0.0, 6.0, hint="relu6"),
     "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
     "leaky_relu": _leaky_relu, "threshold": _threshold,
+    "addcmul": _added("mul"), "addcdiv": _added("div"), "lerp": _lerp, "hardshrink": _hardshrink,
     "to": _cast, "_to_copy": _cast, "type_as": _cast,
 }  # fmt: skip
 
