@@ -202,7 +202,8 @@ class Pipeline:
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:
-            raise EvaluationError(f"torch in {probe.python} sees no CUDA device", "use --device cpu or auto")
+            cause = f"torch in {probe.python} sees no CUDA device"
+            raise EvaluationError(cause, "set the device to auto or cpu, or install a torch that sees it")
         device = "cuda" if probe.cuda and job.device != "cpu" else "cpu"
         return Bench(
             probe=probe,

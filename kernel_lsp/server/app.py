@@ -38,7 +38,7 @@ from kernel_lsp.session import Dismissal, Document, How, Session
 
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
-DEBOUNCE_S = 0.05
+DEBOUNCE_S, MAX_DEBOUNCE_S = 0.05, 0.5
 KEEP_S = 1.0
 SETTLE_S = 1.0
 MAX_WORKLOAD_TARGETS = 40
@@ -107,6 +107,8 @@ class Server(LanguageServer):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._pending: dict[str, asyncio.Task[Any]] = {}
         self._how: dict[str, How] = {}
+        self._took_s: dict[str, float] = {}
+        """By document: its last analysis, from the request to the result."""
         self._published: dict[str, list[types.Diagnostic]] = {}
         self._positions: tuple[Snapshot, Positions] | None = None
         self._answered_early: set[str] = set()
@@ -189,7 +191,10 @@ class Server(LanguageServer):
     # --- from text to hints ------------------------------------------------------------------
 
     def schedule(self, uri: str, *, delay_s: float = DEBOUNCE_S, how: How = "change") -> None:
-        """Analyze soon; a burst of changes is analyzed once."""
+        """Analyze soon; a burst of changes is analyzed once, also where an analysis takes longer than the
+        pause between two keys: there each key would cost one, on cores that the editor needs."""
+        if delay_s:
+            delay_s = max(delay_s, min(self._took_s.get(uri, 0.0), MAX_DEBOUNCE_S))
         if self._how.get(uri) != "save":  # a save says more than the changes around it
             self._how[uri] = how
         if (earlier := self._pending.pop(uri, None)) is not None:
@@ -201,8 +206,9 @@ class Server(LanguageServer):
         document = self.session.documents.get(uri)
         if document is None:
             return
-        snapshot = document.snapshot
+        snapshot, begin = document.snapshot, time.monotonic()
         found = await self.off_loop(session.examine, snapshot)
+        self._took_s[uri] = time.monotonic() - begin
         self._pending.pop(uri, None)
         if self.session.analyzed(snapshot, found):
             how = self._how.pop(uri, "change")
@@ -263,6 +269,7 @@ class Server(LanguageServer):
         """The document was closed."""
         if self._published.pop(uri, None):
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+        self._took_s.pop(uri, None)
         if (pending := self._pending.pop(uri, None)) is not None:
             pending.cancel()
 

@@ -39,7 +39,8 @@ export function say(step, data = {}) {
 }
 
 export class Editor {
-  static async open({ folder, state, settings = {}, environment = {}, trust = false, extensions = [VSIX] }) {
+  /** `readOnly`: nothing in the folder can be written, by nobody. */
+  static async open({ folder, state, settings = {}, environment = {}, trust = false, extensions = [VSIX], readOnly = false }) {
     const editor = new Editor();
     editor.folder = folder;
     editor.state = state;
@@ -60,7 +61,9 @@ export class Editor {
     const flags = ["--auth", "none", "--disable-telemetry", "--disable-update-check", "--config", join(state, "config.yaml")];
     if (!trust) flags.push("--disable-workspace-trust");
     const log = openSync(join(state, "code-server.log"), "w");
-    editor.server = spawn(process.execPath, [ENTRY, ...flags, ...places, "--bind-addr", `127.0.0.1:${port}`], {
+    const command = [process.execPath, ENTRY, ...flags, ...places, "--bind-addr", `127.0.0.1:${port}`];
+    if (readOnly) command.unshift("bwrap", "--dev-bind", "/", "/", "--ro-bind", folder, folder);
+    editor.server = spawn(command[0], command.slice(1), {
       env: editor.environment,
       stdio: ["ignore", log, log],
       detached: true, // so that its children can be ended with it
@@ -107,8 +110,11 @@ export class Editor {
   }
 
   async file(name) {
-    await this.quick("Control+P", name);
-    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first().waitFor();
+    const row = this.page.locator(".quick-input-list .monaco-list-row", { hasText: name }).first();
+    await until(async () => {
+      await this.quick("Control+P", name);
+      return row.waitFor({ timeout: 10_000 }).then(() => true, () => false); // the box, too, may have closed
+    }, `a row for ${name}`);
     await this.key("Enter");
     await this.page.waitForSelector(`.tab.active[data-resource-name="${name}"]`);
     await this.focus();
@@ -185,6 +191,16 @@ export class Editor {
     await this.page.locator(".notification-toast", { hasText: words }).getByRole("button", { name: button }).first().click();
   }
 
+  /** Types this at the cursor; milliseconds from each key to the frame that shows it. */
+  async typed(text, gap = 60) {
+    await this.page.evaluate(watchKeys);
+    for (const letter of text) {
+      await this.page.keyboard.type(letter);
+      await this.page.waitForTimeout(gap);
+    }
+    return this.page.evaluate(() => window.keysShown.splice(0));
+  }
+
   /** The hover of a word on the screen. */
   async hover(word) {
     await this.page.locator(".view-line span span", { hasText: new RegExp(`^${word}$`) }).first().hover();
@@ -248,6 +264,20 @@ export class Editor {
     return { load, call, finish };
   }
 
+  /** Process ids of the language server of this window, and of nothing else: [] when there is none. */
+  languageServer() {
+    const mine = `KERNEL_LSP_DATA_DIR=${this.environment.KERNEL_LSP_DATA_DIR}`;
+    const read = (pid, name) => {
+      try {
+        return readFileSync(`/proc/${pid}/${name}`, "utf8").split("\0");
+      } catch {
+        return []; // it has ended
+      }
+    };
+    const ids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
+    return ids.filter((pid) => read(pid, "cmdline").includes("serve") && read(pid, "environ").includes(mine)).map(Number);
+  }
+
   notifications() {
     return this.page.locator(".notification-toast").allInnerTexts();
   }
@@ -290,6 +320,28 @@ export class Editor {
   picture(path) {
     return this.page.screenshot({ path });
   }
+}
+
+/** In the page: how long each key waits until the text on the screen has changed. */
+function watchKeys() {
+  if (window.keysShown) return;
+  window.keysShown = [];
+  const onKey = (event) => {
+    if (event.key.length !== 1) return;
+    const text = document.querySelector(".editor-group-container.active .view-lines");
+    const changed = new MutationObserver(() => {
+      changed.disconnect();
+      setTimeout(() => window.keysShown.push(performance.now() - event.timeStamp)); // after the frame
+    });
+    changed.observe(text, { subtree: true, childList: true, characterData: true });
+  };
+  document.addEventListener("keydown", onKey, true);
+}
+
+/** Hundredths of a second of CPU time, of all threads of a process. */
+export function used(pid) {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ");
+  return Number(fields[11]) + Number(fields[12]);
 }
 
 function freePort() {

@@ -1,4 +1,5 @@
-"""The extension in the real VS Code: the story of a rewrite, a folder without trust, servers that fail, size.
+"""The extension in the real VS Code: the story of a rewrite, a folder without trust, one that cannot be
+written, a large file, a notebook, no GPU, servers that fail, size.
 
 One window per story, on the CPU, with nothing replaced but the servers that have to fail. The pictures in the
 extension's README are what the story sees; with KERNEL_LSP_PICTURES=1 they are taken anew.
@@ -15,13 +16,22 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from vscode_helpers import EXTENSION, ROOT, SERVER, Steps, example, play
+from vscode_helpers import EXTENSION, ROOT, SERVER, Steps, example, large, play
 
 from kernel_lsp.journal.store import FILE_NAME, Journal
 
 pytestmark = [pytest.mark.vscode, pytest.mark.timeout(1000)]
 MOST_BYTES = 2_000_000
 MOST_ACTIVATION_MS = 1000
+CELL = {
+    "cell_type": "code",
+    "metadata": {},
+    "outputs": [],
+    "execution_count": None,
+    "source": ["import torch"],
+}
+PYTHON = {"language_info": {"name": "python"}}
+NOTEBOOK = {"cells": [CELL], "metadata": PYTHON, "nbformat": 4, "nbformat_minor": 5}
 TOO_OLD = '''#!{python}
 """Answers `initialize` as an older server would; the real one has no older version to install."""
 import json, sys
@@ -135,6 +145,45 @@ def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
     assert "until you trust it" in steps["restricted"]["tooltip"]
     assert len(steps["refused"]["notifications"]) == 1
     assert "asked" in steps
+
+
+@pytest.fixture(scope="module")
+def places(vscode: Path, place: Path) -> Steps:
+    base = place / "places"
+    for name in ("project", "state", "data"):
+        (base / name).mkdir(parents=True)
+    example(base / "project")
+    (base / "project" / "large.py").write_text(large())
+    (base / "project" / "notes.ipynb").write_text(json.dumps(NOTEBOOK))
+    return play(vscode, "places", base, base / "project", base / "state", SERVER)
+
+
+def test_keys_do_not_wait_for_a_server_that_stands_still(places: Steps) -> None:
+    """It was stopped by a signal while somebody typed; benchmarks/typing_vscode.py has the times."""
+    assert len(places["typed"]["frozen"]) > 20  # the story goes on only when the text is on the screen
+    assert "Optimize Model278" in places["typed"]["rows"], "it does not know where the text is now"
+
+
+def test_an_idle_server_takes_no_time(places: Steps) -> None:
+    assert places["idle"]["ticks"] <= 2, "hundredths of a second, of eight"
+
+
+@pytest.mark.parametrize(
+    ("step", "remedy"),
+    [
+        ("no GPU", "set the device to auto or cpu"),
+        ("read-only", "a comment above the target does as well"),
+        ("notebook", "move the module into a .py file"),
+    ],
+)
+def test_what_a_place_lacks_is_one_message_with_a_remedy(places: Steps, step: str, remedy: str) -> None:
+    assert len(places[step]["messages"]) == 1
+    assert remedy in places[step]["text"]
+
+
+def test_a_read_only_folder_has_examples_and_a_notebook_its_sign(places: Steps) -> None:
+    assert places["example"]["messages"] == []
+    assert "move the module into a .py file" in places["notebook"]["tooltip"]
 
 
 @pytest.fixture(scope="module")

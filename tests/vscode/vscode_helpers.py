@@ -15,6 +15,16 @@ EXTENSION = ROOT / "editor-clients" / "vscode"
 TOOLS = ROOT / ".code-server"
 SERVER = Path(sys.executable).with_name("kernel-lsp")
 LIMIT_S = 900
+MODEL = '''
+
+class Model{n}(nn.Module):
+    """Number {n}."""
+
+    def forward(self, x):
+        y = torch.relu(x) + {n}
+        y = torch.sigmoid(y) * 2.0
+        return torch.sum(y, dim=1)
+'''
 Steps = dict[str, dict[str, Any]]
 
 
@@ -24,6 +34,14 @@ def example(folder: Path) -> str:
     text = text.replace("CHANNELS, SAMPLES = 2048, 1536", "CHANNELS, SAMPLES = 768, 768")
     (folder / "diagonal_matmul.py").write_text(text)
     return text
+
+
+def large(num_models: int = 555) -> str:
+    """A module of 5,000 lines."""
+    models = "".join(MODEL.format(n=n) for n in range(num_models))
+    return (
+        f"import torch\nfrom torch import nn\n{models}\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n"
+    )
 
 
 def play(

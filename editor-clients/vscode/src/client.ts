@@ -14,12 +14,17 @@ import {
   ResponseError,
   RevealOutputChannelOn,
   type ServerCapabilities,
+  State,
 } from "vscode-languageclient/node";
 import { withComparison } from "./compare.ts";
 import type { Place } from "./locate.ts";
 import { forServer, SECTION, serverNames } from "./settings.ts";
+import type { Life } from "./status.ts";
+
+const LIVES: Partial<Record<State, Life>> = { [State.Running]: "running", [State.Starting]: "starting" };
 
 export interface Hooks {
+  moved(life: Life): void;
   /** The selected interpreter, now. */
   python(): string | undefined;
   /** The server ended; true: start it again. */
@@ -41,6 +46,19 @@ export class QuietClient extends LanguageClient {
   override info(message: string, data?: unknown): void {
     super.info(message, data, false);
   }
+
+  /** What the server offers at the cursor, asked as a person asks. */
+  async actionsAtCursor(): Promise<CodeAction[]> {
+    const editor = window.activeTextEditor;
+    if (editor === undefined || editor.document.languageId !== "python") return [];
+    const params = {
+      textDocument: this.code2ProtocolConverter.asTextDocumentIdentifier(editor.document),
+      range: this.code2ProtocolConverter.asRange(editor.selection),
+      context: { diagnostics: [], triggerKind: 1 as const },
+    };
+    const found = (await this.sendRequest(CodeActionRequest.type, params)) ?? [];
+    return found.filter((item): item is CodeAction => typeof item.command !== "string");
+  }
 }
 
 export function makeClient(
@@ -59,6 +77,7 @@ export function makeClient(
     getState: () => ({ kind: "static" }),
     clear: () => {},
   });
+  client.onDidChangeState(({ newState }) => hooks.moved(LIVES[newState] ?? "stopped"));
   return client;
 }
 
@@ -117,17 +136,4 @@ async function showRendered(uri: string): Promise<boolean> {
   if (!uri.endsWith(".md")) return false;
   await commands.executeCommand("markdown.showPreview", Uri.parse(uri));
   return true;
-}
-
-/** What the server offers at the cursor, asked as a person asks. */
-export async function actionsAtCursor(client: LanguageClient): Promise<CodeAction[]> {
-  const editor = window.activeTextEditor;
-  if (editor === undefined || editor.document.languageId !== "python") return [];
-  const params = {
-    textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(editor.document),
-    range: client.code2ProtocolConverter.asRange(editor.selection),
-    context: { diagnostics: [], triggerKind: 1 as const },
-  };
-  const found = (await client.sendRequest(CodeActionRequest.type, params)) ?? [];
-  return found.filter((item): item is CodeAction => typeof item.command !== "string");
 }

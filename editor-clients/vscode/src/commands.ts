@@ -2,11 +2,10 @@
 // something to read. Ids start with kernel-lsp.client, because the client registers the server's own.
 
 import { commands, EventEmitter, type ExtensionContext, env, Uri, window, workspace } from "vscode";
-import { actionsAtCursor } from "./client.ts";
 import { report } from "./doctor.ts";
 import { install } from "./install.ts";
 import type { Session } from "./session.ts";
-import { MENU } from "./status.ts";
+import { MENU, NOTEBOOK } from "./status.ts";
 import { record } from "./workloads.ts";
 
 const DOCTOR = Uri.parse("kernel-lsp-doctor:kernel-lsp-doctor.md");
@@ -49,7 +48,8 @@ function send(session: Session, command: string, argument: object): Promise<unkn
 
 /** Runs the server's own action with this command for the target at the cursor. */
 async function atCursor(session: Session, command: string): Promise<void> {
-  const offered = await actionsAtCursor(session.running);
+  notInNotebooks();
+  const offered = await session.running.actionsAtCursor();
   const action = offered.find((item) => item.command?.command === command);
   if (action?.command === undefined) {
     throw new Error(
@@ -59,7 +59,12 @@ async function atCursor(session: Session, command: string): Promise<void> {
   await send(session, command, (action.command.arguments?.[0] as object | undefined) ?? {});
 }
 
+function notInNotebooks(): void {
+  if (window.activeNotebookEditor !== undefined) throw new Error(NOTEBOOK);
+}
+
 async function recordWorkload(session: Session): Promise<void> {
+  notInNotebooks();
   const document = window.activeTextEditor?.document;
   if (document?.languageId !== "python") throw new Error("open the Python file of the target first");
   const rows = (await send(session, "kernel-lsp.listKernels", { uri: document.uri.toString() })) as {
@@ -99,10 +104,17 @@ async function openExample(context: ExtensionContext): Promise<void> {
   const file = Uri.joinPath(folder.uri, "kernel_lsp_example.py");
   const there = await workspace.fs.stat(file).then(
     () => true,
-    () => false,
+    () =>
+      workspace.fs.writeFile(file, bytes).then(
+        () => true,
+        () => false, // a folder that cannot be written
+      ),
   );
-  if (!there) await workspace.fs.writeFile(file, bytes);
-  await window.showTextDocument(file);
+  await window.showTextDocument(
+    there
+      ? await workspace.openTextDocument(file)
+      : await workspace.openTextDocument({ language: "python", content }),
+  );
 }
 
 function doctorOf(context: ExtensionContext, session: Session): () => Promise<void> {

@@ -15,12 +15,7 @@ import {
   window,
   workspace,
 } from "vscode";
-import {
-  CodeActionResolveRequest,
-  type LanguageClient,
-  type CodeAction as Offer,
-  TextEdit,
-} from "vscode-languageclient/node";
+import type { LanguageClient, CodeAction as Offer, TextEdit } from "vscode-languageclient/node";
 import { TextDocument as Text } from "vscode-languageserver-textdocument";
 
 const SCHEME = "kernel-lsp-rewrite";
@@ -115,7 +110,7 @@ export class Comparisons {
   /** The server's answer on the text of this moment; it refuses when that is not what was measured. */
   private async resolved(data: Data) {
     const offer: Offer = { title: data.qualname, data };
-    const answer = await this.running().sendRequest(CodeActionResolveRequest.type, offer);
+    const answer = await this.running().sendRequest<Offer>("codeAction/resolve", offer);
     if (answer.edit === undefined) throw new Error("the server gave no edit; measure again");
     return answer.edit;
   }
@@ -123,7 +118,9 @@ export class Comparisons {
   private async edits(data: Data): Promise<TextEdit[]> {
     const edit = await this.resolved(data);
     const changes = (edit.documentChanges ?? []).flatMap((change) => ("edits" in change ? change.edits : []));
-    return [...changes, ...Object.values(edit.changes ?? {}).flat()].filter(TextEdit.is);
+    return [...changes, ...Object.values(edit.changes ?? {}).flat()].filter(
+      (one): one is TextEdit => "newText" in one,
+    );
   }
 
   private forget(document: TextDocument): void {

@@ -1,13 +1,12 @@
 // The life of the server in this window: found, started, restarted, or off with the reason (safe mode).
 
 import { type ExtensionContext, type LogOutputChannel, window, workspace } from "vscode";
-import { State } from "vscode-languageclient/node";
-import { makeClient, type QuietClient } from "./client.ts";
+import type { QuietClient } from "./client.ts";
 import { atLeast, Crashes } from "./crashes.ts";
 import { type Located, locate } from "./locate.ts";
 import { onSelection, selectedInterpreter } from "./python.ts";
 import { SECTION, serverPath } from "./settings.ts";
-import { type Details, type ServerStatus, Status } from "./status.ts";
+import { type Details, type Life, type ServerStatus, Status } from "./status.ts";
 
 export const OLDEST_SERVER = "0.1.0";
 const LOG = "Show Log";
@@ -46,7 +45,7 @@ export class Session {
 
   /** The running client. Throws an Error that says why there is none. */
   get running(): QuietClient {
-    if (this.client?.state === State.Running) return this.client;
+    if (this.client?.isRunning()) return this.client;
     throw new Error(this.problem ?? "kernel-lsp is still starting; try again in a moment");
   }
 
@@ -86,9 +85,14 @@ export class Session {
       return this.off(`${what}: ${remedy}`, path === undefined ? INSTALL : CHOOSE);
     }
     this.log.info(`starting ${this.located.place.command} (${this.located.place.origin})`);
-    const hooks = { python: () => this.interpreter, ended: () => this.ended() };
+    const hooks = {
+      python: () => this.interpreter,
+      ended: () => this.ended(),
+      moved: (life: Life) => this.status.moved(life),
+    };
+    // The library takes longer to load than everything else: after the activation, which VS Code waits for.
+    const { makeClient } = await import("./client.ts");
     this.client = makeClient(this.context, this.located.place, this.log, hooks);
-    this.client.onDidChangeState(({ newState }) => this.status.moved(newState));
     this.client.onNotification("experimental/serverStatus", (status: ServerStatus) =>
       this.status.server(status),
     );
@@ -150,7 +154,7 @@ export class Session {
   }
 
   private async details(): Promise<Details | undefined> {
-    if (this.client?.state !== State.Running) return undefined;
+    if (!this.client?.isRunning()) return undefined;
     const asked = { command: "kernel-lsp.status", arguments: [{}] };
     const reply = await this.client
       .sendRequest<Partial<Details> | null>("workspace/executeCommand", asked)

@@ -8,9 +8,12 @@ import {
   ThemeColor,
   window,
 } from "vscode";
-import { State } from "vscode-languageclient/node";
 
 export const MENU = "kernel-lsp.client.menu";
+export const NOTEBOOK = "cells of a notebook are not read: move the module into a .py file and import it";
+
+/** Of the server. */
+export type Life = "starting" | "running" | "stopped";
 
 /** `experimental/serverStatus`, as rust-analyzer defined it. */
 export interface ServerStatus {
@@ -37,7 +40,7 @@ export interface Details {
 export class Status implements Disposable {
   private readonly item: StatusBarItem;
   private said: ServerStatus = { health: "ok", quiescent: true, message: null };
-  private state: State = State.Stopped;
+  private life: Life = "stopped";
   private problem: string | undefined;
   private details: Details | undefined;
 
@@ -61,9 +64,9 @@ export class Status implements Disposable {
     void this.refresh();
   }
 
-  moved(state: State): void {
-    this.state = state;
-    if (state === State.Running) void this.refresh();
+  moved(life: Life): void {
+    this.life = life;
+    if (life === "running") void this.refresh();
     else this.render();
   }
 
@@ -91,7 +94,7 @@ export class Status implements Disposable {
 
   private icon(wrong: boolean, warned: boolean): string {
     if (wrong) return "$(error)";
-    if (this.state === State.Starting) return "$(loading~spin)";
+    if (this.life === "starting") return "$(loading~spin)";
     if (warned) return "$(warning)";
     return (this.details?.jobs.length ?? 0) > 0 ? "$(sync~spin)" : "$(zap)";
   }
@@ -119,7 +122,7 @@ export class Status implements Disposable {
     if (this.problem !== undefined) return [this.problem, "Click for what to do."];
     const lines = this.said.message === null ? [] : [this.said.message];
     if (window.activeNotebookEditor !== undefined) {
-      lines.push("Cells of a notebook are not read: move the module into a .py file and import it.");
+      lines.push(`Here ${NOTEBOOK}.`);
     }
     if (!this.trusted()) lines.push("Restricted: no code of this folder is run until you trust it.");
     lines.push(...this.settingsProblems());

@@ -2,7 +2,7 @@
 // The format and its check are the server's (kernel_lsp/workloads/recorded.py).
 
 import { relative, sep } from "node:path";
-import { type TextDocument, Uri, window, workspace } from "vscode";
+import { Selection, type TextDocument, Uri, window, workspace } from "vscode";
 
 /** The entry for `target` of the file at `path`, relative to the folder. */
 export function entry(path: string, target: string): string {
@@ -35,14 +35,14 @@ export async function record(document: TextDocument, target: string): Promise<vo
   try {
     await workspace.fs.writeFile(file, new TextEncoder().encode(known + text));
   } catch (error) {
+    const why = (error as Error).message.replace(/^Error: /, "").split(", ")[0]; // without the system call
     throw new Error(
-      `${file.fsPath} cannot be written (${(error as Error).message}); a comment above the target does as well: # kernel-lsp: workload x=f32[8,4096]`,
+      `${file.fsPath} cannot be written (${why}); a comment above the target does as well: # kernel-lsp: workload x=f32[8,4096]`,
     );
   }
   const opened = await workspace.openTextDocument(file);
   const editor = await window.showTextDocument(opened);
   const at = opened.getText().lastIndexOf("[8, 4096]");
-  const { Selection } = await import("vscode");
   editor.selection = new Selection(opened.positionAt(at + 1), opened.positionAt(at + 8));
   editor.revealRange(editor.selection);
 }
