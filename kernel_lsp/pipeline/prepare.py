@@ -6,8 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp import analysis, workloads
-from kernel_lsp.records import Candidate, Job, Outcome, Program, Snapshot, Target, Workload
+from kernel_lsp.errors import RewriteError, WorkloadError
+from kernel_lsp.records import (
+    Analysis,
+    Candidate,
+    Job,
+    Outcome,
+    Program,
+    Snapshot,
+    Target,
+    TargetKind,
+    Workload,
+)
 from kernel_lsp.rewrite import edit
+from kernel_lsp.rewrite.kernels import harness
 
 NO_WORKLOAD = (
     "no workload: say what it is called with, for example by a comment above it, "
@@ -44,8 +56,11 @@ def prepare(job: Job) -> Prepared | Outcome:
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
         return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
-    program = analysis.slice_program(snapshot, target)
-    known, problems = workloads.workloads_for(snapshot, target, job.folder)
+    try:
+        program = _program(snapshot, target)
+    except RewriteError as error:
+        return Outcome(qualname=job.qualname, note=error.cause)
+    known, problems = _workloads(snapshot, target, found, job.folder)
     if not known:
         return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
     return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=known[0])
@@ -66,4 +81,26 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
     target = analysis.find_target(analysis.analyze(snapshot), prepared.target.qualname)
     if target is None:
         return None
-    return Edited(fingerprint=target.fingerprint, program=analysis.slice_program(snapshot, target))
+    return Edited(fingerprint=target.fingerprint, program=_program(snapshot, target))
+
+
+def _program(snapshot: Snapshot, target: Target) -> Program:
+    """What is captured and judged; of a kernel the function that launches it. Raises RewriteError."""
+    program = analysis.slice_program(snapshot, target)
+    if target.kind is not TargetKind.TRITON_KERNEL:
+        return program
+    if not target.launchers:
+        raise RewriteError(f"no function of this file launches {target.qualname} as kernel[grid](…)")
+    return harness.launching(program, target.qualname, target.launchers[0])
+
+
+def _workloads(
+    snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
+) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
+    """Of a kernel also those of the function that launches it: they are that function's arguments."""
+    known, problems = workloads.workloads_for(snapshot, target, folder)
+    launcher = analysis.find_target(found, target.launchers[0]) if target.launchers else None
+    if launcher is None:
+        return known, problems
+    more, others = workloads.workloads_for(snapshot, launcher, folder)
+    return (*more, *known), (*problems, *others)

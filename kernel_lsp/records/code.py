@@ -58,7 +58,9 @@ class Program:
     missing: tuple[str, ...] = ()
     """Names that the slice uses and that the file does not define (the program will not run)."""
     kernel: str | None = None
-    """The Triton kernel that is the target, where ``entry`` is the function that launches it."""
+    """The Triton kernel that is the target, where ``entry`` calls the function that launches it."""
+    launcher: str | None = None
+    """That function: ``entry`` itself, or what ``entry`` calls on copies, because it works in place."""
 
 
 class WorkloadOrigin(StrEnum):

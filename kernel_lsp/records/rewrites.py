@@ -71,6 +71,9 @@ class SourceEdit:
     """Kernels, launchers and helpers that go right before the target (column 0)."""
     target: str = ""
     """The target's complete new source, dedented; decorators included."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Other functions of the file that change with it: qualified name and complete new source, as
+    ``target``. A kernel's launcher is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,6 +19,7 @@ from kernel_lsp import parsing
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import SourceEdit, Span
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LINE_END = re.compile(r"\r\n|\r|\n")  # what Python calls a line; str.splitlines also splits at \f and U+2028
 
 
@@ -48,6 +49,7 @@ def changes(text: str, span: Span, edit: SourceEdit) -> list[TextChange]:
         *_import_changes(file, home, edit.imports),
         *_definition_changes(file, home, definitions),
         *_target_changes(file, span, target),
+        *(change for name, new in edit.others for change in _target_changes(file, file.span_of(name), new)),
     ]
     made = [change for change in made if change.new != text[change.start : change.end]]
     made.sort(key=lambda change: (change.start, change.end))
@@ -95,6 +97,19 @@ class _File:
             if _first_line(node) <= line <= (node.end_lineno or node.lineno):
                 return node
         raise RewriteError("the target is no longer where it was", "wait until the file is analyzed again")
+
+    def span_of(self, qualname: str) -> Span:
+        """Decorators through the last line of a function or method; of two with one name the last."""
+        body, node = self.body, None
+        for part in qualname.split("."):
+            named = [n for n in body if isinstance(n, DEFINITIONS) and n.name == part]
+            node = named[-1] if named else None
+            body = node.body if node is not None else []
+        if node is None:
+            raise RewriteError(f"{qualname} is no longer in the file", "wait until it is analyzed again")
+        first = self.start_of(_first_line(node))
+        indent = len(self.line(_first_line(node))) - len(self.line(_first_line(node)).lstrip(" \t"))
+        return Span(start=first + indent, end=self.start_of((node.end_lineno or node.lineno) + 1))
 
     def insertion(self, line: int, block: str) -> TextChange:
         """Whole lines before a 1-based line, also when the text lacks a final line end."""

@@ -11,11 +11,8 @@ that one bad skill never ends the engine. Never runs the target on real data.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -44,8 +41,10 @@ from kernel_lsp.rewrite.edit import LINE_END, apply_edit
 from kernel_lsp.rewrite.emit import Emission, emit
 from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.loops import is_unrolled
 from kernel_lsp.rewrite.questions import decides_by_batch
+from kernel_lsp.rewrite.scripts import load_skills
 from kernel_lsp.rewrite.view import view_of
 
 Rewrites: TypeAlias = dict[str, ModuleType]
@@ -61,8 +60,7 @@ class Session:
     def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
         text = LINE_END.sub("\n", program.source)
         self.program, self.workload, self.device = replace(program, source=text), workload, device
-        self.notes: list[str] = []
-        self.rewrites = self._load(skills)
+        self.rewrites, self.notes = load_skills(skills, "graph")
         self.graph = capture(self.program, workload, device)
         self._other_batches: list[Graph] | None = None
         self._prefixes: dict[tuple[int, str], Applied] = {}
@@ -242,27 +240,6 @@ class Session:
             raise RewriteError(f"{name} has no rewrite", "choose one of the open skills")
         return self.rewrites[name]
 
-    def _load(self, skills: list[Skill]) -> Rewrites:
-        found = {}
-        for skill in skills:
-            if skill.executable and skill.scope == "graph":
-                try:
-                    found[skill.name] = load_rewrite(Path(skill.path))
-                except Exception as error:  # a skill is somebody's code; the note names it
-                    self.notes.append(f"skill {skill.name} cannot be loaded: {type(error).__name__}: {error}")
-        return found
-
-
-def load_rewrite(folder: Path) -> ModuleType:
-    """Import ``folder/rewrite.py`` under a name of its own."""
-    name = f"kernel_lsp_skill_{folder.name.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(name, folder / "rewrite.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
-
 
 def words(graph: Graph) -> list[str]:
     """What the target does, in words a skill's description would use."""
@@ -312,7 +289,7 @@ def _spec(source: str, value: Any) -> ArgSpec:
 def main() -> None:
     """Answer requests until the parent goes."""
     requests, replies = wire.claim_stdio()
-    session: Session | None = None
+    session: Session | KernelSession | None = None
     while (frame := wire.read_frame(requests)) is not None:
         request = frame[0]
         try:
@@ -340,13 +317,13 @@ def main() -> None:
         wire.write_frame(replies, answer)
 
 
-def _open(request: dict[str, Any]) -> Session:
-    return Session(
-        wire.from_json(Program, request["program"]),
-        wire.from_json(Workload, request["workload"]),
-        str(request["device"]),
-        wire.from_json(list[Skill], request["skills"]),
-    )
+def _open(request: dict[str, Any]) -> Session | KernelSession:
+    program = wire.from_json(Program, request["program"])
+    workload = wire.from_json(Workload, request["workload"])
+    skills = wire.from_json(list[Skill], request["skills"])
+    if program.kernel is not None:
+        return KernelSession(program, workload, skills)
+    return Session(program, workload, str(request["device"]), skills)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from rewrite_helpers import SKILLS, skill
 
-from kernel_lsp import analysis, workloads
-from kernel_lsp.records import Snapshot, Step
+from kernel_lsp import analysis
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.records import Job, Snapshot, Step, TargetKind
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.kernels.session import KernelSession
 
 GOLDEN = Path(__file__).resolve().parents[1] / "cases" / "golden"
 MOST_STEPS = 12
@@ -34,15 +36,13 @@ def names() -> list[str]:
 def rewritten(name: str) -> str:
     """``<name>.in.py`` after its skill was applied, with default parameters, wherever it applies."""
     path = GOLDEN / f"{name}.in.py"
-    snapshot = Snapshot(uri=path.as_uri(), text=path.read_text())
-    for target in analysis.analyze(snapshot).targets:
-        known, problems = workloads.workloads_for(snapshot, target, None)
-        assert not problems, problems
-        if known:
-            break
+    prepared = _prepared(path, of_kernel=skill(name).scope == "triton")
+    snapshot, target = prepared.snapshot, prepared.target
+    session: Session | KernelSession
+    if prepared.program.kernel is not None:
+        session = KernelSession(prepared.program, prepared.workload, [skill(name)])
     else:
-        raise AssertionError(f"{path.name} has no target with a workload comment or get_inputs()")
-    session = Session(analysis.slice_program(snapshot, target), known[0], "cuda", [skill(name)])
+        session = Session(prepared.program, prepared.workload, "cuda", [skill(name)])
     left, steps, candidate = session.capture().sites, list[Step](), None
     assert left, f"{name} applies nowhere in {path.name}: {session.notes}"
     while left and len(steps) < MOST_STEPS:
@@ -52,6 +52,17 @@ def rewritten(name: str) -> str:
     assert not session.notes
     assert candidate is not None and candidate.edit is not None
     return apply_edit(snapshot.text, target.span, candidate.edit)
+
+
+def _prepared(path: Path, *, of_kernel: bool) -> Prepared:
+    """The file's first target with a workload, of the kind that the skill rewrites."""
+    text = path.read_text()
+    for target in analysis.analyze(Snapshot(uri=path.as_uri(), text=text)).targets:
+        if (target.kind is TargetKind.TRITON_KERNEL) is of_kernel:
+            made = prepare(Job(text=text, path=str(path), qualname=target.qualname))
+            if isinstance(made, Prepared):
+                return made
+    raise AssertionError(f"{path.name} has no target with a workload comment or get_inputs()")
 
 
 def invented_names(text: str) -> list[str]:

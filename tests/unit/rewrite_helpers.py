@@ -57,7 +57,7 @@ def skill(name: str) -> Skill:
     return Skill(
         name=name,
         description="",
-        scope="graph",
+        scope="triton" if name.startswith("triton-") else "graph",
         tags=(),
         version=1,
         body="",

@@ -1,0 +1,249 @@
+"""Block sizes that may be other ones: constexprs that cut an axis into pieces, each piece masked.
+
+`adjustable(kernel)` finds every constexpr P of which the text shows how it is used: offsets ``P * program +
+arange(0, P)`` under a grid of ``cdiv(extent, P)``, or a loop that advances by P. Where all memory accesses
+that depend on it are masked, any power of two means the same; where one is not, only sizes that divide
+today's do. Not covered: a constexpr that also selects code or sizes a tensor of the launcher.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels.source import Function, assigned, called, names_in
+from kernel_lsp.rewrite.kernels.view import Kernel
+
+ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
+OF_GRID, OF_LOOP = "each program takes its own block", "a loop advances by it"
+LEAST, MOST = 16, 8192
+"""Of a block's length: tl.dot needs 16, and no kernel holds more than some thousand numbers of a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One constexpr that cuts an axis."""
+
+    name: str
+    value: int
+    masked: bool
+    """Every load and store that depends on it has a mask that does, too."""
+    places: tuple[ast.expr, ...]
+    """Constants of the launcher's text that are its value; empty: autotune chooses it."""
+    why: str
+    """The fact that shows how it is used."""
+
+    @property
+    def of_grid(self) -> bool:
+        """Each program takes one block, rather than a loop that goes through them."""
+        return self.why == OF_GRID
+
+    def choices(self, guess: int | None = None) -> list[int]:
+        """A guess first, where it may be; then today's, then the nearest."""
+        found = [guess, self.value] if guess is not None and self._may_be(guess) else [self.value]
+        for factor in (2, 4, 8):
+            found += [size for size in (self.value // factor, self.value * factor) if self._may_be(size)]
+        return list(dict.fromkeys(found))
+
+    def _may_be(self, size: int) -> bool:
+        return LEAST <= size <= MOST and (self.masked or size < self.value)
+
+
+def adjustable(kernel: Kernel) -> list[Block]:
+    """Every block size of the kernel that a rewrite may change, in the order of its parameters."""
+    found = []
+    for name in kernel.source.constexprs():
+        why = _use(kernel.function, name)
+        if why is None:
+            continue
+        masked = _is_masked(kernel.function, name)
+        if kernel.source.configs() is not None:
+            values = {config[name] for one in kernel.launched for config in one.configs if name in config}
+            if values and _grid_follows(kernel, name, why, None):
+                found.append(Block(name, max(values), masked, (), why))
+        elif (places := _places(kernel, name, why)) is not None:
+            found.append(Block(name, int(kernel.launched[0].constants[name]), masked, tuple(places), why))
+    return found
+
+
+# --- in the kernel ---------------------------------------------------------------------------
+
+
+def _use(function: Function, name: str) -> str | None:
+    """How the kernel uses it, or None when it does something that is not understood."""
+    loop = grid = False
+    for node, parents in _uses(function, name):
+        parent = parents[-1]
+        if isinstance(parent, ast.Call) and _attribute(parent) in ("arange", "cdiv"):
+            loop = loop or (_attribute(parent) == "cdiv" and _in_range(parents))
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "range":
+            if len(parent.args) != 3 or parent.args[2] is not node:
+                return None
+            loop = True
+        elif isinstance(parent, ast.Tuple | ast.List) and _shapes(parents):
+            pass
+        elif isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+            other = parent.left if parent.right is node else parent.right
+            grid = grid or _is_program(function, other)
+        elif isinstance(parent, ast.BinOp | ast.AugAssign) and isinstance(parent.op, ast.Add):
+            pass
+        else:
+            return None
+    if not called(function, "arange") or not (loop or grid):
+        return None
+    return OF_GRID if grid else OF_LOOP
+
+
+def _uses(function: Function, name: str) -> Iterator[tuple[ast.Name, list[ast.AST]]]:
+    def walk(node: ast.AST, parents: list[ast.AST]) -> Iterator[tuple[ast.Name, list[ast.AST]]]:
+        if isinstance(node, ast.Name) and node.id == name:
+            yield node, parents
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, [*parents, node])
+
+    for statement in function.body:
+        yield from walk(statement, [function])
+
+
+def _attribute(call: ast.Call) -> str | None:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else None
+
+
+def _in_range(parents: list[ast.AST]) -> bool:
+    return any(isinstance(p, ast.Call) and ast.unparse(p.func).split(".")[-1] == "range" for p in parents)
+
+
+def _shapes(parents: list[ast.AST]) -> bool:
+    """In the shape of a fresh block: tl.zeros((M, N), …), tl.full."""
+    calls = [p for p in parents if isinstance(p, ast.Call)]
+    return bool(calls) and _attribute(calls[-1]) in ("zeros", "full", "broadcast_to")
+
+
+def _is_program(function: Function, node: ast.expr) -> bool:
+    """A number of the program in its grid: tl.program_id, or a name that stands for (a part of) one."""
+    if called(node, "program_id"):
+        return True
+    values = [value for name in _sources(function, node) for value in _values(function, name)]
+    return any(called(value, "program_id") for value in values)
+
+
+def _is_masked(function: Function, name: str) -> bool:
+    """Of all loads and stores that depend on the block. Offsets that are taken modulo something stay inside
+    what they are taken of, so a load through them needs no mask."""
+    if called(function, "make_block_ptr") or called(function, "make_tensor_descriptor"):
+        return False
+    for kind, at in (("load", 1), ("store", 2), *((f"atomic_{op}", 2) for op in ATOMICS)):
+        for access in called(function, kind):
+            through = _sources(function, access.args[0], wrapped=kind != "load") if access.args else {name}
+            masks = [k.value for k in access.keywords if k.arg == "mask"] or access.args[at : at + 1]
+            if name in through and (not masks or name not in _sources(function, masks[0])):
+                return False
+    return True
+
+
+def _sources(function: Function, node: ast.AST, *, wrapped: bool = True) -> set[str]:
+    """Every name that a value comes from, through assignments; without those behind a top-level ``%`` unless
+    ``wrapped``."""
+    found: set[str] = set()
+    waiting = names_in(node)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for value in _values(function, name):
+            modulo = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mod)
+            waiting |= (set() if modulo and not wrapped else names_in(value)) - found
+    return found
+
+
+def _values(function: Function, name: str) -> list[ast.expr]:
+    """What is assigned to a name, also as part of a tuple, by an operator or as a loop's variable."""
+    found: list[ast.expr] = []
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case ast.AugAssign(target=target, value=value) | ast.For(target=target, iter=value):
+                targets = [target]
+            case _:
+                continue
+        if any(name in names_in(target) for target in targets):
+            found.append(value)
+    return found
+
+
+# --- in the launcher -------------------------------------------------------------------------
+
+
+def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
+    """Constants to change, or None when the text does not show all of them."""
+    launches = kernel.source.launches()
+    if len(launches) != 1 or not kernel.launched:
+        return None
+    given = _argument(kernel, name)
+    value = kernel.launched[0].constants.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    if isinstance(given, ast.Constant):
+        others = [_argument(kernel, other) for other in kernel.source.constexprs()]
+        inside = [n for n in _constants(kernel.launcher, value) if not any(n is one for one in others)]
+        grid = _constants(_grid(kernel), value)
+        if [n for n in inside if n not in grid]:
+            return None  # the same number elsewhere may mean the same thing
+        return [given, *grid] if _grid_follows(kernel, name, why, value) else None
+    if isinstance(given, ast.Name):
+        said = assigned(kernel.launcher, given.id)
+        if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
+            return [said[0].value] if _grid_follows(kernel, given.id, why, None, name) else None
+    return None
+
+
+def _argument(kernel: Kernel, name: str) -> ast.expr | None:
+    """What the launch passes for a parameter."""
+    launch = kernel.source.launches()[0]
+    if (given := launch.keyword(name)) is not None:
+        return given
+    names = [a.arg for a in kernel.function.args.args]
+    at = names.index(name) if name in names else len(launch.call.args)
+    return launch.call.args[at] if at < len(launch.call.args) else None
+
+
+def _grid(kernel: Kernel) -> ast.expr:
+    """The grid's expression, looked up where it is a name."""
+    grid = kernel.source.launches()[0].grid
+    if isinstance(grid, ast.Name):
+        said = assigned(kernel.launcher, grid.id)
+        if len(said) == 1:
+            return said[0].value
+    return grid
+
+
+def _grid_follows(kernel: Kernel, said: str, why: str, literal: int | None, name: str | None = None) -> bool:
+    """A block per program needs ``cdiv(extent, block)`` in the grid, a loop needs no mention of it."""
+    grid = _grid(kernel)
+    blocks = [call.args[1] for call in _cdivs(grid) if len(call.args) == 2]
+    wanted = {said, name or said}
+    mentioned = [
+        b
+        for b in blocks
+        if (isinstance(b, ast.Name) and b.id in wanted)
+        or (isinstance(b, ast.Subscript) and isinstance(b.slice, ast.Constant) and b.slice.value in wanted)
+        or (literal is not None and isinstance(b, ast.Constant) and b.value == literal)
+    ]
+    elsewhere = wanted & names_in(grid) and not mentioned
+    return bool(mentioned) if why == OF_GRID else not mentioned and not elsewhere
+
+
+def _cdivs(grid: ast.expr) -> list[ast.Call]:
+    return [n for n in ast.walk(grid) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("cdiv")]
+
+
+def _constants(node: ast.AST, value: int) -> list[ast.expr]:
+    return [
+        n
+        for n in ast.walk(node)
+        if isinstance(n, ast.Constant)
+        and n.value == value
+        and isinstance(n.value, int)
+        and n.value is not True
+    ]

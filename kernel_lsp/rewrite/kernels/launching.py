@@ -1,0 +1,189 @@
+"""What a launcher launches: run on fake tensors, with every launch written down instead of made.
+
+`observe(program, workload) -> tuple[Launched, ...]`. Nothing is computed and nothing of the user's size is
+allocated. Not covered: launchers whose next launch depends on what an earlier one computed, and kernels that
+are launched through anything but ``JITFunction.run`` and autotune.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.records import Program, Workload
+from kernel_lsp.rewrite.loading import OnCpu, conversions, execute, lookup, make_arguments
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas")
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A tensor that was handed to a kernel."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    argument: str | None = None
+    """Name of the launcher's own argument that it is, or is a view of; None: made by the launcher."""
+
+    @property
+    def contiguous(self) -> bool:
+        expected, size = [], 1
+        for extent in reversed(self.shape):
+            expected.append(size)
+            size *= extent
+        return self.stride == tuple(reversed(expected))
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One launch as it would have been made."""
+
+    kernel: str
+    arguments: dict[str, Any]
+    """By parameter: a `Pointer`, or the number itself. Without constexprs."""
+    constants: dict[str, Any]
+    """constexpr parameters; without those that autotune would choose."""
+    grid: tuple[int, ...] | None
+    """None: it depends on what autotune would choose."""
+    options: dict[str, int] = field(default_factory=dict)
+    configs: tuple[dict[str, Any], ...] = ()
+    """Of autotune: constants and options together, each a choice."""
+
+
+def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
+    """Every launch of one call, in order. Raises CaptureError with cause and remedy."""
+    if program.missing:
+        raise CaptureError(
+            f"{', '.join(program.missing)} is used but not defined in this file",
+            "import or define it in the same file",
+        )
+    found: list[Launched] = []
+    with FakeTensorMode(allow_non_fake_inputs=True), OnCpu(), conversions(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
+        namespace = execute(program.source)
+        launcher = lookup(namespace, program)
+        args, kwargs = make_arguments(namespace, workload)
+        with _written_down(found, _owners(launcher, args, kwargs)), _on_a_gpu():
+            try:
+                launcher(*args, **kwargs)
+            except (Exception, SystemExit) as error:  # the launcher is the user's code
+                said = f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]
+                raise CaptureError(
+                    f"{program.entry} could not be followed to its launches ({said})",
+                    "launch the kernel from a function whose launches follow from shapes alone",
+                ) from error
+    if not found:
+        raise CaptureError(
+            f"{program.entry} launched no Triton kernel for this workload", "give a workload that launches it"
+        )
+    return tuple(found)
+
+
+def _owners(launcher: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[int, str]:
+    """Storage -> the launcher's argument that it belongs to."""
+    try:
+        bound = inspect.signature(launcher).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise CaptureError(f"the workload does not fit the signature: {error}") from error
+    return {
+        _storage(value): name
+        for name, value in bound.items()
+        if isinstance(value, torch.Tensor) and value.numel()
+    }
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+@contextlib.contextmanager
+def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[None]:
+    """Launches go into ``found``. The interpreter's class is another one; autotune stands before both."""
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    def tuned(self: Any, *args: Any, **kwargs: Any) -> None:
+        configs = [{**c.kwargs, **{n: getattr(c, n) for n in OPTIONS}} for c in self.configs]
+        inner = self.fn
+        while not hasattr(inner, "arg_names") or isinstance(inner, Autotuner):
+            inner = inner.fn  # heuristics, and autotune of autotune
+        chosen = {name for config in self.configs for name in config.kwargs}
+        found.append(_launched(inner, args, kwargs, owners, tuple(configs), chosen))
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> None:
+        found.append(_launched(self, args, kwargs, owners))
+
+    kept = [(kind, kind.run) for kind in (Autotuner, InterpretedFunction, JITFunction)]
+    Autotuner.run, InterpretedFunction.run, JITFunction.run = tuned, run, run
+    try:
+        yield
+    finally:
+        for kind, original in kept:
+            kind.run = original
+
+
+def _launched(
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    owners: dict[int, str],
+    configs: tuple[dict[str, Any], ...] = (),
+    chosen: frozenset[str] | set[str] = frozenset(),
+) -> Launched:
+    signature = inspect.signature(kernel.fn)
+    names = tuple(signature.parameters)
+    constexprs = {n for n, note in kernel.fn.__annotations__.items() if "constexpr" in str(note)}
+    given = {**dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in names}}
+    filled = {
+        name: given.get(name, parameter.default)
+        for name, parameter in signature.parameters.items()
+        if name in given or parameter.default is not inspect.Parameter.empty
+    }
+    grid = kwargs.get("grid")
+    if callable(grid):
+        grid = None if chosen else grid({**filled, **{k: kwargs[k] for k in OPTIONS if k in kwargs}})
+    return Launched(
+        kernel=kernel.fn.__qualname__,
+        arguments={n: _described(v, owners) for n, v in filled.items() if n not in constexprs},
+        constants={n: v for n, v in filled.items() if n in constexprs},
+        grid=None if grid is None else tuple(int(extent) for extent in _as_tuple(grid)),
+        options={name: kwargs[name] for name in OPTIONS if isinstance(kwargs.get(name), int)},
+        configs=configs,
+    )
+
+
+def _as_tuple(grid: Any) -> tuple[Any, ...]:
+    return tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)
+
+
+def _described(value: Any, owners: dict[int, str]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return Pointer(
+        dtype=str(value.dtype).removeprefix("torch."),
+        shape=tuple(value.shape),
+        stride=tuple(value.stride()),
+        argument=owners.get(_storage(value)),
+    )
+
+
+@contextlib.contextmanager
+def _on_a_gpu() -> Iterator[None]:
+    """Launchers assert ``x.is_cuda`` and enter ``torch.cuda.device(x.device)``: both hold where they run."""
+    device, is_cuda = torch.cuda.device, torch.Tensor.is_cuda
+    torch.cuda.device = lambda *_: contextlib.nullcontext()
+    torch.Tensor.is_cuda = property(lambda self: True)
+    try:
+        yield
+    finally:
+        torch.cuda.device, torch.Tensor.is_cuda = device, is_cuda

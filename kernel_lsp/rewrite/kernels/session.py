@@ -1,0 +1,207 @@
+"""One opened kernel: like engine.Session for a graph, but its state is text, its skills of scope triton.
+
+Each step edits the text; the launcher is then run again on fake tensors, so the next skill sees the launches
+as they would be now. What comes out is the kernel and, where it changed, its launcher: nothing else of the
+file is touched. Not covered: kernels of other files, and launches that follow from computed values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from kernel_lsp.errors import RewriteError, boundary
+from kernel_lsp.records import (
+    ArgSpec,
+    Candidate,
+    Program,
+    Proof,
+    Site,
+    Skill,
+    SourceEdit,
+    Step,
+    Viewed,
+    Workload,
+)
+from kernel_lsp.rewrite.choices import combinations
+from kernel_lsp.rewrite.client import Capture, Proposed
+from kernel_lsp.rewrite.edit import LINE_END
+from kernel_lsp.rewrite.kernels.launching import Pointer, observe
+from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.view import Kernel, Match
+from kernel_lsp.rewrite.scripts import load_skills
+
+Applied = tuple[Kernel, list[Proof], list[str]]
+
+
+class KernelSession:
+    """``program.kernel`` is the target, ``program.launcher`` launches it. Raises CaptureError."""
+
+    def __init__(self, program: Program, workload: Workload, skills: list[Skill]) -> None:
+        self.program = replace(program, source=LINE_END.sub("\n", program.source))
+        self.workload = workload
+        self.rewrites, self.notes = load_skills(skills, "triton")
+        source = Source.parse(self.program.source, str(program.kernel), program.launcher or program.entry)
+        self.kernel = self._observed(source)
+
+    def capture(self) -> Capture:
+        pointers = self.kernel.pointers()
+        return Capture(
+            words=tuple(words(self.kernel)),
+            sites=self.sites(self.kernel),
+            inputs=tuple(_spec(name, pointer) for name, pointer in pointers.items()),
+            notes=tuple(self.notes),
+        )
+
+    def propose(self, steps: list[Step]) -> Proposed:
+        return Proposed(candidate=self.make(steps), sites_left=self.look(steps))
+
+    def look(self, steps: list[Step]) -> tuple[Site, ...]:
+        """What could follow; the same step once more would only have other parameters."""
+        taken = {(step.skill, step.site) for step in steps}
+        left = self.sites(self._applied(steps)[0])
+        return tuple(site for site in left if (site.skill, site.site) not in taken)
+
+    def view(self, steps: list[Step]) -> Viewed:
+        raise RewriteError("a Triton kernel has no graph to be shown", "plan with the rule")
+
+    def make(self, steps: list[Step]) -> Candidate:
+        """The rewritten program after these steps."""
+        kernel, proofs, summaries = self._applied(steps)
+        source = kernel.source
+        changed = [
+            name for name in (source.kernel, source.launcher) if self._text(name) != _function(source, name)
+        ]
+        if not changed:
+            raise RewriteError("these steps change nothing", "choose other parameters")
+        others = tuple((name, _function(source, name)) for name in changed if name != source.kernel)
+        edit = SourceEdit(
+            qualname=source.kernel, target=_function(source, source.kernel), others=others
+        )  # fmt: skip
+        return Candidate(
+            id=hashlib.sha256(f"{self.program.entry}\0{source.text}".encode()).hexdigest()[:16],
+            edit=edit,
+            program=source.text,
+            entry=self.program.entry,
+            steps=tuple(steps),
+            proofs=tuple(proofs),
+            summary="; ".join(dict.fromkeys(summaries)),
+            uses_triton=True,
+        )
+
+    def variants(self, steps: list[Step], at: int, limit: int) -> list[Candidate]:
+        """The same steps with other parameters at place ``at``, the given ones first."""
+        before = self._applied(steps[:at])[0]
+        module, match = self._match(before, steps[at])
+        choices = combinations(module.parameters(before, match), steps[at].parameters, limit)
+        made = (self._variant(steps, at, choice) for choice in choices)
+        return [candidate for candidate in made if candidate is not None]
+
+    def _variant(self, steps: list[Step], at: int, choice: dict[str, Any]) -> Candidate | None:
+        changed = [*steps]
+        changed[at] = replace(steps[at], parameters=choice)
+        try:
+            return self.make(changed)
+        except RewriteError:  # a combination that a skill refuses, or that is what there was, takes no part
+            return None
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def sites(self, kernel: Kernel) -> tuple[Site, ...]:
+        """Every place where a skill applies and all its preconditions are proved."""
+        found: list[Site] = []
+        for name, module in self.rewrites.items():
+            try:
+                found += self._sites_of(name, module, kernel)
+            except Exception as error:  # a broken skill must not hide the others; the note names it
+                self.notes.append(f"skill {name} failed: {type(error).__name__}: {error}")
+        return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
+
+    def _sites_of(self, name: str, module: ModuleType, kernel: Kernel) -> list[Site]:
+        found = []
+        for match in module.match(kernel):
+            proofs = tuple(module.preconditions(kernel, match))
+            if all(proof.holds for proof in proofs):
+                parameters = dict(module.parameters(kernel, match))
+                found.append(_site(name, match, proofs, parameters))
+        return found
+
+    def _applied(self, steps: list[Step]) -> Applied:
+        kernel, proofs, summaries = self.kernel, [], []
+        for step in steps:
+            with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
+                module, match = self._match(kernel, step)
+                proved = list(module.preconditions(kernel, match))
+                if broken := [proof for proof in proved if not proof.holds]:
+                    raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
+                defaults = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
+                edited = Kernel(kernel.source, kernel.launched)
+                module.apply(edited, match, {**defaults, **step.parameters})
+                kernel = self._observed(kernel.source.edited(edited.edits))
+            proofs += proved
+            summaries.append(match.summary)
+        return kernel, proofs, summaries
+
+    def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
+        module = self.rewrites.get(step.skill)
+        if module is None:
+            raise RewriteError(f"{step.skill} has no rewrite", "choose one of the open skills")
+        match = next((m for m in module.match(kernel) if m.label == step.site), None)
+        if match is None:
+            raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
+        return module, match
+
+    def _observed(self, source: Source) -> Kernel:
+        launched = observe(replace(self.program, source=source.text), self.workload)
+        return Kernel(source, tuple(one for one in launched if one.kernel == source.kernel))
+
+    def _text(self, name: str) -> str:
+        return _function(self.kernel.source, name)
+
+
+def words(kernel: Kernel) -> list[str]:
+    """What the kernel does, in words a skill's description would use."""
+    found = ["triton", "kernel"]
+    text = kernel.text(kernel.function)
+    known = (
+        "dot",
+        "exp",
+        "sum",
+        "max",
+        "atomic_add",
+        "cumsum",
+        "associative_scan",
+        "sort",
+        "autotune",
+        "for",
+    )
+    found += [word for word in known if f"{word}(" in text or f"{word} " in text]
+    return found
+
+
+def _function(source: Source, name: str) -> str:
+    """A function as an edit wants it: dedented, with its decorators."""
+    node = source.function(name)
+    start, end = source.span(node)
+    start = source.text.rindex("\n", 0, start) + 1 if "\n" in source.text[:start] else 0
+    return textwrap.dedent(source.text[start:end])
+
+
+def _site(skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]) -> Site:
+    return Site(
+        skill=skill,
+        site=match.label,
+        summary=match.summary,
+        proofs=proofs,
+        parameters=parameters,
+        benefit=match.benefit,
+        plain=False,
+    )
+
+
+def _spec(name: str, pointer: Pointer) -> ArgSpec:
+    stride = None if pointer.contiguous else pointer.stride
+    return ArgSpec(name=name, dtype=pointer.dtype, shape=pointer.shape, stride=stride)

@@ -1,0 +1,151 @@
+"""The text of a kernel's program: its functions, launches and configurations, and edits by position.
+
+Standard library only. Not covered: kernels that are launched through something else than ``kernel[grid](…)``
+in a function of the same file.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kernel_lsp import parsing
+from kernel_lsp.errors import RewriteError
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """``kernel[grid](arguments)`` in the launcher."""
+
+    call: ast.Call
+    grid: ast.expr
+
+    def keyword(self, name: str) -> ast.expr | None:
+        return next((k.value for k in self.call.keywords if k.arg == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One program, parsed. ``launcher`` launches ``kernel``."""
+
+    text: str
+    kernel: str
+    launcher: str
+    tree: ast.Module = field(repr=False)
+
+    @classmethod
+    def parse(cls, text: str, kernel: str, launcher: str) -> Source:
+        """Raises RewriteError where one of the two is not there."""
+        made = cls(text, kernel, launcher, parsing.parse_text(text))
+        made.function(kernel)
+        made.function(launcher)
+        return made
+
+    def function(self, qualname: str) -> Function:
+        """The last definition of this name counts, as in Python."""
+        found = [node for name, node in functions(self.tree.body) if name == qualname]
+        if not found:
+            raise RewriteError(f"{qualname} is not defined in the program", "analyze the file again")
+        return found[-1]
+
+    def launches(self) -> list[Launch]:
+        """Of the kernel, in the launcher, in the order of the text."""
+        return [
+            Launch(node, node.func.slice)
+            for node in ast.walk(self.function(self.launcher))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Subscript)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == self.kernel
+        ]
+
+    def constexprs(self) -> tuple[str, ...]:
+        """Parameters of the kernel that are marked as such."""
+        arguments = self.function(self.kernel).args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        return tuple(a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation))
+
+    def configs(self) -> ast.expr | None:
+        """What ``triton.autotune`` was given; None: the kernel is not tuned."""
+        for decorator in self.function(self.kernel).decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("autotune"):
+                named = [k.value for k in decorator.keywords if k.arg == "configs"]
+                return named[0] if named else (decorator.args[0] if decorator.args else None)
+        return None
+
+    # --- positions ---------------------------------------------------------------------------
+
+    def segment(self, node: ast.AST) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Offsets of a node; of a function with its decorators."""
+        first = min([node, *getattr(node, "decorator_list", [])], key=lambda n: n.lineno)
+        start = self._offset(first.lineno, first.col_offset)
+        if first is not node:  # the at sign is no part of a decorator's expression
+            start = self.text.rindex("@", 0, start)
+        assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return start, self._offset(node.end_lineno, node.end_col_offset)
+
+    def _offset(self, line: int, column: int) -> int:
+        start = _starts(self.text)[line - 1]
+        return start + len(self.text[start:].split("\n", 1)[0].encode()[:column].decode())
+
+    def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> Source:
+        """With each node's text replaced. Raises RewriteError when it would not compile."""
+        text = self.text
+        for (start, end), new in sorted(((self.span(node), new) for node, new in edits), reverse=True):
+            text = text[:start] + new + text[end:]
+        try:
+            return Source.parse(text, self.kernel, self.launcher)
+        except SyntaxError as error:
+            raise RewriteError(f"the rewritten kernel would not compile: {error.msg}") from error
+
+
+@functools.lru_cache(maxsize=8)
+def _starts(text: str) -> tuple[int, ...]:
+    found = [0]
+    for line in text.split("\n"):
+        found.append(found[-1] + len(line) + 1)
+    return tuple(found)
+
+
+def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Function]]:
+    """Functions of a module and methods of its classes, by qualified name."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node.body, f"{prefix}{node.name}.")
+
+
+def called(node: ast.AST, name: str) -> list[ast.Call]:
+    """Calls of ``tl.name`` (under whatever name the language was imported) inside the node."""
+    return [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == name
+        and isinstance(call.func.value, ast.Name)
+    ]
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+
+
+def assigned(function: Function, name: str) -> list[ast.Assign]:
+    """Plain assignments ``name = …`` inside the function."""
+    return [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+    ]

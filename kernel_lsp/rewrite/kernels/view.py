@@ -1,0 +1,67 @@
+"""What a skill of scope ``triton`` works with: one kernel, how it is launched, and edits of its text.
+
+    from kernel_lsp.rewrite.kernels.view import Kernel, Match, proof
+
+A skill's rewrite.py has ``match(kernel) -> list[Match]``, ``preconditions(kernel, match) -> list[Proof]``,
+``parameters(kernel, match) -> {name: choices}``, whose first ones are a guess that changes something, and
+``apply(kernel, match, parameters)``, which calls `Kernel.replace` for each piece of text that changes.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp.records import Proof
+from kernel_lsp.rewrite.kernels.launching import Launched, Pointer
+from kernel_lsp.rewrite.kernels.source import Function, Source
+
+__all__ = ["Kernel", "Launched", "Match", "Pointer", "Proof", "proof"]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A place where a skill applies."""
+
+    label: str
+    """Stable inside one program: names of the text, never positions."""
+    summary: str
+    benefit: float | None = None
+    """Estimated share of the target's time that is saved, 0..1; None: unknown."""
+    data: Any = None
+    """What the skill found, for its own use."""
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One state of the text. Skills read everything and change it through `replace` alone."""
+
+    source: Source
+    launched: tuple[Launched, ...]
+    """Launches of this kernel by one call of its launcher, in order."""
+    edits: list[tuple[ast.AST, str]] = field(default_factory=list)
+
+    @property
+    def function(self) -> Function:
+        return self.source.function(self.source.kernel)
+
+    @property
+    def launcher(self) -> Function:
+        return self.source.function(self.source.launcher)
+
+    def replace(self, node: ast.AST, text: str) -> None:
+        """The text of a node of this source. Nodes must not contain one another."""
+        self.edits.append((node, text))
+
+    def text(self, node: ast.AST) -> str:
+        return self.source.segment(node)
+
+    def pointers(self) -> dict[str, Pointer]:
+        """Tensors of the first launch, by parameter."""
+        arguments = self.launched[0].arguments if self.launched else {}
+        return {name: value for name, value in arguments.items() if isinstance(value, Pointer)}
+
+
+def proof(claim: str, holds: bool, because: str) -> Proof:
+    return Proof(claim=claim, holds=bool(holds), because=because)

@@ -1,0 +1,54 @@
+"""Another block size for an axis that the kernel cuts into masked pieces."""
+
+from __future__ import annotations
+
+from kernel_lsp.rewrite.kernels.blocks import Block, adjustable
+from kernel_lsp.rewrite.kernels.source import called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+def match(kernel: Kernel) -> list[Match]:
+    found = [block for block in adjustable(kernel) if block.places and len(block.choices()) > 1]
+    if not found:
+        return []
+    names = ", ".join(block.name for block in found)
+    return [Match(names, f"other block sizes: {names}", 0.15, data=tuple(found))]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    return [
+        one
+        for block in match.data
+        for one in (
+            proof(f"{block.name} may have another value", True, _because(block)),
+            proof(f"the grid follows {block.name}", True, f"in the launcher, {block.why}"),
+        )
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    """The first guess: tiles of 128 by 128 by 32 for products, else twice of what there is."""
+    multiplies = bool(called(kernel.function, "dot"))
+    found = {b.name: list(b.choices(_tile(b) if multiplies else 2 * b.value)) for b in match.data}
+    if all(choices[0] == block.value for block, choices in zip(match.data, found.values(), strict=True)):
+        first = match.data[0]
+        others = [size for size in first.choices() if size != first.value]
+        found[first.name] = [others[0], first.value, *others[1:]]
+    return {name: list[object](choices) for name, choices in found.items()}
+
+
+def _tile(block: Block) -> int:
+    return 128 if block.of_grid else 32
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    for block in match.data:
+        if parameters[block.name] != block.value:
+            for place in block.places:
+                kernel.replace(place, str(parameters[block.name]))
+
+
+def _because(block: Block) -> str:
+    if block.masked:
+        return "every load and store that depends on it is masked"
+    return f"only divisors of {block.value} are tried, since an access without a mask relies on it"

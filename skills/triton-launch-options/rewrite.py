@@ -1,0 +1,81 @@
+"""Another number of warps or pipeline stages at a launch that nobody tunes."""
+
+from __future__ import annotations
+
+from kernel_lsp.rewrite.kernels.source import called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
+DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
+"""Triton's own, where a launch says nothing."""
+NUMBERS_A_THREAD, NUMBERS_OF_A_TILE = 8, 64
+
+
+def match(kernel: Kernel) -> list[Match]:
+    if kernel.source.configs() is not None or len(kernel.source.launches()) != 1 or not kernel.launched:
+        return []
+    summary = "launch with the warps and stages that measured best"
+    return [Match(f"launch of {kernel.source.kernel}", summary, 0.1)]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    launch = kernel.source.launches()[0]
+    spread = [k for k in launch.call.keywords if k.arg is None]
+    return [
+        proof(
+            "nothing else sets them",
+            not spread,
+            "the launch names its keywords" if not spread else "the launch passes **options",
+        ),
+        proof(
+            "the kernel does not ask for them",
+            not called(kernel.function, "num_warps"),
+            "its text reads neither warps nor stages",
+        ),
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    options = kernel.launched[0].options
+    warps = options.get("num_warps", DEFAULT_WARPS)
+    guess = _guess(kernel)
+    first = [guess, warps] if guess != warps else [8 if warps != 8 else 4, warps]
+    found: dict[str, list[object]] = {"num_warps": list(dict.fromkeys([*first, *WARPS]))}
+    if called(kernel.function, "dot") and any("range" in kernel.text(n) for n in kernel.function.body):
+        stages = options.get("num_stages", DEFAULT_STAGES)
+        found["num_stages"] = [stages, *(s for s in STAGES if s != stages)]
+    return found
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    launch = kernel.source.launches()[0]
+    missing = []
+    for name, value in parameters.items():
+        said = launch.keyword(name)
+        if said is not None:
+            kernel.replace(said, str(value))
+        elif value != kernel.launched[0].options.get(name, _default(name)):
+            missing.append(f"{name}={value}")
+    if missing:
+        last = [*launch.call.args, *(k.value for k in launch.call.keywords)][-1]
+        if any(last is node for node, _ in kernel.edits):  # its own text changes, too
+            kernel.edits = [
+                (node, f"{text}, {', '.join(missing)}" if node is last else text)
+                for node, text in kernel.edits
+            ]
+        else:
+            kernel.replace(last, f"{kernel.text(last)}, {', '.join(missing)}")
+
+
+def _guess(kernel: Kernel) -> int:
+    """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile 64."""
+    sizes = sorted(v for v in kernel.launched[0].constants.values() if isinstance(v, int) and v >= 16)
+    if called(kernel.function, "dot") and len(sizes) > 1:
+        wanted = sizes[-1] * sizes[-2] // (32 * NUMBERS_OF_A_TILE)
+    else:
+        wanted = max(sizes, default=1024) // (32 * NUMBERS_A_THREAD)
+    return max((w for w in WARPS if w <= wanted), default=1)
+
+
+def _default(name: str) -> int:
+    return DEFAULT_WARPS if name == "num_warps" else DEFAULT_STAGES

@@ -1,0 +1,197 @@
+"""A Triton kernel as a target: what is seen and proved of it, what changes, and that it still computes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rewrite_helpers import skill
+
+from kernel_lsp.errors import CaptureError, RewriteError
+from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
+from kernel_lsp.records import Candidate, Job, Outcome, Step
+from kernel_lsp.rewrite.edit import apply_edit
+from kernel_lsp.rewrite.kernels.blocks import adjustable
+from kernel_lsp.rewrite.kernels.launching import Pointer
+from kernel_lsp.rewrite.kernels.session import KernelSession
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+SKILLS = ("block-size", "dot-precision", "grouped-order", "launch-options", "tuned-configs")
+GOLDEN = Path(__file__).resolve().parents[1] / "cases" / "golden"
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+ADD = """
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+# kernel-lsp: workload x=f32[1000] y=f32[1000]
+def add(x, y):
+    out = torch.empty_like(x)
+    add_kernel[(triton.cdiv(x.numel(), 128),)](x, y, out, x.numel(), BLOCK=128)
+    return out
+"""
+
+
+def prepared(text: str, kernel: str) -> Prepared:
+    made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
+    assert isinstance(made, Prepared), made
+    return made
+
+
+def opened(text: str, kernel: str) -> tuple[Prepared, KernelSession]:
+    one = prepared(text, kernel)
+    return one, KernelSession(one.program, one.workload, [skill(f"triton-{name}") for name in SKILLS])
+
+
+def test_launches_are_seen_without_a_gpu() -> None:
+    _, session = opened(HEAD + ADD, "add_kernel")
+    (launch,) = session.kernel.launched
+    assert launch.grid == (8,) and launch.constants == {"BLOCK": 128} and launch.arguments["n"] == 1000
+    assert launch.arguments["x_ptr"] == Pointer("float32", (1000,), (1,), "x")
+    assert launch.arguments["out_ptr"] == Pointer("float32", (1000,), (1,), None)
+
+
+def test_a_number_in_launch_and_grid_changes_in_both() -> None:
+    one, session = opened(HEAD + ADD, "add_kernel")
+    step = Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 512})
+    made = session.make([step])
+    assert made.edit is not None
+    text = apply_edit(one.snapshot.text, one.target.span, made.edit)
+    assert "triton.cdiv(x.numel(), 512)" in text and "BLOCK=512" in text and "128" not in text
+    after = edited(one, made)
+    assert after is not None and after.program.source == made.program
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("out = torch.empty_like(x)\n", "out = torch.empty(x.shape)\n    parts = torch.empty(128)\n"),
+        ("(triton.cdiv(x.numel(), 128),)", "(8,)"),
+        ("+ tl.arange(0, BLOCK)\n", "+ tl.arange(0, BLOCK)\n    if BLOCK > 64:\n        offsets += 0\n"),
+    ],
+    ids=["the number stands elsewhere", "the grid does not follow", "the size selects code"],
+)
+def test_a_block_size_whose_meaning_is_not_seen_stays(old: str, new: str) -> None:
+    assert old in ADD
+    _, session = opened(HEAD + ADD.replace(old, new), "add_kernel")
+    assert adjustable(session.kernel) == []
+
+
+def test_without_a_mask_only_divisors_of_the_size_are_tried() -> None:
+    text = HEAD + ADD.replace("tl.load(x_ptr + offsets, mask=mask)", "tl.load(x_ptr + offsets)")
+    (block,) = adjustable(opened(text, "add_kernel")[1].kernel)
+    assert not block.masked and block.choices() == [128, 64, 32, 16]
+
+
+def test_offsets_that_wrap_around_need_no_mask() -> None:
+    text = HEAD + ADD.replace("tl.load(x_ptr + offsets, mask=mask)", "tl.load(x_ptr + inside)").replace(
+        "    mask = offsets < n\n", "    mask = offsets < n\n    inside = offsets % n\n"
+    )
+    (block,) = adjustable(opened(text, "add_kernel")[1].kernel)
+    assert block.masked and 1024 in block.choices()
+
+
+IN_PLACE = """
+@triton.jit
+def scale_kernel(x_ptr, n, factor, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = x_ptr + offsets
+    tl.store(place, tl.load(place, mask=offsets < n) * factor, mask=offsets < n)
+
+
+# kernel-lsp: workload x=f32[1000]
+def scale(x, factor=0.5):
+    scale_kernel[(triton.cdiv(x.numel(), 128),)](x, x.numel(), factor, BLOCK=128)
+"""
+
+
+def test_a_kernel_that_works_in_place_is_judged_on_copies() -> None:
+    one, session = opened(HEAD + IN_PLACE, "scale_kernel")
+    assert one.program.entry == "launch_on_copies" and one.program.launcher == "scale"
+    assert one.program.source.endswith(
+        "def launch_on_copies(x, factor=0.5):\n"
+        "    x = x.clone()\n"
+        "    result = scale(x, factor)\n"
+        "    return result, x\n"
+    )
+    made = session.make([Step(skill="triton-launch-options", site="launch of scale_kernel")])
+    assert made.edit is not None
+    assert "launch_on_copies" not in apply_edit(one.snapshot.text, one.target.span, made.edit)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ADD.split("# kernel-lsp")[0], "no function of this file launches add_kernel"),
+        (ADD.replace("# kernel-lsp: workload x=f32[1000] y=f32[1000]\n", ""), "no workload"),
+    ],
+    ids=["no launcher", "no workload"],
+)
+def test_what_cannot_be_opened_is_said_in_one_line(text: str, said: str) -> None:
+    made = prepare(Job(text=HEAD + text, path="/w/kernels.py", qualname="add_kernel"))
+    assert isinstance(made, Outcome) and made.note is not None and said in made.note
+
+
+def test_a_launcher_that_needs_values_is_refused_with_its_reason() -> None:
+    text = HEAD + ADD.replace("    out = torch", "    if x.sum() > 0:\n        return x\n    out = torch")
+    one = prepared(text, "add_kernel")
+    with pytest.raises(CaptureError, match="could not be followed to its launches"):
+        KernelSession(one.program, one.workload, [])
+
+
+def test_steps_that_change_nothing_are_refused() -> None:
+    _, session = opened(HEAD + ADD, "add_kernel")
+    with pytest.raises(RewriteError, match="change nothing"):
+        session.make([Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 128})])
+
+
+def test_a_skill_is_not_offered_twice_at_one_place() -> None:
+    _, session = opened(HEAD + ADD, "add_kernel")
+    left = session.look([Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 512})])
+    assert [site.skill for site in left] == ["triton-launch-options"]
+
+
+COMPARE = """
+import sys, runpy, torch
+before, after = runpy.run_path(sys.argv[1]), runpy.run_path(sys.argv[2])
+name, shapes = sys.argv[3:]
+torch.manual_seed(0)
+inputs = [torch.randn(*map(int, shape.split("x"))) for shape in shapes.split(",")]
+for one in (inputs, [x[: x.shape[0] - 3] for x in inputs]):
+    expected, found = before[name](*one), after[name](*one)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+"""
+SHAPES = {
+    "dot-precision": ("scores_kernel", "scores", "70x40,130x40"),
+    "grouped-order": ("scores_kernel", "scores", "200x32,330x32"),
+    "block-size": ("residual_kernel", "residual", "9x100,9x100"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_rewritten_kernel_computes_the_same_in_the_interpreter(name: str, tmp_path: Path) -> None:
+    kernel, launcher, shapes = SHAPES[name]
+    text = (GOLDEN / f"triton-{name}.in.py").read_text()
+    one, session = opened(text, kernel)
+    site = next(site for site in session.capture().sites if site.skill == f"triton-{name}")
+    made: list[Candidate] = session.variants([Step(skill=site.skill, site=site.site)], 0, 6)
+    assert made and made[-1].edit is not None
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(text)
+    after.write_text(apply_edit(text, one.target.span, made[-1].edit))
+    assert after.read_text() != text
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARE, str(before), str(after), launcher, shapes],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
