@@ -3,9 +3,10 @@
 The planner's first course is judged in full at once, so that something verified is there soon. Beside that
 (after it on a CPU, where they would disturb each other) one process compares all courses and then, step by
 step, the parameters of the best one, the most valuable step first (coordinate descent). On a GPU, whatever
-clearly leads after the first of these races is judged in full while the others go on, and then the first
-course is not timed any more: it waits until the rest has failed. What won at last is judged in full like
-anything else, and only that number counts. A winner that is rejected is followed by the next; one whose
+clearly leads after the first of these races is judged in full while the others go on; a first course that has
+hardly gained anything in them is not timed any more then: it waits until the rest has failed. One that has is
+verified first, because somebody waits. What won at last is judged in full like anything else, and only that
+number counts. A winner that is rejected is followed by the next; one whose
 values were wrong takes everything of the same or a coarser precision class with it. The search ends when
 nothing that is left looks better than what passed, or fast enough for the baselines that the first full
 judgement has shown. Without a comparison (the process was lost) the tournament's quick judgements take its
@@ -43,8 +44,9 @@ COMPILER = "torch.compile("
 MOST_SHORTER = 4
 """Courses with one step less in one comparison."""
 MOST_IN_FULL = 4
-FAR_AHEAD = 1.15
-"""Times the speedup of another in a race: that one is not timed, because it cannot become the offer."""
+FAR_AHEAD, LITTLE = 1.15, 1.1
+"""Times the speedup of another in a race, and what that one gains over the original at most: then it is not
+timed, because it can hardly be offered, let alone be the best."""
 HOPELESS = 1.0
 """Estimated speedup over the best baseline below which nothing more is judged. An offer needs 1.05 (the
 threshold) and races scatter by 3 %."""
@@ -142,7 +144,8 @@ class Search:
         made = await self._made(best)
         if made is not None and made.id not in self._judging:
             behind = (n for n in self._judging if speedup > FAR_AHEAD * race.speedup(n))
-            self._withdrawn |= {n for n in behind if not _riskier(best, self._contestants[n])}
+            little = (n for n in behind if race.speedup(n) < LITTLE)
+            self._withdrawn |= {n for n in little if not _riskier(best, self._contestants[n])}
             self._begin(name, made)
 
     # --- comparing -----------------------------------------------------------------------

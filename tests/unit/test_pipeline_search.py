@@ -201,27 +201,34 @@ async def test_competing_courses_race_and_then_the_best_one_is_tuned(tmp_path: P
     assert played.judged == ["f", "g:1", "g:2"] and played.ranking[0] == "g:2 faster"
 
 
-async def test_what_falls_far_behind_is_not_timed(tmp_path: Path) -> None:
-    """g:1 leads f by 1.2 after the first race; g:2 leads g:1 by less than 1.1, so both are timed."""
+async def test_what_falls_far_behind_and_gains_little_is_not_timed(tmp_path: Path) -> None:
+    """f gains 5 % and g:1 leads it by far; g:2 leads g:1 by less than 1.1, so both are timed."""
     courses = [course("f"), course("g", block=[1, 2])]
-    times = {"f": 6.0, "g:1": 5.0, "g:2": 4.6}
+    times = {"f": 9.5, "g:1": 5.0, "g:2": 4.6}
     verdicts = {"g:1": faster(2.0), "g:2": faster(2.2)}
     played = await play(courses, times, verdicts, tmp_path, slow=True)
     assert played.judged == ["f withdrawn", "g:1", "g:2"]
     assert played.ranking == ["g:2 faster", "g:1 faster"]
 
 
+async def test_the_first_that_gains_is_verified_although_another_leads_by_far(tmp_path: Path) -> None:
+    courses = [course("f"), course("g")]
+    verdicts = {"f": faster(1.6), "g": faster(2.5)}
+    played = await play(courses, {"f": 6.0, "g": 4.0}, verdicts, tmp_path, slow=True)
+    assert played.judged == ["f", "g"] and played.ranking == ["g faster", "f faster"]
+
+
 async def test_what_was_withdrawn_has_its_turn_when_the_better_one_is_wrong(tmp_path: Path) -> None:
     courses = [course("f"), course("g")]
     verdicts = {"f": faster(1.6), "g": WRONG}
-    played = await play(courses, {"f": 6.0, "g": 5.0}, verdicts, tmp_path, slow=True)
+    played = await play(courses, {"f": 9.3, "g": 5.0}, verdicts, tmp_path, slow=True)
     assert played.judged == ["f withdrawn", "g", "f"] and played.ranking[0] == "f faster"
 
 
 async def test_a_safer_class_is_timed_although_a_coarser_one_leads(tmp_path: Path) -> None:
     one = course("m", precision=["tf32x3", "tf32"])
     verdicts = {"m:tf32x3": faster(1.3), "m:tf32": WRONG}
-    played = await play([one], {"m:tf32x3": 6.0, "m:tf32": 2.0}, verdicts, tmp_path, slow=True)
+    played = await play([one], {"m:tf32x3": 9.5, "m:tf32": 2.0}, verdicts, tmp_path, slow=True)
     assert played.judged == ["m:tf32x3", "m:tf32"] and played.ranking[0] == "m:tf32x3 faster"
 
 
