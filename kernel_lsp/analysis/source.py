@@ -166,6 +166,16 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def integer(node: ast.expr | None) -> int | None:
+    """The value of an integer literal, negative ones included."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = integer(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
+
+
 def problem_of(error: SyntaxError) -> ParseProblem:
     return ParseProblem(line=error.lineno or 1, column=max(error.offset or 1, 1), message=error.msg)
 

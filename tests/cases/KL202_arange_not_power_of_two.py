@@ -13,7 +13,7 @@ def literal(x_ptr):
 
 @triton.jit
 def constant(x_ptr):
-    offs = tl.arange(0, WIDTH)  #! KL202
+    offs = tl.arange(0, WIDTH)  #! KL202 KL227
     tl.store(x_ptr + offs, 0)
 
 

@@ -18,7 +18,7 @@ def matmul(a_ptr, b_ptr, c_ptr, K, BLOCK: tl.constexpr):
 @triton.jit
 def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offs, mask=offs < n)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
     tl.store(out_ptr, tl.sum(x.to(tl.bfloat16)))  #! KL204
 
 

@@ -18,6 +18,42 @@ from kernel_lsp.analysis.rules.kl202_arange_not_power_of_two import KL202
 from kernel_lsp.analysis.rules.kl203_int32_offset_overflow import KL203
 from kernel_lsp.analysis.rules.kl204_low_precision_accumulation import KL204
 from kernel_lsp.analysis.rules.kl205_block_size_not_constexpr import KL205
+from kernel_lsp.analysis.rules.kl206_undefined_lanes_reduced import KL206
+from kernel_lsp.analysis.rules.kl207_wrong_neutral_element import KL207
+from kernel_lsp.analysis.rules.kl208_softmax_without_max import KL208
+from kernel_lsp.analysis.rules.kl209_variance_by_difference import KL209
+from kernel_lsp.analysis.rules.kl210_autotuned_accumulation import KL210
+from kernel_lsp.analysis.rules.kl211_autotuned_in_place import KL211
+from kernel_lsp.analysis.rules.kl212_autotune_key_incomplete import KL212
+from kernel_lsp.analysis.rules.kl213_autotune_name_unknown import KL213
+from kernel_lsp.analysis.rules.kl214_duplicate_autotune_config import KL214
+from kernel_lsp.analysis.rules.kl215_grid_ignores_tuned_block import KL215
+from kernel_lsp.analysis.rules.kl216_grid_rounds_down import KL216
+from kernel_lsp.analysis.rules.kl217_constexpr_per_shape import KL217
+from kernel_lsp.analysis.rules.kl218_program_race import KL218
+from kernel_lsp.analysis.rules.kl219_atomic_without_relaxed import KL219
+from kernel_lsp.analysis.rules.kl220_invariant_load import KL220
+from kernel_lsp.analysis.rules.kl221_stages_without_loop import KL221
+from kernel_lsp.analysis.rules.kl222_idle_warps import KL222
+from kernel_lsp.analysis.rules.kl223_late_widening import KL223
+from kernel_lsp.analysis.rules.kl224_upcast_dot import KL224
+from kernel_lsp.analysis.rules.kl225_exp_beside_dot import KL225
+from kernel_lsp.analysis.rules.kl226_debug_print import KL226
+from kernel_lsp.analysis.rules.kl227_global_not_constexpr import KL227
+from kernel_lsp.analysis.rules.kl228_host_sync_at_launch import KL228
+from kernel_lsp.analysis.rules.kl229_tensor_created_at_launch import KL229
+from kernel_lsp.analysis.rules.kl230_other_without_mask import KL230
+from kernel_lsp.analysis.rules.kl231_row_cut_off import KL231
+from kernel_lsp.analysis.rules.kl232_masked_division_reduced import KL232
+from kernel_lsp.analysis.rules.kl233_redundant_where import KL233
+from kernel_lsp.analysis.rules.kl234_missing_barrier import KL234
+from kernel_lsp.analysis.rules.kl235_contiguity_hint_alone import KL235
+from kernel_lsp.analysis.rules.kl236_overflowing_exp import KL236
+from kernel_lsp.analysis.rules.kl237_strided_lanes import KL237
+from kernel_lsp.analysis.rules.kl238_tuned_argument_passed import KL238
+from kernel_lsp.analysis.rules.kl239_static_range_over_argument import KL239
+from kernel_lsp.analysis.rules.kl240_grid_axis_limit import KL240
+from kernel_lsp.analysis.rules.kl241_strides_ignored import KL241
 from kernel_lsp.records import Finding
 
 RULES: tuple[Rule, ...] = (
@@ -34,6 +70,42 @@ RULES: tuple[Rule, ...] = (
     KL203,
     KL204,
     KL205,
+    KL206,
+    KL207,
+    KL208,
+    KL209,
+    KL210,
+    KL211,
+    KL212,
+    KL213,
+    KL214,
+    KL215,
+    KL216,
+    KL217,
+    KL218,
+    KL219,
+    KL220,
+    KL221,
+    KL222,
+    KL223,
+    KL224,
+    KL225,
+    KL226,
+    KL227,
+    KL228,
+    KL229,
+    KL230,
+    KL231,
+    KL232,
+    KL233,
+    KL234,
+    KL235,
+    KL236,
+    KL237,
+    KL238,
+    KL239,
+    KL240,
+    KL241,
 )
 
 _PAGES = Path(__file__).with_name("docs")

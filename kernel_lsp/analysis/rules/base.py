@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from kernel_lsp.analysis.kernels import KernelFacts
+from kernel_lsp.analysis.launches import Launch, Tuning, launches_of, tuning_of
 from kernel_lsp.analysis.source import FunctionNode, SourceFile, walk
 from kernel_lsp.analysis.targets import Found, Structure, own_forward
 from kernel_lsp.records import Finding, TargetKind
@@ -65,6 +67,20 @@ class Site:
     def nodes(self) -> tuple[ast.AST, ...]:
         """Every node of every function, bodies only."""
         return tuple(n for f in self.functions for statement in f.body for n in walk(statement))
+
+    @cached_property
+    def kernels(self) -> tuple[KernelFacts, ...]:
+        """Facts of a Triton kernel and of its helpers, the kernel first."""
+        return tuple(KernelFacts(self.file, f) for f in self.functions)
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        """Launches of a Triton kernel in functions of its file."""
+        return launches_of(self.known, self.found)
+
+    @cached_property
+    def tuning(self) -> Tuning | None:
+        return tuning_of(self.file, self.found)
 
     @cached_property
     def calls(self) -> tuple[tuple[ast.Call, str | None], ...]:
@@ -136,16 +152,6 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
     if position < len(call.args):
         return call.args[position]
     return next((k.value for k in call.keywords if k.arg == name), None)
-
-
-def integer(node: ast.expr | None) -> int | None:
-    """The value of an integer literal, negative ones included."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = integer(node.operand)
-        return None if value is None else -value
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    return None
 
 
 def _methods(node: ast.ClassDef) -> dict[str, FunctionNode]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, integer, self_attribute
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, self_attribute
 from kernel_lsp.analysis.rules.flow import Facts
 from kernel_lsp.analysis.rules.torchops import (
     POINTWISE,
@@ -18,7 +18,7 @@ from kernel_lsp.analysis.rules.torchops import (
     keeps_dimension,
     operation,
 )
-from kernel_lsp.analysis.source import children
+from kernel_lsp.analysis.source import children, integer
 from kernel_lsp.records import TargetKind
 
 _Dims: TypeAlias = frozenset[int]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, integer, self_attribute
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit, self_attribute
+from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
 _LAYOUTS = {"torch.nn.Conv2d": "channels_last", "torch.nn.Conv3d": "channels_last_3d"}

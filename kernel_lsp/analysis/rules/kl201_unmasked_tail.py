@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import language_name
+from kernel_lsp.analysis.launches import Launch
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
-from kernel_lsp.analysis.rules.tritonops import constexprs, language_name, runtime_parameters
+from kernel_lsp.analysis.rules.tritonops import constexprs, runtime_parameters
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, blocks, children, walk
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
@@ -18,15 +20,18 @@ _BOUNDING = frozenset({"where", "minimum", "clamp"})
 
 
 class _Kernel:
-    """Marks of each local: ``pid`` (a program index), ``lanes:B`` (arange of B), ``tile:B`` (pid × B)."""
+    """Marks of each local: ``pid`` (a program index), ``lanes:B`` (arange of B), ``tile:B`` (pid × B),
+    ``round:B`` (the variable of a loop in steps of B)."""
 
     def __init__(self, site: Site, function: FunctionNode) -> None:
         self.file = site.file
         self.constexprs = constexprs(site, function)
         self.runtime = runtime_parameters(site, function)
         self.compared = _compared_names(function)
+        self.facts = site.kernels[0]
         # A kernel that counts whole tiles and compares nothing takes multiples only, by contract.
         self.takes_multiples = _counts_whole_tiles(function) and not self.compared
+        self.partial = _rounded_up(site)
         self.marks: dict[str, frozenset[str]] = {}
 
     def check(self, body: list[ast.stmt], *, in_loop: bool) -> Iterator[Hit]:
@@ -38,6 +43,10 @@ class _Kernel:
                     yield from self._accesses(child, in_loop=in_loop)
             self._remember(statement)
             inside = in_loop or isinstance(statement, ast.For | ast.While)
+            if isinstance(statement, ast.For) and any(
+                a.startswith("pid") for a in self.facts.atoms(statement.iter)
+            ):
+                continue  # the program's own share of tiles: its end may have been rounded down
             for block in blocks(statement):
                 yield from self.check(block, in_loop=inside)
 
@@ -60,7 +69,7 @@ class _Kernel:
         match arguments:
             # Up to a parameter: the last round may be partial. Any other bound may be rounded down already.
             case [_, ast.Name(id=end), ast.Name(id=step)] if end in self.runtime:
-                return frozenset({f"tile:{step}"})
+                return frozenset({f"round:{step}"})
         return frozenset()
 
     def _marks(self, node: ast.AST) -> frozenset[str]:
@@ -73,6 +82,8 @@ class _Kernel:
                 return a | b | {f"tile:{size}" for size in sizes if "pid" in a | b}
             case ast.BinOp(left=left, op=ast.Mod()):
                 return self._marks(left) & {"pid"}
+            case ast.BinOp(left=left, op=ast.Sub()):
+                return self._marks(left)
             case ast.Compare():
                 return frozenset()
             case ast.Call(func=func):
@@ -96,7 +107,8 @@ class _Kernel:
             if name not in _ACCESSES or _is_guarded(node, _ACCESSES[name]):
                 continue
             marks = self._marks(node.args[0])
-            tails = sorted(m[6:] for m in marks if m.startswith("lanes:") and f"tile:{m[6:]}" in marks)
+            lengths = [m[6:] for m in marks if m.startswith("lanes:")]
+            tails = sorted(length for length in lengths if self._may_be_partial(length, marks))
             if tails and not self.takes_multiples:
                 yield _found(node, name, f"the last block of {tails[0]} elements may reach past the end")
             elif not in_loop and (lanes := self._compared_lanes(node.args[0])):
@@ -104,10 +116,44 @@ class _Kernel:
                     node, name, f"{lanes} is compared with a bound elsewhere in this kernel but not here"
                 )
 
+    def _may_be_partial(self, size: str, marks: frozenset[str]) -> bool:
+        return f"round:{size}" in marks or (f"tile:{size}" in marks and size in self.partial)
+
     def _compared_lanes(self, pointer: ast.expr) -> str | None:
         names = [n.id for n in walk(pointer) if isinstance(n, ast.Name)]
         is_lanes = (n for n in names if any(m.startswith("lanes:") for m in self.marks.get(n, ())))
         return next((n for n in is_lanes if n in self.compared), None)
+
+
+def _rounded_up(site: Site) -> set[str]:
+    """Block sizes by which a launch divides and rounds up; without a launch, all where a size is unused."""
+    kernel = site.kernels[0]
+    if not site.launches:
+        used = {n.id for n in kernel.nodes if isinstance(n, ast.Name)}
+        is_unused = set(kernel.parameters) - kernel.constexprs - used
+        return kernel.constexprs if is_unused else set()
+    axes = [(launch, axis) for launch in site.launches for axis in launch.grid_axes() or ()]
+    divisors = [divisor for launch, axis in axes for divisor in _divisors(launch, axis)]
+    keys = [d.slice for d in divisors if isinstance(d, ast.Subscript)]
+    by_name = {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    dumps = {ast.dump(d) for d in divisors}
+    passed = {
+        name
+        for launch in site.launches
+        for name in kernel.constexprs & launch.arguments.keys()
+        if ast.dump(launch.arguments[name]) in dumps
+    }
+    return passed | (by_name & kernel.constexprs)
+
+
+def _divisors(launch: Launch, axis: ast.expr) -> Iterator[ast.expr]:
+    """B of ``cdiv(n, B)`` and of ``(n + B - 1) // B``."""
+    node = launch.resolve(axis)
+    match node:
+        case ast.Call(func=ast.Attribute(attr="cdiv") | ast.Name(id="cdiv"), args=[_, divisor]):
+            yield divisor
+        case ast.BinOp(left=ast.BinOp(op=ast.Add() | ast.Sub()), op=ast.FloorDiv(), right=divisor):
+            yield divisor
 
 
 def _counts_whole_tiles(function: FunctionNode) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import language_name
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.rules.tritonops import known_values, language_name
+from kernel_lsp.analysis.rules.tritonops import known_values
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 

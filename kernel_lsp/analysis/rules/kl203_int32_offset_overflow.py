@@ -2,7 +2,7 @@
 
 ``tl.program_id`` is int32, and so is every integer argument below 2^31. One size times a program
 index is left alone (nearly every kernel has it). Reported: two sizes times a program index, and
-a product left in 32 bits where the same kernel took care to widen another.
+a product of an index that the same kernel took care to widen in another.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernel_lsp.analysis.kernels import language_name
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.rules.tritonops import language_name, runtime_parameters
-from kernel_lsp.analysis.source import FunctionNode, children, module_level, walk
+from kernel_lsp.analysis.rules.tritonops import runtime_parameters
+from kernel_lsp.analysis.source import FunctionNode, children, module_level
 from kernel_lsp.records import TargetKind
 
 
@@ -23,6 +24,8 @@ class _Integer:
     num_sizes: int = 0
     """Runtime parameters multiplied together."""
     is_wide: bool = False
+    divisor: str = ""
+    """What it is a quotient by, as a tree's text."""
 
 
 _PLAIN = _Integer()
@@ -34,7 +37,8 @@ class _Kernel:
         self.function = function
         self.known = {name: _Integer(num_sizes=1) for name in runtime_parameters(site, function)}
         self.products: list[tuple[ast.BinOp, _Integer]] = []
-        self.widened = False
+        self.widened: set[str] = set()
+        """Program indices that the kernel casts to 64 bits somewhere."""
 
     def run(self) -> None:
         for statement in module_level(self.function.body):
@@ -53,13 +57,16 @@ class _Kernel:
                 return self._product(node, self._value(left), self._value(right))
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 a, b = self._value(left), self._value(right)
-                return _Integer(
-                    a.from_program or b.from_program, max(a.num_sizes, b.num_sizes), a.is_wide or b.is_wide
-                )
-            case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv(), right=right):
+                # A size that is added to an index is no factor: it only moves the index.
+                num_sizes = max((v.num_sizes for v in (a, b) if v.from_program), default=0)
+                return _Integer(a.from_program or b.from_program, num_sizes, a.is_wide or b.is_wide)
+            case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv() as op, right=right):
                 a = self._value(left)
                 self._value(right)
-                return _Integer(a.from_program, 0, a.is_wide)
+                # A remainder is below its divisor, whatever the number of programs.
+                if isinstance(op, ast.Mod):
+                    return _Integer(is_wide=a.is_wide)
+                return _Integer(a.from_program, 0, a.is_wide, divisor=ast.dump(right))
             case ast.Call():
                 return self._call(node)
         for child in children(node):
@@ -67,38 +74,53 @@ class _Kernel:
         return _PLAIN
 
     def _product(self, node: ast.BinOp, a: _Integer, b: _Integer) -> _Integer:
+        if a.divisor == ast.dump(node.right) or b.divisor == ast.dump(node.left):
+            return _PLAIN  # x // d * d is not larger than x
         result = _Integer(a.from_program or b.from_program, a.num_sizes + b.num_sizes, a.is_wide or b.is_wide)
         if result.from_program and result.num_sizes:
             self.products.append((node, result))
-            self.widened |= result.is_wide
         return result
 
     def _call(self, node: ast.Call) -> _Integer:
+        name = language_name(self.file, node.func)
+        if name == "program_id":
+            return _Integer(from_program=True)
+        if name is None and not isinstance(node.func, ast.Attribute):
+            return _PLAIN  # what other functions make of their arguments is their matter
         for value in (*node.args, *(k.value for k in node.keywords)):
             self._value(value)
-        if language_name(self.file, node.func) == "program_id":
-            return _Integer(from_program=True)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "to":
-            inner = self._value(node.func.value)
-            wide = any(language_name(self.file, a) in ("int64", "uint64") for a in node.args)
-            return _Integer(inner.from_program, inner.num_sizes, inner.is_wide or wide)
+        match node.func:
+            case ast.Attribute(attr="to", value=operand):
+                return self._cast(node, operand)
         return _PLAIN
+
+    def _cast(self, node: ast.Call, operand: ast.expr) -> _Integer:
+        names = {language_name(self.file, a) for a in node.args}
+        if names & {"int32", "uint32"}:
+            return _PLAIN  # a float before, and small enough for its author
+        inner = self._value(operand)
+        wide = bool(names & {"int64", "uint64"})
+        if wide and inner.from_program:
+            self.widened.add(ast.dump(operand))
+        return _Integer(inner.from_program, inner.num_sizes, inner.is_wide or wide)
 
 
 def _check(site: Site) -> Iterator[Hit]:
-    for function in site.functions[:1]:
-        kernel = _Kernel(site, function)
-        kernel.run()
-        narrow = [(node, value) for node, value in kernel.products if not value.is_wide]
-        inner = {id(n) for node, _ in narrow for n in walk(node) if n is not node}
-        for node, value in narrow:
-            if id(node) not in inner and (value.num_sizes >= 2 or kernel.widened):
-                yield hit(
-                    node,
-                    "this offset is computed in 32 bits and wraps beyond 2^31 elements; "
-                    "widen the program index first: tl.program_id(0).to(tl.int64)",
-                    sizes=value.num_sizes,
-                )
+    facts = site.kernels[0]
+    kernel = _Kernel(site, facts.function)
+    kernel.run()
+    addresses = {id(n) for access in facts.accesses for n in facts.reached(access.pointer)}
+    for node, value in kernel.products:
+        is_widened_elsewhere = bool(kernel.widened & {ast.dump(node.left), ast.dump(node.right)})
+        too_large = value.num_sizes >= 2 or is_widened_elsewhere
+        if too_large and not value.is_wide and id(node) in addresses:
+            yield hit(
+                node,
+                "this offset is computed in 32 bits and wraps beyond 2^31 elements; "
+                "widen the program index first: tl.program_id(0).to(tl.int64)",
+                sizes=value.num_sizes,
+            )
+            return  # widening the index mends the others with it
 
 
 KL203 = Rule(

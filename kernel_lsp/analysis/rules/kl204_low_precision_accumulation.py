@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import language_name
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
-from kernel_lsp.analysis.rules.tritonops import language_name
 from kernel_lsp.analysis.source import FunctionNode, walk
 from kernel_lsp.records import TargetKind
 

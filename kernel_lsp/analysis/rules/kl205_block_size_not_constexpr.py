@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import is_constexpr, language_name
 from kernel_lsp.analysis.names import bound_names
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
-from kernel_lsp.analysis.rules.tritonops import is_constexpr, language_name
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
 

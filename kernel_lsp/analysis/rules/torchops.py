@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.analysis.rules.base import Site, integer
-from kernel_lsp.analysis.source import words
+from kernel_lsp.analysis.rules.base import Site
+from kernel_lsp.analysis.source import integer, words
 
 POINTWISE = words(
     """

@@ -5,26 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.rules.base import Site, argument, integer
-from kernel_lsp.analysis.source import FunctionNode, SourceFile, module_level, walk
+from kernel_lsp.analysis.kernels import is_constexpr, language_name
+from kernel_lsp.analysis.rules.base import Site, argument
+from kernel_lsp.analysis.source import FunctionNode, SourceFile, integer, module_level, walk
 from kernel_lsp.analysis.targets import launches, parameters
-
-_LANGUAGE = "triton.language."
-
-
-def language_name(file: SourceFile, node: ast.expr) -> str | None:
-    """``load`` for ``tl.load``; None for anything outside triton.language."""
-    dotted = file.dotted(node)
-    return dotted[len(_LANGUAGE) :] if dotted and dotted.startswith(_LANGUAGE) else None
-
-
-def is_constexpr(file: SourceFile, parameter: ast.arg) -> bool:
-    annotation = parameter.annotation
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        return annotation.value.endswith("constexpr")
-    if isinstance(annotation, ast.Subscript):
-        annotation = annotation.value
-    return annotation is not None and language_name(file, annotation) == "constexpr"
 
 
 def constexprs(site: Site, function: FunctionNode) -> set[str]:

@@ -1,0 +1,210 @@
+"""What a kernel's launches and tuning decorators in the same file say about its arguments.
+
+Silent (None, empty) about launches through wrappers, starred arguments and configurations that are computed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernel_lsp.analysis.kernels import names_in
+from kernel_lsp.analysis.source import FunctionNode, SourceFile, integer, module_level, walk
+from kernel_lsp.analysis.targets import Found, Structure, launches, parameters
+
+
+@dataclass(frozen=True)
+class Launch:
+    """``kernel[grid](...)`` inside a function of the file."""
+
+    call: ast.Call
+    launcher: FunctionNode
+    grid: ast.expr
+    arguments: dict[str, ast.expr]
+    """Kernel parameter or launch option -> what is passed."""
+    is_complete: bool
+    """False when a star hides arguments."""
+
+    @cached_property
+    def _locals(self) -> dict[str, list[ast.expr | None]]:
+        return _bindings(self.launcher)
+
+    def resolve(self, node: ast.expr) -> ast.expr:
+        """The expression behind a local of the launcher that is bound once; else the node itself."""
+        for _ in range(8):
+            if not isinstance(node, ast.Name):
+                return node
+            bound = self._locals.get(node.id, [])
+            if len(bound) != 1 or bound[0] is None:
+                return node
+            node = bound[0]
+        return node
+
+    def is_untouched(self, parameter: str) -> bool:
+        """A parameter of the launcher that nothing is assigned to."""
+        return self._locals.get(parameter) == [None]
+
+    def grid_axes(self) -> list[ast.expr] | None:
+        """Elements of the grid's tuple, through a name and a lambda; None when it is something else."""
+        node = self.resolve(self.grid)
+        if isinstance(node, ast.Lambda):
+            node = node.body
+        return list(node.elts) if isinstance(node, ast.Tuple | ast.List) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One ``triton.Config(...)`` that is written out."""
+
+    node: ast.Call
+    values: dict[str, ast.expr]
+    options: dict[str, ast.expr]
+
+    def number(self, name: str) -> int | None:
+        return integer(self.values.get(name, self.options.get(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """An autotune decorator: any call with ``configs`` and ``key``, whoever made it."""
+
+    node: ast.Call
+    arguments: dict[str, ast.expr]
+    configs: tuple[Config, ...] | None
+    """None when they are not a list of written-out configurations."""
+
+    def names(self, argument: str) -> dict[str, ast.expr] | None:
+        """String literals of ``key``, ``reset_to_zero`` … with their places; None unless all are literals."""
+        given = self.arguments.get(argument)
+        if not isinstance(given, ast.List | ast.Tuple):
+            return None
+        found: dict[str, ast.expr] = {}
+        for element in given.elts:
+            if isinstance(element, ast.Constant) and isinstance(element.value, str):
+                found[element.value] = element
+        return found if len(found) == len(given.elts) else None
+
+    @property
+    def may_restore(self) -> bool:
+        """Something may run before each measurement that undoes what the kernel changed."""
+        if self.arguments.keys() & {"pre_hook", "restore_value", "reset_to_zero"}:
+            return True
+        configs = self.arguments["configs"]
+        in_configs = (k.arg == "pre_hook" for k in walk(configs) if isinstance(k, ast.keyword))
+        is_written = self.configs is not None or isinstance(configs, ast.ListComp)
+        return not is_written or any(in_configs)
+
+    @property
+    def measures(self) -> bool:
+        """More than one configuration: with one, nothing is run twice."""
+        return self.configs is None or len(self.configs) > 1
+
+
+def launches_of(known: Structure, target: Found) -> list[Launch]:
+    names = set(target.launchers)
+    kernel = target.node
+    if not isinstance(kernel, FunctionNode):
+        return []
+    order = [p.arg for p in parameters(kernel)]
+    found: list[Launch] = []
+    for qualname, node in known.definitions:
+        if qualname in names and isinstance(node, FunctionNode):
+            found += [_launch(c, node, order) for c in launches(node) if _is_call_of(c, kernel.name)]
+    return found
+
+
+def tuning_of(file: SourceFile, target: Found) -> Tuning | None:
+    """The autotune decorator of the target."""
+    for decorator in target.node.decorator_list:
+        if isinstance(decorator, ast.Call):
+            given: dict[str, ast.expr] = {k.arg: k.value for k in decorator.keywords if k.arg}
+            given |= dict(zip(("configs", "key"), decorator.args, strict=False))
+            if {"configs", "key"} <= given.keys():
+                return Tuning(decorator, given, _configs(file, given["configs"]))
+    return None
+
+
+def _is_call_of(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Subscript) and (
+        isinstance(call.func.value, ast.Name) and call.func.value.id == name
+    )
+
+
+def _launch(call: ast.Call, launcher: FunctionNode, order: list[str]) -> Launch:
+    given: dict[str, ast.expr] = {}
+    is_complete = not any(k.arg is None for k in call.keywords)
+    for position, value in enumerate(call.args):
+        if isinstance(value, ast.Starred) or position >= len(order):
+            is_complete = False
+            break
+        given[order[position]] = value
+    given |= {k.arg: k.value for k in call.keywords if k.arg}
+    assert isinstance(call.func, ast.Subscript)
+    return Launch(call, launcher, call.func.slice, given, is_complete)
+
+
+def _bindings(launcher: FunctionNode) -> dict[str, list[ast.expr | None]]:
+    """Local -> what is assigned to it; None for a parameter, a part of a tuple, a loop variable."""
+    found: dict[str, list[ast.expr | None]] = {p.arg: [None] for p in parameters(launcher)}
+    for node in module_level(launcher.body):
+        for name, value in _bound(node):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def _bound(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            yield name, value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Tuple(elts=values)) if len(parts) == len(
+            values
+        ):
+            for part, value in zip(parts, values, strict=True):
+                if isinstance(part, ast.Name):
+                    yield part.id, value
+        case ast.Assign(targets=targets):
+            yield from ((name, None) for target in targets for name in names_in(target))
+        case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
+            yield name, None
+        case ast.For(target=target):
+            yield from ((name, None) for name in names_in(target))
+        case ast.With(items=items):
+            yield from ((name, None) for i in items if i.optional_vars for name in names_in(i.optional_vars))
+
+
+def _configs(file: SourceFile, node: ast.expr) -> tuple[Config, ...] | None:
+    if isinstance(node, ast.Name):
+        bound = [
+            s.value
+            for s in module_level(file.tree.body)
+            if isinstance(s, ast.Assign)
+            for t in s.targets
+            if isinstance(t, ast.Name) and t.id == node.id
+        ]
+        if len(bound) != 1:
+            return None
+        node = bound[0]
+    if not isinstance(node, ast.List | ast.Tuple):
+        return None
+    found = [_config(file, element) for element in node.elts]
+    written = tuple(c for c in found if c is not None)
+    return written if len(written) == len(found) else None
+
+
+def _config(file: SourceFile, node: ast.expr) -> Config | None:
+    if not isinstance(node, ast.Call) or not (file.dotted(node.func) or "").endswith("Config"):
+        return None
+    given = {k.arg: k.value for k in node.keywords if k.arg}
+    values = node.args[0] if node.args else given.pop("kwargs", None)
+    if not isinstance(values, ast.Dict) or len(node.args) > 1 or any(k.arg is None for k in node.keywords):
+        return None
+    pairs = {
+        key.value: value
+        for key, value in zip(values.keys, values.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
+    return Config(node, pairs, given) if len(pairs) == len(values.keys) else None

@@ -1,0 +1,55 @@
+"""KL211: an autotuned kernel that overwrites its input, so that measurements change it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    tuning = site.tuning
+    if tuning is None or not tuning.measures or tuning.may_restore:
+        return
+    kernel = site.kernels[0]
+    same = _same_tensor(site)
+    read: set[str] = set()
+    written: set[str] = set()
+    for access in sorted(kernel.accesses, key=lambda a: (a.call.lineno, a.call.col_offset)):
+        base = kernel.base(access.pointer)
+        if base is None:
+            continue
+        if access.is_load:
+            read |= {base} - written  # what the kernel stored itself is no input
+        elif access.name == "store" and base not in written and access.value is not None:
+            written.add(base)
+            inputs = {base, *same.get(base, ())} & read
+            if inputs & kernel.atoms(access.value):
+                yield hit(
+                    access.call,
+                    "autotuning runs this kernel many times, and each run works on what the last left in "
+                    f"{base}: "
+                    f'pass restore_value=["{base}"] to triton.autotune',
+                    parameter=base,
+                )
+
+
+def _same_tensor(site: Site) -> dict[str, list[str]]:
+    """Parameter -> others that every launch of the file passes the same variable."""
+    launches = site.launches
+    if len(launches) != 1:
+        return {}
+    names = {p: v.id for p, v in launches[0].arguments.items() if isinstance(v, ast.Name)}
+    return {p: [q for q, other in names.items() if other == name and q != p] for p, name in names.items()}
+
+
+KL211 = Rule(
+    id="KL211",
+    name="autotuned-in-place",
+    summary="an autotuned kernel that overwrites its input without restore_value",
+    severity="warning",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

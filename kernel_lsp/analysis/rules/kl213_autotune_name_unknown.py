@@ -1,0 +1,59 @@
+"""KL213: names in an autotune decorator that the kernel does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.launches import Tuning
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.records import TargetKind
+
+_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas"})
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    tuning = site.tuning
+    kernel = site.kernels[0]
+    if tuning is None or kernel.function.args.kwarg or kernel.function.args.vararg:
+        return
+    for argument in ("key", "reset_to_zero", "restore_value"):
+        for name, place in (tuning.names(argument) or {}).items():
+            if name not in kernel.parameters:
+                yield hit(
+                    place,
+                    f"{name} is no parameter of the kernel: Triton refuses it, and older versions left it out "
+                    f"of the {argument} without a word",
+                )
+    # A pruning hook may replace the configurations by others.
+    if "prune_configs_by" not in tuning.arguments:
+        yield from _unknown_values(tuning, set(kernel.parameters))
+    pointers = {kernel.base(a.pointer) for a in kernel.accesses}
+    for name, place in (tuning.names("key") or {}).items():
+        if name in pointers:
+            yield hit(place, f"{name} is a tensor, and tensors are keys by identity: each is tuned anew")
+
+
+def _unknown_values(tuning: Tuning, known: set[str]) -> Iterator[Hit]:
+    for config in tuning.configs or ():
+        unknown = sorted(config.values.keys() - known)
+        if unknown and unknown[0] in _OPTIONS:
+            yield hit(
+                config.node,
+                f"{unknown[0]} among the kernel's arguments is overwritten by its default: pass it to "
+                "triton.Config "
+                f"itself, {unknown[0]}=...",
+            )
+            return
+        if unknown:
+            yield hit(config.node, f"{unknown[0]} is no parameter of the kernel: the launch fails")
+            return
+
+
+KL213 = Rule(
+    id="KL213",
+    name="autotune-name-unknown",
+    summary="a name in an autotune decorator that is no size of the kernel",
+    severity="warning",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

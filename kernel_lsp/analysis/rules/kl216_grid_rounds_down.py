@@ -1,0 +1,67 @@
+"""KL216: a grid of n // BLOCK programs leaves the last partial block out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.kernels import names_in
+from kernel_lsp.analysis.launches import Launch
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import walk
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    for launch in site.launches:
+        if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(launch.launcher)):
+            continue  # the launcher looks at the remainder
+        for axis in launch.grid_axes() or ():
+            count = launch.resolve(axis)
+            if isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
+                block = _block(site, launch, count.right)
+                is_share = names_in(launch.resolve(count.right)) & names_in(count.left)
+                if block and not is_share and _may_have_a_rest(launch, count.left):
+                    yield hit(
+                        axis,
+                        f"{ast.unparse(count)} rounds down, so elements past the last full {block} are never "
+                        "reached: use triton.cdiv",
+                        parameter=block,
+                    )
+
+
+def _block(site: Site, launch: Launch, divisor: ast.expr) -> str | None:
+    """The constexpr that the kernel receives the divisor as, or reads it from the tuned values."""
+    kernel = site.kernels[0]
+    for name in kernel.constexprs & launch.arguments.keys():
+        given = launch.arguments[name]
+        if isinstance(divisor, ast.Name) and ast.dump(given) == ast.dump(divisor):
+            return name
+    match divisor:
+        case ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str(name))) if (
+            name in kernel.constexprs
+        ):
+            return name
+    return None
+
+
+def _may_have_a_rest(launch: Launch, dividend: ast.expr) -> bool:
+    """A plain size: ``n``, ``x.numel()``, ``x.shape[0]``. Sums and products may be rounded up already."""
+    node = launch.resolve(dividend)
+    match node:
+        case (
+            ast.Call(func=ast.Attribute(attr="numel" | "size"))
+            | ast.Subscript(value=ast.Attribute(attr="shape"))
+        ):
+            return True
+    return isinstance(node, ast.Name)
+
+
+KL216 = Rule(
+    id="KL216",
+    name="grid-rounds-down",
+    summary="a grid computed with // where the last block may be partial",
+    severity="warning",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

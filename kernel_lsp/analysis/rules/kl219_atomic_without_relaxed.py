@@ -1,0 +1,45 @@
+"""KL219: an atomic addition that orders memory although nothing waits for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.records import TargetKind
+
+_SYNCHRONIZING = frozenset({"atomic_cas", "atomic_xchg", "debug_barrier"})
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    names = {name for kernel in site.kernels for _, name in kernel.calls}
+    if "atomic_add" not in names or names & _SYNCHRONIZING:
+        return
+    kernel = site.kernels[0]
+    loaded = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load}
+    discarded = {id(n.value) for n in kernel.nodes if isinstance(n, ast.Expr)}
+    additions = [a for a in kernel.accesses if a.name.startswith("atomic_")]
+    if any(id(a.call) not in discarded for a in additions) or None in loaded:
+        return  # a result that is used may be a ticket that others wait for
+    for access in additions:
+        is_plain = (
+            not any(k.arg in ("sem", "scope") for k in access.call.keywords) and len(access.call.args) < 4
+        )
+        base = kernel.base(access.pointer)
+        if access.name == "atomic_add" and is_plain and base and base not in loaded:
+            yield hit(
+                access.call,
+                "tl.atomic_add is acquire-release by default, which orders all memory around each addition; "
+                'nothing here waits for it: sem="relaxed"',
+            )
+            return  # what holds for one holds for all of the kernel
+
+
+KL219 = Rule(
+    id="KL219",
+    name="atomic-without-relaxed",
+    summary="an atomic addition with acquire-release order that nothing needs",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

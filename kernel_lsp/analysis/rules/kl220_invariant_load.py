@@ -1,0 +1,67 @@
+"""KL220: a load that gives the same in each round of a loop, and that the compiler cannot move out.
+
+Triton moves such loads out of loops that write no memory; one store in the loop keeps it from doing so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.kernels import Access, KernelFacts, Loop, names_in
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import walk
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    for kernel in site.kernels:
+        if not kernel.loops:
+            continue
+        for access in kernel.accesses:
+            if access.is_load and access.loops and _is_invariant(kernel, access, access.loops[-1]):
+                yield hit(
+                    access.call,
+                    "this load gives the same in every round, and the loop's stores keep the compiler from "
+                    "moving "
+                    "it out: load it once before the loop",
+                )
+
+
+def _is_invariant(kernel: KernelFacts, access: Access, loop: Loop) -> bool:
+    if not isinstance(loop, ast.For) or kernel.called(loop.iter) == "static_range":
+        return False
+    if any(k.arg == "volatile" for k in access.call.keywords) or "opaque" in kernel.atoms(access.call):
+        return False
+    inside = [a for a in kernel.accesses if loop in a.loops]
+    written = {kernel.base(a.pointer) for a in inside if not a.is_load}
+    base = kernel.base(access.pointer)
+    if not written or None in written or base is None or base in written or _may_synchronize(kernel, loop):
+        return False
+    changing = {name for name, bound in kernel.bindings.items() if any(loop in b.loops for b in bound)}
+    return not names_in(access.call) & changing and not _reads_memory(access)
+
+
+def _may_synchronize(kernel: KernelFacts, loop: ast.For) -> bool:
+    """A barrier, or a call of something that is not part of the language."""
+    calls = (n for n in walk(loop) if isinstance(n, ast.Call))
+    return any(
+        kernel.called(c) in ("debug_barrier", "inline_asm_elementwise")
+        or (kernel.called(c) is None and isinstance(c.func, ast.Name) and c is not loop.iter)
+        for c in calls
+    )
+
+
+def _reads_memory(access: Access) -> bool:
+    """A load inside the address may change with the loop's stores."""
+    return any(isinstance(n, ast.Call) and n is not access.call for n in walk(access.pointer))
+
+
+KL220 = Rule(
+    id="KL220",
+    name="invariant-load",
+    summary="a load that gives the same in each round of a loop that stores",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

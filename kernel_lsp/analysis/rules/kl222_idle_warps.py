@@ -1,0 +1,90 @@
+"""KL222: more threads than the kernel's largest tile has elements."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from kernel_lsp.analysis.kernels import KernelFacts
+from kernel_lsp.analysis.launches import Launch
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.source import integer
+from kernel_lsp.records import TargetKind
+
+_THREADS = 32
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    lengths = _lengths(site)
+    if lengths is None:
+        return
+    tuning = site.tuning
+    for config in (tuning.configs or ()) if tuning else ():
+        yield from _compare(config.node, config.number("num_warps"), lengths, config.number)
+    for launch in site.launches:
+        yield from _compare(launch.call, _number(launch, "num_warps"), lengths, partial(_number, launch))
+
+
+def _compare(
+    call: ast.Call, num_warps: int | None, lengths: list[ast.expr], value: Callable[[str], int | None]
+) -> Iterator[Hit]:
+    known = [value(n.id) if isinstance(n, ast.Name) else integer(n) for n in lengths]
+    if num_warps is None or None in known:
+        return
+    largest = math.prod(k for k in known if k)
+    if largest < num_warps * _THREADS:
+        keyword = next((k for k in call.keywords if k.arg == "num_warps"), None)
+        yield hit(
+            keyword or call,
+            f"{num_warps} warps are {num_warps * _THREADS} threads, and no tile has more than {largest} "
+            "elements: "
+            "the others repeat the same work",
+            num_warps=num_warps,
+            elements=largest,
+        )
+
+
+def _number(launch: Launch, name: str) -> int | None:
+    given = launch.arguments.get(name)
+    return None if given is None else integer(launch.resolve(given))
+
+
+def _lengths(site: Site) -> list[ast.expr] | None:
+    """Lengths of all ranges, whose product no tile exceeds; None when a tile is made in another way."""
+    found: dict[str, ast.expr] = {}
+    for kernel in site.kernels[1:]:
+        if any(name in ("arange", "zeros", "full") for _, name in kernel.calls):
+            return None
+    kernel = site.kernels[0]
+    for call, name in kernel.calls:
+        if name in ("make_block_ptr", "make_tensor_descriptor", "dot", "join", "interleave", "broadcast_to"):
+            return None
+        if name is None and isinstance(call.func, ast.Name) and "opaque" in kernel.atoms(call):
+            return None
+        for length in _shape(kernel, call, name):
+            found.setdefault(ast.dump(length), length)
+    names_known = all(
+        integer(n) is not None or (isinstance(n, ast.Name) and n.id in kernel.constexprs)
+        for n in found.values()
+    )
+    return list(found.values()) if found and names_known else None
+
+
+def _shape(kernel: KernelFacts, call: ast.Call, name: str | None) -> Iterator[ast.expr]:
+    if name == "arange" and len(call.args) == 2:
+        yield kernel.resolve(call.args[1])
+    elif name in ("zeros", "full") and (shape := argument(call, 0, "shape")) is not None:
+        shape = kernel.resolve(shape)
+        yield from shape.elts if isinstance(shape, ast.Tuple | ast.List) else [shape]
+
+
+KL222 = Rule(
+    id="KL222",
+    name="idle-warps",
+    summary="more threads than the largest tile has elements",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

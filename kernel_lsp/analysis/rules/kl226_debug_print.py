@@ -1,0 +1,46 @@
+"""KL226: a print that was left in a kernel."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.kernels import names_in
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import walk
+from kernel_lsp.records import TargetKind
+
+_PRINTS = ("device_print", "static_print")
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    if not site.called_names & {"print", *_PRINTS}:
+        return
+    for kernel in site.kernels:
+        chosen = {
+            id(inner)
+            for node in kernel.nodes
+            if isinstance(node, ast.If) and names_in(node.test) & kernel.constexprs
+            for inner in walk(node)
+        }
+        for call, name in kernel.calls:
+            is_builtin = isinstance(call.func, ast.Name) and call.func.id == "print"
+            if id(call) not in chosen and (is_builtin or name in _PRINTS):
+                when = (
+                    "is compiled"
+                    if name == "static_print"
+                    else "runs, by every program, and slows all of them"
+                )
+                yield hit(
+                    call, f"this prints whenever the kernel {when}: remove it, or choose it with a constexpr"
+                )
+
+
+KL226 = Rule(
+    id="KL226",
+    name="debug-print",
+    summary="a print left in a kernel",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

@@ -1,0 +1,50 @@
+"""KL228: a launch that waits for the device to learn one of its arguments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.launches import Launch
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import walk
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    reported: set[int] = set()
+    for launch in site.launches:
+        for given in (*launch.call.args, *(k.value for k in launch.call.keywords)):
+            if isinstance(given, ast.Name) and _num_reads(launch, given.id) != 1:
+                continue  # the host needs the number for something else as well
+            for node in walk(launch.resolve(given)):
+                if isinstance(node, ast.Call) and _synchronizing(node) and id(node) not in reported:
+                    reported.add(id(node))
+                    yield hit(
+                        node,
+                        ".item() waits until the device has finished everything before this launch can be "
+                        "queued: pass the tensor and load the value in the kernel",
+                    )
+
+
+def _num_reads(launch: Launch, name: str) -> int:
+    names = [n for n in walk(launch.launcher) if isinstance(n, ast.Name) and n.id == name]
+    return sum(isinstance(n.ctx, ast.Load) for n in names)
+
+
+def _synchronizing(node: ast.AST) -> bool:
+    """``x.item()``; arguments mean another method of that name."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="item"), args=[], keywords=[]):
+            return True
+    return False
+
+
+KL228 = Rule(
+    id="KL228",
+    name="host-sync-at-launch",
+    summary="a launch argument that waits for the device",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

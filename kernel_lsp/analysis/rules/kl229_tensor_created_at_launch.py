@@ -1,0 +1,58 @@
+"""KL229: a tensor built from Python numbers for each launch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.launches import Launch
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.records import TargetKind
+
+_FROM_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    reported: set[int] = set()
+    for launch in site.launches:
+        for given in launch.arguments.values():
+            made = _made_on_host(site, launch, given)
+            if made is not None and id(made) not in reported:
+                reported.add(id(made))
+                yield hit(
+                    made,
+                    "this tensor is built on the host and copied to the device at each launch, and the copy "
+                    "waits: "
+                    "pass the number itself, or keep the tensor between calls",
+                )
+
+
+def _made_on_host(site: Site, launch: Launch, given: ast.expr) -> ast.expr | None:
+    """``torch.tensor(numbers, device=d)``, ``torch.tensor(numbers).cuda()``."""
+    node = launch.resolve(given)
+    is_moved = False
+    while isinstance(node, ast.Call):
+        if site.file.dotted(node.func) in _FROM_HOST:
+            return node if is_moved or _names_device(node) else None
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("to", "cuda", "contiguous"):
+            return None
+        is_moved |= node.func.attr == "cuda" or (node.func.attr == "to" and _names_device(node))
+        node = launch.resolve(node.func.value)
+    return None
+
+
+def _names_device(call: ast.Call) -> bool:
+    """A device that is not the host: ``device=x.device``, ``.to(x.device)``, ``"cuda"``."""
+    given = [k.value for k in call.keywords if k.arg == "device"]
+    given += [a for a in call.args if isinstance(a, ast.Attribute) and a.attr == "device"]
+    return any(not (isinstance(d, ast.Constant) and d.value in ("cpu", None)) for d in given)
+
+
+KL229 = Rule(
+    id="KL229",
+    name="tensor-created-at-launch",
+    summary="a tensor built from Python numbers for each launch",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

@@ -1,0 +1,36 @@
+"""KL235: tl.max_contiguous on an index whose alignment the compiler cannot see."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    if "max_contiguous" not in site.called_names:
+        return
+    for kernel in site.kernels:
+        for call, name in kernel.calls:
+            if name != "max_contiguous" or not call.args:
+                continue
+            hinted = kernel.resolve(call.args[0])
+            if isinstance(hinted, ast.BinOp) and isinstance(hinted.op, ast.Mod):
+                yield hit(
+                    call,
+                    "after % the compiler knows no alignment, and without it a contiguous tile is still "
+                    "loaded "
+                    "element by element: tl.max_contiguous(tl.multiple_of(x, BLOCK), BLOCK)",
+                )
+
+
+KL235 = Rule(
+    id="KL235",
+    name="contiguity-hint-alone",
+    summary="tl.max_contiguous without tl.multiple_of on an index taken modulo a size",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

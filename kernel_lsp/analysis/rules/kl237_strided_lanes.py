@@ -1,0 +1,83 @@
+"""KL237: neighboring lanes that read elements far apart."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.kernels import Access, KernelFacts
+from kernel_lsp.analysis.launches import Launch
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import integer
+from kernel_lsp.records import TargetKind
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    launches = site.launches
+    if not launches:
+        return
+    kernel = site.kernels[0]
+    for access in kernel.accesses:
+        factor = _lane_factor(kernel, access)
+        if factor is not None and all(_is_a_width(launch, factor) for launch in launches):
+            yield hit(
+                access.call,
+                f"neighboring lanes are {factor} elements apart, so one warp touches {factor} times as much "
+                "memory: "
+                "let lanes run along the contiguous axis",
+                factor=factor,
+            )
+
+
+def _lane_factor(kernel: KernelFacts, access: Access) -> str | None:
+    """The runtime size that the lanes of a one-dimensional tile are multiplied by."""
+    found: set[str] = set()
+    queue = [access.pointer]
+    while queue:
+        node = kernel.resolve(queue.pop())
+        if "lanes" not in kernel.atoms(node):
+            continue
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            queue += [node.left, node.right]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_lanes(kernel, node.left):
+            if not isinstance(node.right, ast.Name) or node.right.id not in kernel.parameters:
+                return None
+            found.add(node.right.id)
+        else:
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_lanes(kernel: KernelFacts, node: ast.expr) -> bool:
+    """A range, perhaps moved by a program's offset: neighbors differ by one."""
+    node = kernel.resolve(node)
+    if kernel.called(node) == "arange":
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = ["lanes" in kernel.atoms(s) for s in (node.left, node.right)]
+        if sides.count(True) == 1:
+            return _is_lanes(kernel, node.left if sides[0] else node.right)
+    return False
+
+
+def _is_a_width(launch: Launch, parameter: str) -> bool:
+    """The last or a middle dimension's length: more than one element in any tensor worth a kernel."""
+    given = launch.arguments.get(parameter)
+    if given is None:
+        return False
+    match launch.resolve(given):
+        case ast.Subscript(value=ast.Attribute(attr="shape")) | ast.Call(func=ast.Attribute(attr="size")):
+            return True
+        case ast.Constant() as number:
+            return (integer(number) or 0) >= 8
+    return False
+
+
+KL237 = Rule(
+    id="KL237",
+    name="strided-lanes",
+    summary="neighboring lanes that read elements a row apart",
+    severity="hint",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

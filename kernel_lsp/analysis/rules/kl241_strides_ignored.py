@@ -1,0 +1,72 @@
+"""KL241: a kernel that reads a tensor as if it were contiguous, and a launcher that does not make sure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.launches import Launch
+from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import walk, words
+from kernel_lsp.analysis.targets import parameters
+from kernel_lsp.records import TargetKind
+
+# Any of these means that the launcher thought about the layout.
+_LAYOUT = words(
+    """
+    stride strides contiguous is_contiguous reshape view flatten ravel clone as_strided memory_format
+    movedim permute transpose unbind unsqueeze broadcast_tensors expand
+    """
+)
+
+
+def _check(site: Site) -> Iterator[Hit]:
+    kernel = site.kernels[0]
+    for launch in site.launches:
+        if launch.launcher.decorator_list or _minds_layout(launch):
+            continue
+        tensors = {p.arg for p in parameters(launch.launcher) if _is_tensor(p) and launch.is_untouched(p.arg)}
+        stored = {kernel.base(a.pointer) for a in kernel.accesses if not a.is_load}
+        reads = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load} - stored
+        passed = [(name, launch.arguments.get(name)) for name in sorted(n for n in reads if n)]
+        plain = [(n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors]
+        if plain and not _is_called_here(site, launch):
+            names = ", ".join(dict.fromkeys(given.id for _, given in plain))
+            yield hit(
+                plain[0][1],
+                f"{names}: read as if contiguous, so that a slice or a transposed view gives wrong results: "
+                "call .contiguous(), or pass the strides",
+                parameters=[name for name, _ in plain],
+            )
+
+
+def _minds_layout(launch: Launch) -> bool:
+    return any(
+        (isinstance(n, ast.Attribute) and n.attr in _LAYOUT)
+        or (isinstance(n, ast.keyword) and n.arg in _LAYOUT)
+        for n in walk(launch.launcher)
+    )
+
+
+def _is_called_here(site: Site, launch: Launch) -> bool:
+    """Another function of the file calls the launcher, and may have made the tensor contiguous."""
+    name = launch.launcher.name
+    return name.startswith("_") or any(
+        isinstance(n, ast.Name | ast.Attribute) and (n.id if isinstance(n, ast.Name) else n.attr) == name
+        for n in walk(site.file.tree)
+        if n is not launch.launcher
+    )
+
+
+def _is_tensor(parameter: ast.arg) -> bool:
+    return parameter.annotation is not None and ast.unparse(parameter.annotation).endswith("Tensor")
+
+
+KL241 = Rule(
+    id="KL241",
+    name="strides-ignored",
+    summary="a tensor read as if it were contiguous without making sure",
+    severity="warning",
+    kinds=frozenset({TargetKind.TRITON_KERNEL}),
+    check=_check,
+)

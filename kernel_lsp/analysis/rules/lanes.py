@@ -1,0 +1,141 @@
+"""Which lanes of a tile a value holds nothing defined in, and along which axis they lie.
+
+A load's masked lanes hold ``other``, or nothing defined without one. Followed through casts, arithmetic and
+elementwise functions; ``tl.where`` and everything unknown ends the trail, because it may replace the lanes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernel_lsp.analysis.kernels import Access, KernelFacts
+from kernel_lsp.analysis.source import integer, words
+
+# No scans: what lies behind the last element changes nothing before it.
+REDUCTIONS = words("sum max min argmax argmin xor_sum")
+_ELEMENTWISE = words("exp exp2 log log2 abs sqrt rsqrt sigmoid sin cos")
+FLAT = -1
+"""The axis of a tile with one dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    call: ast.Call
+    name: str
+    tile: ast.expr
+    axis: int | None
+    """None when it is not a literal or the whole tile is reduced."""
+
+
+def reductions(kernel: KernelFacts) -> Iterator[Reduction]:
+    for call, name in kernel.calls:
+        if name in REDUCTIONS and call.args and not isinstance(call.args[0], ast.Starred):
+            axis = call.args[1] if len(call.args) > 1 else None
+            axis = next((k.value for k in call.keywords if k.arg == "axis"), axis)
+            if axis is None or integer(axis) is not None:
+                yield Reduction(call, name, call.args[0], integer(axis))
+
+
+def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[Access]:
+    """Loads whose masked lanes reach the tile unchanged or through elementwise arithmetic."""
+    by_call = {id(a.call): a for a in kernel.accesses if a.is_load and a.mask is not None}
+    queue = [tile]
+    seen: set[int] = set()
+    while queue:
+        node = kernel.resolve(queue.pop())
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        match node:
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+                # A product with a mask or a tl.where is a way to clear lanes.
+                sides = (kernel.resolve(left), kernel.resolve(right))
+                if not any(_clears(kernel, side) for side in sides):
+                    queue += [left, right]
+            case ast.UnaryOp(operand=operand):
+                queue.append(operand)
+            case ast.Call() if id(node) in by_call:
+                yield by_call[id(node)]
+            case ast.Call() if (inner := cast_operand(node)) is not None:
+                queue.append(inner)
+            case ast.Call(args=[argument]) if kernel.called(node) in _ELEMENTWISE:
+                queue.append(argument)
+
+
+def loaded_directly(kernel: KernelFacts, tile: ast.expr) -> Access | None:
+    """The load that the tile is, casts aside."""
+    node = kernel.resolve(tile)
+    while isinstance(node, ast.Call) and (inner := cast_operand(node)) is not None:
+        node = kernel.resolve(inner)
+    return next((a for a in kernel.accesses if a.call is node and a.is_load), None)
+
+
+def cast_operand(call: ast.Call) -> ast.expr | None:
+    """``x`` of ``x.to(dtype)``."""
+    is_cast = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+    return call.func.value if is_cast else None  # type: ignore[attr-defined]
+
+
+def reduces_masked_lanes(kernel: KernelFacts, reduction: Reduction, mask: ast.expr) -> bool:
+    """Whether lanes that the mask leaves out are certainly among those that are added together."""
+    axes = lane_axes(kernel, mask)
+    if axes is None or not axes:
+        return False
+    if axes == {FLAT}:
+        return reduction.axis in (None, 0, -1)
+    return FLAT not in axes and (reduction.axis is None or reduction.axis in axes)
+
+
+def lane_axes(kernel: KernelFacts, node: ast.expr) -> set[int] | None:
+    """Axes along which a mask varies; None when that cannot be told."""
+    node = kernel.resolve(node)
+    match node:
+        case ast.Subscript(value=value, slice=ast.Tuple(elts=parts)):
+            kept = [i for i, part in enumerate(parts) if isinstance(part, ast.Slice)]
+            if len(kept) != 1 or len(kept) + sum(_is_none(p) for p in parts) != len(parts):
+                return None
+            inner = lane_axes(kernel, value)
+            return None if inner is None else ({kept[0]} if inner == {FLAT} else set() if not inner else None)
+        case ast.Compare(left=left, comparators=others):
+            return _union(kernel, [left, *others])
+        case ast.BinOp(left=left, right=right):
+            return _union(kernel, [left, right])
+        case ast.UnaryOp(operand=operand):
+            return lane_axes(kernel, operand)
+        case ast.BoolOp(values=values):
+            return _union(kernel, values)
+        case ast.Constant():
+            return set()
+        case ast.Call():
+            if kernel.called(node) == "arange":
+                return {FLAT}
+            inner_operand = cast_operand(node)
+            if inner_operand is not None:
+                return lane_axes(kernel, inner_operand)
+    atoms = kernel.atoms(node)
+    return None if atoms & {"lanes", "opaque", "memory"} else set()
+
+
+def _union(kernel: KernelFacts, nodes: list[ast.expr]) -> set[int] | None:
+    found: set[int] = set()
+    for node in nodes:
+        axes = lane_axes(kernel, node)
+        if axes is None:
+            return None
+        found |= axes
+    return found
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _clears(kernel: KernelFacts, node: ast.expr) -> bool:
+    while isinstance(node, ast.Call) and (inner := cast_operand(node)) is not None:
+        node = kernel.resolve(inner)
+    is_mask = isinstance(node, ast.Compare) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)
+    )
+    return is_mask or kernel.called(node) == "where"

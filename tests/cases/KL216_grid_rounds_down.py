@@ -1,0 +1,42 @@
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+def launch(x, y):
+    n = x.numel()
+    block = 1024
+    copy[(n // block,)](x, y, n, BLOCK=block)  #! KL216
+
+
+def launch_by_function(x, y):
+    grid = lambda meta: (x.shape[0] // meta["BLOCK"],)  #! KL216
+    copy[grid](x, y, x.shape[0], BLOCK=1024)
+
+
+# Near misses.
+
+
+def rounds_up(x, y):
+    n = x.numel()
+    block = 1024
+    copy[((n + block - 1) // block,)](x, y, n, BLOCK=block)
+    copy[(triton.cdiv(n, block),)](x, y, n, BLOCK=block)
+
+
+def checks(x, y):
+    n = x.numel()
+    block = 1024
+    assert n % block == 0
+    copy[(n // block,)](x, y, n, BLOCK=block)
+
+
+def whole(x, y):
+    n = triton.next_power_of_2(x.numel())
+    block = 1024
+    copy[(n // block,)](x, y, x.numel(), BLOCK=block)

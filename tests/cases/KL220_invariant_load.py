@@ -1,0 +1,47 @@
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(value_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        value = tl.load(value_ptr)  #! KL220
+        tl.store(out_ptr + offs, value, mask=offs < n)
+
+
+# Near misses.
+
+
+@triton.jit
+def before_the_loop(value_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    value = tl.load(value_ptr)
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        tl.store(out_ptr + offs, value, mask=offs < n)
+
+
+@triton.jit
+def compiler_moves_it(value_ptr, x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Nothing is stored in the loop, so Triton takes the load out by itself."""
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + offs, mask=offs < n, other=0.0) * tl.load(value_ptr)
+    tl.store(out_ptr, tl.sum(total))
+
+
+@triton.jit
+def moves_on(p, out_ptr, n, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        value = tl.load(p)
+        p += 1
+        tl.store(out_ptr + offs, value, mask=offs < n)
+
+
+@triton.jit
+def stored_inside(state_ptr, n):
+    for _ in range(0, n):
+        state = tl.load(state_ptr)
+        tl.store(state_ptr, state * 2 + 1)

@@ -1,0 +1,43 @@
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def relu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + offs, tl.maximum(x, 0.0), mask=offs < n)
+
+
+def launch(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)  #! KL241
+    return y
+
+
+# Near misses.
+
+
+def made_contiguous(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def checked(x: torch.Tensor) -> torch.Tensor:
+    assert x.is_contiguous()
+    y = torch.empty_like(x)
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def _inner(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Whoever calls it may have looked already."""
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+
+
+@torch.no_grad()
+def decorated(x: torch.Tensor, y: torch.Tensor) -> None:
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
