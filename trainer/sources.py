@@ -10,6 +10,7 @@ are good examples (datasets.py says it).
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -121,6 +122,8 @@ def talk(
             raise ValueError(f"token {token} was said and is not among several that were offered")
     if advantages is not None and len(advantages) != sum(said):
         raise ValueError(f"{len(advantages)} advantages for {sum(said)} words that were said")
+    if advantages is not None and not all(map(math.isfinite, advantages)):
+        raise ValueError("an advantage is not finite")
     held = [tuple(o) if s else (t,) for t, s, o in zip(tokens, said, offered, strict=True)]
     return Example(
         prompt=(tokens[0],),
