@@ -5,6 +5,7 @@ left behind.
 """
 
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest_asyncio
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.confinement import Confinement, Limits  # noqa: E402
 from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate, evidence  # noqa: E402
+from kernel_lsp.evaluator.processes.pool import Pool  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence  # noqa: E402
 
@@ -153,3 +156,24 @@ async def test_two_candidates_at_a_time_get_each_its_own_verdict(gate):
     right, other = await asyncio.gather(gate.evaluate(asked(require_speed=True)), gate.evaluate(wrong))
     assert right.status is EvalStatus.PASSED, right.detail
     assert other.status is EvalStatus.WRONG_RESULT, other.detail
+
+
+@pytest.mark.parametrize("imports", ["", "triton", "compiler"])
+async def test_every_kind_of_child_is_forked_and_confined(imports: str, tmp_path: Path) -> None:
+    """An import that opened the driver once made all children of all jobs start afresh, unconfined."""
+    pool = Pool()
+    child = await pool.start(
+        "kernel_lsp.evaluator.running.worker",
+        "cuda",
+        python=sys.executable,
+        limits=Limits(),
+        confinement=Confinement(scratch=tmp_path, gpu=True),
+        environment={},
+        imports=imports,
+    )
+    try:
+        assert "seccomp" in child.confined and pool.unfit == {}
+        await child.ask({"do": "ready"}, timeout_s=60)
+    finally:
+        await child.kill()
+        await pool.close()

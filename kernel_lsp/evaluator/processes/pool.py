@@ -31,7 +31,7 @@ class Pool:
     def __init__(self, manners: Manners | None = None) -> None:
         self.manners, self.quiet = manners, Quiet()
         self._zygotes: dict[tuple[Any, ...], asyncio.Task[Zygote]] = {}
-        self._unfit: dict[tuple[Any, ...], str] = {}
+        self.unfit: dict[tuple[Any, ...], str] = {}
         """Sort of zygote -> why there is none."""
 
     async def start(
@@ -60,7 +60,7 @@ class Pool:
         child = await self.start_afresh(
             module, *argv, python=python, limits=limits, confinement=confinement, environment=environment
         )
-        if why := self._unfit.get((python, interpreted)):
+        if why := self.unfit.get((python, interpreted)):
             child.confined += f" (not forked: {why})"
         return child
 
@@ -102,14 +102,14 @@ class Pool:
         self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, Zygote]]
     ) -> Zygote | None:
         """None when no such zygote can be had."""
-        if key in self._unfit:
+        if key in self.unfit:
             return None
         try:
             return await self._warm(key, make)
         except WorkerLost:  # the one it comes from was killed; it is replaced
             return None
         except (Unfit, TimeoutError) as error:
-            self._unfit[key] = str(error) or "it was not ready in time"
+            self.unfit[key] = str(error) or "it was not ready in time"
             return None
 
     async def _warm(self, key: tuple[Any, ...], make: Callable[[], Coroutine[Any, Any, Zygote]]) -> Zygote:
