@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from kernel_lsp.evaluator.tuning import ORIGINAL, Tuner, TuneRequest, Variant
 from kernel_lsp.files import replace_file
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill
-from kernel_lsp.rewrite.client import Engine
+from kernel_lsp.rewrite.client import Capture, Engine
 from trainer import tasks
 from trainer.candidates import Plans
 from trainer.tasks import SuiteTask, digest
@@ -98,8 +99,19 @@ class Place:
         return self.device == "cuda"
 
 
-async def record(task: SuiteTask, place: Place) -> Json:
-    """One task of the table. Raises KernelLspError when nothing can be measured of it."""
+@contextlib.asynccontextmanager
+async def placed(probe: Probe, device: str) -> AsyncIterator[Place]:
+    """A gate that waits for no other user of the device, which is lent, with all executable skills."""
+    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+        manners = Manners(Rules(data_dir=folder, when_busy="ignore"))
+        async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
+            yield Place(gate=gate, probe=probe, device=device, skills=executable)
+
+
+@contextlib.asynccontextmanager
+async def opened(task: SuiteTask, place: Place) -> AsyncIterator[tuple[Engine, Capture]]:
+    """Raises CaptureError."""
     with tempfile.TemporaryDirectory(prefix="recording-engine-") as scratch:
         folders = {Path(skill.path).parent for skill in place.skills}
         async with place.gate.forks() as start:
@@ -110,11 +122,27 @@ async def record(task: SuiteTask, place: Place) -> Json:
                 start=start,
             )
             try:
-                capture = await engine.open(task.program, task.workload, place.device, place.skills)
-                plans = Plans(engine, capture.sites, random.Random(task.name), triton=place.triton)
-                return await _measured(task, place, plans)
+                yield engine, await engine.open(task.program, task.workload, place.device, place.skills)
             finally:
                 await engine.close()
+
+
+def tuned(task: SuiteTask, place: Place, plans: Sequence[Course]) -> TuneRequest:
+    """What the gate's tuner is asked for."""
+    return TuneRequest(
+        reference=task.program,
+        workload=task.workload,
+        device=place.device,
+        python=place.probe.python,
+        uses_triton=any(plan.candidate.uses_triton for plan in plans),
+    )
+
+
+async def record(task: SuiteTask, place: Place) -> Json:
+    """One task of the table. Raises KernelLspError when nothing can be measured of it."""
+    async with opened(task, place) as (engine, capture):
+        plans = Plans(engine, capture.sites, random.Random(task.name), triton=place.triton)
+        return await _measured(task, place, plans)
 
 
 async def _measured(task: SuiteTask, place: Place, plans: Plans) -> Json:
@@ -122,22 +150,15 @@ async def _measured(task: SuiteTask, place: Place, plans: Plans) -> Json:
     if len(every) < 2:
         raise KernelLspError("nothing to choose: fewer than two plans")
     begun = time.monotonic()
-    request = TuneRequest(
-        reference=task.program,
-        workload=task.workload,
-        device=place.device,
-        python=place.probe.python,
-        uses_triton=any(plan.candidate.uses_triton for plan in every),
-    )
-    async with place.gate.tuner(request) as tuner:
-        names = await _entered(tuner, every)
+    async with place.gate.tuner(tuned(task, place, every)) as tuner:
+        names = await entered(tuner, every)
         if not names:
             raise KernelLspError(f"no plan runs: {next(iter(tuner.known.dropped.values()), 'none was made')}")
         quick = (await tuner.timed(names, QUICK_ROUNDS, QUICK_S)).median_ms
         right = sorted((p for p in every if p.candidate.id in quick), key=lambda p: quick[p.candidate.id])
         more = await plans.near(right[:BEST], NEAR)
         every += more
-        names += await _entered(tuner, more)
+        names += await entered(tuner, more)
         known = await tuner.timed(names, ROUNDS, TIMED_S)
     return {
         "reference": digest(task.source),
@@ -148,7 +169,8 @@ async def _measured(task: SuiteTask, place: Place, plans: Plans) -> Json:
     }
 
 
-async def _entered(tuner: Tuner, plans: Sequence[Course]) -> list[str]:
+async def entered(tuner: Tuner, plans: Sequence[Course]) -> list[str]:
+    """Names of those that compile and are near the reference. Raises TunerLost."""
     made = [plan.candidate for plan in plans]
     return await tuner.enter([Variant(name=c.id, source=c.program, entry=c.entry) for c in made])
 
@@ -191,17 +213,13 @@ async def run(options: argparse.Namespace) -> int:
         waiting=_share(options.tasks, options.shard, options.seed),
     )
     recording.resume()
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
-    with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-        manners = Manners(Rules(data_dir=folder, when_busy="ignore"))
-        async with Gate(manners=manners, cache=Path(folder) / "compiled") as gate:
-            place = Place(gate=gate, probe=probe, device=options.device, skills=executable)
-            lanes = [_lane(recording, place) for _ in range(options.lanes)]
-            try:
-                async with asyncio.timeout(options.limit_s - (time.monotonic() - started)):
-                    await asyncio.gather(*lanes)
-            except TimeoutError:
-                print("the time is over: what was running is given up", flush=True)
+    async with placed(probe, options.device) as place:
+        lanes = [_lane(recording, place) for _ in range(options.lanes)]
+        try:
+            async with asyncio.timeout(options.limit_s - (time.monotonic() - started)):
+                await asyncio.gather(*lanes)
+        except TimeoutError:
+            print("the time is over: what was running is given up", flush=True)
     recording.write()
     rows = [row for task in recording.found.values() for row in task["rows"]]
     right = sum(row["status"] == "passed" for row in rows)
