@@ -23,11 +23,11 @@ from . import spool
 from .timing import Cuda
 from .values import Values, may_compute
 
-BUDGET = 0.02
+BUDGET = 0.01
 """Share of the program's time that looking may take; what counting costs comes on top."""
 WARM_UP = 3
-"""Calls of a target, and of each that looks different, that are looked at whatever that costs. The first two
-and the first one are slow for other reasons: their times count only where there are no others."""
+"""Calls that look alike of which as many are looked at whatever that costs. The first of each way and the
+first two of a target are slow for other reasons: their times count only where there are no others."""
 SPARSE = 32
 """From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
 MAX_WAYS = 64
@@ -68,7 +68,7 @@ class Way:
         "warm_seconds",
     )
 
-    def __init__(self, about: dict[str, Any], glance: Any) -> None:
+    def __init__(self, about: dict[str, Any], glance: Glance) -> None:
         self.about, self.glance = about, glance
         self.values: dict[str, Values] = {}
         self.alignment: dict[str, int] = {}
@@ -105,10 +105,21 @@ class Way:
                 self.values.setdefault(name, Values()).look(tensor, torch)
 
 
+class Glance:
+    """Calls of one target that look alike at no cost: same mode, same shape of the first argument."""
+
+    __slots__ = ("calls", "due", "samples")
+
+    def __init__(self) -> None:
+        self.calls = self.samples = 0
+        self.due = 1
+        """Number of the next call that is looked at."""
+
+
 class Site:
     """One target: a module class or a Triton kernel of the workspace."""
 
-    __slots__ = ("calls", "due", "glances", "kind", "owner", "samples", "target", "ways")
+    __slots__ = ("glances", "kind", "owner", "samples", "target", "ways")
 
     def __init__(self, kind: str, target: str, owner: Any) -> None:
         self.kind, self.target = kind, target
@@ -117,23 +128,20 @@ class Site:
         self.forget()
 
     def forget(self) -> None:
-        self.calls = self.samples = 0
-        self.due = 1
-        """Number of the next call that is looked at."""
-        self.glances: dict[Any, int] = {}
-        """What is seen of every call at no cost -> number of such calls."""
+        self.samples = 0
+        self.glances: dict[Any, Glance] = {}
         self.ways: dict[Any, Way] = {}
 
-    def passes(self, glance: Any) -> bool:
-        """Count a call; is it one like others that need not be looked at now?"""
-        self.calls += 1
-        known = self.glances.get(glance, 0)
-        if known or len(self.glances) < MAX_WAYS:
-            self.glances[glance] = known + 1
-            return known >= WARM_UP and self.calls < self.due
-        return self.calls < self.due
+    @property
+    def calls(self) -> int:
+        return sum(glance.calls for glance in list(self.glances.values()))
 
-    def way(self, look: Look, glance: Any) -> Way | None:
+    def glance(self, key: Any) -> Glance:
+        """A new one; those beyond the first `MAX_WAYS` are one."""
+        key = key if len(self.glances) < MAX_WAYS else None
+        return self.glances.setdefault(key, Glance())
+
+    def way(self, look: Look, glance: Glance) -> Way | None:
         found = self.ways.get(look.key)
         if found is None and len(self.ways) < MAX_WAYS:
             found = self.ways[look.key] = Way(look.about(), glance)
@@ -141,11 +149,11 @@ class Site:
 
     def told(self) -> dict[str, Any]:
         """Calls that are alike at first glance are shared out as the sampled ones of them were."""
-        samples: dict[Any, int] = {}
+        samples: dict[int, int] = {}
         for way in self.ways.values():
-            samples[way.glance] = samples.get(way.glance, 0) + way.samples
+            samples[id(way.glance)] = samples.get(id(way.glance), 0) + way.samples
         ways = [
-            way.told(self.glances.get(way.glance, 0) * way.samples / samples[way.glance])
+            way.told(way.glance.calls * way.samples / samples[id(way.glance)])
             for way in list(self.ways.values())
             if way.samples
         ]
@@ -210,8 +218,8 @@ class Recording:
 
     # --- one call ------------------------------------------------------------------------------
 
-    def watch(self, site: Site, glance: Any, look: Callable[[], Look], call: Callable[[], Any]) -> Any:
-        """A call that does not pass: look at its arguments, time it, let it happen."""
+    def watch(self, site: Site, glance: Glance, look: Callable[[], Look], call: Callable[[], Any]) -> Any:
+        """A call that is due: look at its arguments, time it, let it happen."""
         # torch.compile may be at work around this call, and must compile it and not us.
         prior = self.compile_frames(None)
         watched = self.safely(lambda: self._enter(site, glance, look))
@@ -227,14 +235,13 @@ class Recording:
                 self.compile_frames(prior)
         return result
 
-    def _enter(self, site: Site, glance: Any, look: Callable[[], Look]) -> _Watched | None:
+    def _enter(self, site: Site, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
-        site.due = site.calls + self._gap(site.calls)
-        new = site.samples < WARM_UP or 0 < site.glances.get(glance, 0) <= WARM_UP
-        if not new and self._lost > BUDGET * (entered - (self._first or entered)):
+        glance.due = glance.calls + self._gap(glance.calls)
+        if glance.samples >= WARM_UP and self._lost > BUDGET * (entered - (self._first or entered)):
             return None
         self._first = entered if self._first is None else self._first
-        site.samples += 1
+        site.samples, glance.samples = site.samples + 1, glance.samples + 1
         watched = None
         try:
             seen = look()
