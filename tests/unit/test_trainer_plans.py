@@ -1,0 +1,256 @@
+"""Measured plans in the compact form: which are proposed, what is told, rollouts, rewards, ranking."""
+
+import asyncio
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_lsp import skillbook, wire
+from kernel_lsp.agents.compact import Phase, Talk
+from kernel_lsp.agents.plan import NAME, Course
+from kernel_lsp.errors import ConfigError
+from kernel_lsp.records import Site, Step
+from kernel_lsp.rewrite.engine import Session
+from trainer import candidates, imitation, lines, ranking, rounds, shown, tables, tasks
+from trainer.candidates import Plans
+from trainer.config import Rl
+from trainer.reading import Grant
+from trainer.records import Status, Tally
+from trainer.shown import Shown
+from trainer.tasks import digest
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(256, 128)
+
+    def forward(self, x):
+        return torch.softmax(torch.tanh(self.layer(x)) * 2.0, dim=-1).sum(dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(512, 256)]
+
+
+def get_init_inputs():
+    return []
+"""
+FAILED = "it was not compiled"
+Proposed = tuple[Path, list[Course], list[Course]]
+
+
+class InProcess:
+    """A session as `Plans` asks its engine."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def look(self, steps: list[Step]) -> tuple[Site, ...]:
+        return self._session.look(list(steps))
+
+    async def variants(self, steps: list[Step], at: int, limit: int) -> list[object]:
+        return list(self._session.variants(list(steps), at, limit))
+
+
+@pytest.fixture(scope="module")
+def proposed(tmp_path_factory: pytest.TempPathFactory) -> Proposed:
+    """(folder of the task, first plans, plans near them)."""
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / "one.py").write_text(PROGRAM)
+    task = tasks.load(folder).tasks[0]
+    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    session = Session(task.program, task.workload, "cuda", executable)
+    engine: Any = InProcess(session)
+    plans = Plans(engine, session.capture().sites, random.Random(1), triton=True)
+
+    async def found() -> tuple[list[Course], list[Course]]:
+        first = await plans.first(10)
+        return first, await plans.near(first, 3)
+
+    return folder, *asyncio.run(found())
+
+
+def test_the_rules_first_course_comes_first_and_no_program_twice(
+    proposed: Proposed,
+) -> None:
+    _, first, near = proposed
+    assert first[0].candidate.proposer == NAME and 2 <= len(first) <= 10
+    ids = [plan.candidate.id for plan in [*first, *near]]
+    assert len(set(ids)) == len(ids)
+    assert not any(step.skill in candidates.NEVER for plan in first for step in plan.steps)
+
+
+def test_what_is_near_differs_in_one_parameter(proposed: Proposed) -> None:
+    _, first, near = proposed
+    assert near
+    for plan in near:
+        assert 1 in [apart(plan, other) for other in first]
+
+
+def apart(one: Course, other: Course) -> int | None:
+    """Parameters that differ; None: not the same steps."""
+    if [(s.skill, s.site) for s in one.steps] != [(s.skill, s.site) for s in other.steps]:
+        return None
+    pairs = zip(one.steps, other.steps, strict=True)
+    return sum(one.parameters[name] != its.parameters[name] for one, its in pairs for name in one.parameters)
+
+
+@pytest.fixture(scope="module")
+def task(proposed: Proposed, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """Through a table, a session and a file; the second plan is the fastest, the last one failed."""
+    folder, first, _ = proposed
+    times = [1.0, 0.25, *(0.5 + 0.1 * place for place in range(len(first) - 3))]
+    rows = [
+        {
+            "steps": wire.to_json(list(plan.steps)),
+            "candidate": plan.candidate.id,
+            "proposer": plan.candidate.proposer,
+            **(
+                {"status": "passed", "ms": {"candidate": times[place]}}
+                if place < len(times)
+                else {"status": "runtime_error", "detail": FAILED}
+            ),
+        }
+        for place, plan in enumerate(first)
+    ]
+    entry = {"reference": digest(PROGRAM), "baseline_ms": {"eager": 1.0}, "rows": rows}
+    path = tmp_path_factory.mktemp("table") / "plans.json"
+    path.write_text(json.dumps({"device": "cuda", "device_name": "NVIDIA X", "tasks": {"one": entry}}))
+    suite = tasks.load(folder)
+    (trajectory,) = tables.read(path, [suite], Grant(own=True), Tally())
+    made, tally = shown.make(trajectory, str(trajectory.program), "sm_90")
+    assert made is not None and tally.kept >= 3
+    kept = path.parent / "shown.json.xz"
+    shown.save([made], kept, {})
+    return shown.load(kept)[0]
+
+
+def test_a_measured_plan_is_told_as_it_was_measured(task: Shown) -> None:
+    assert task.plans[0].speedup == 1.0 and task.best == 4.0 and task.plans[0].rule
+    assert task.plans[-1].speedup is None and task.plans[-1].outcome.status is Status.RUNTIME_ERROR
+    for plan in task.plans:
+        for skip in (False, True):
+            talk = shown.told(task, plan, skip=skip)
+            assert talk.steps == plan.steps and talk.phase is Phase.RESULT
+            assert ("select_skills" in talk.words) != skip
+    hidden = shown.nameless(task)
+    words = shown.told(hidden, hidden.plans[0]).words
+    assert "fused" in shown.told(task, task.plans[0]).words and "fused" not in words
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.xz").write_bytes(b"no file of ours")
+    with pytest.raises(ConfigError, match="holds no measured plans"):
+        shown.load(tmp_path / "x.xz")
+
+
+def walked(line: lines.Line, draw: random.Random) -> lines.Line:
+    while not line.done:
+        line.choose(draw.choice(line.node.words))
+    return line
+
+
+def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
+    for seed in range(10):
+        line = walked(lines.Line(task, Talk(task.situation), len(task.plans) + 1), random.Random(seed))
+        assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
+        assert len(line.cuts) == 1 + len(line.tried) and line.talk.words.count("got") == len(line.tried) - 1
+    selection = walked(lines.Line(task, Talk(task.situation), 0), random.Random(0))
+    assert selection.tried == [] and selection.cuts == [len(selection.talk.words)]
+
+
+def rolled(task: Shown) -> list[rounds.Rolled]:
+    """One scheme and the null scheme, two rollouts of two turns each; said at random."""
+    draw = random.Random(5)
+    begun = walked(lines.Line(task, Talk(task.situation), 0), draw).talk
+    alone = Talk(task.situation, skip=True)
+    return [
+        rounds.Rolled(
+            id=f"one/{scheme}/{n}", scheme=scheme, line=walked(lines.Line(task, talk.copy(), 2), draw)
+        )
+        for scheme, talk in (("0", begun), (rounds.NULL, alone))
+        for n in range(2)
+    ]
+
+
+def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
+    """TRLOO with gamma 0: a turn's reward against the other three rollouts' of the same turn; a selection
+    0.3 times its scheme's worth against the null scheme's, in equal parts in its two rollouts."""
+    every = rolled(task)
+    found = rounds.learned(every, Rl(schemes=1, rollouts=2, turns=2, summaries=0, gamma=0.0), Tally())
+
+    def reward(plan: shown.Plan) -> float:
+        if plan.speedup is None:
+            return 0.0
+        return 0.5 + min(max(math.log(plan.speedup / 1.03), -0.5), math.log(6))
+
+    rewards = [[reward(plan) for plan in one.line.tried] for one in every]
+    worth = [sum(max(own) for own in rewards[:2]) / 2, sum(max(own) for own in rewards[2:]) / 2]
+    for place, (one, example) in enumerate(zip(every, found.examples, strict=True)):
+        assert example.advantages is not None and len(example.advantages) == len(example.counted)
+        for at, value in zip(example.counted, example.advantages, strict=True):
+            word = at + len(example.prompt)
+            if word < one.line.cuts[0]:
+                expected = 0.3 * (worth[0] - worth[1]) / 2
+            else:
+                turn = 0 if word < one.line.cuts[1] else 1
+                others = [own[turn] for other, own in enumerate(rewards) if other != place]
+                expected = rewards[place][turn] - sum(others) / 3
+            assert value == pytest.approx(expected)
+
+
+def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
+    found = imitation.examples([task])
+    assert len(found) == 2 * len(task.plans)
+    known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
+    mean = sum(known) / len(known)
+    best, failed = found[2], found[-1]
+    assert best.best and best.advantages == pytest.approx([math.log(4.0) - mean] * len(best.counted))
+    assert not failed.best and failed.advantages is not None
+    assert failed.advantages[0] == pytest.approx(min(known) - math.log(2) - mean)
+
+
+def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow(task: Shown) -> None:
+    (rule,) = ranking.rule([task])
+    assert rule.plans[0] is task.plans[0] and rule.first == pytest.approx(math.log(1 / 4))
+    assert rule.plans[rule.needed - 1].speedup == 4.0
+    perfect = ranking.Ranked(task=task, plans=tuple(sorted(task.plans, key=lambda p: -(p.speedup or 0))))
+    told = ranking.report([perfect], [rule])
+    assert told["first_over_best"]["mean"] == 1.0 and told["first_over_rules"]["low"] == pytest.approx(4.0)
+    assert told["evaluations_to_95"]["mean"] == 1 and told["at_once"] == 1.0
+
+
+def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
+    import torch
+
+    from trainer import models
+    from trainer.config import Model
+
+    torch.manual_seed(3)
+    shape = Model(words="compact", hidden=16, layers=1, heads=2, key_heads=1, head=8, inner=32)
+    tokenizer = models.compact_tokenizer()
+    size = models.compact_shape.Shape().vocabulary
+    model = models.transformers.Qwen3ForCausalLM(models.make_config(shape, size, tokenizer))
+    for skip in (False, True):
+        (ranked,) = ranking.policy([task], model, tokenizer.pad_token_id, skip=skip)
+        assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
+        (again,) = ranking.policy([task], model, tokenizer.pad_token_id, skip=skip)
+        assert [plan.keys for plan in again.plans] == [plan.keys for plan in ranked.plans]
+        rows = [imitation.example(task, plan, skip=True) for plan in ranked.plans[1:]]
+        scores = ranking.scored(model, tokenizer.pad_token_id, rows)
+        assert not skip or scores == sorted(scores, reverse=True)
+    writer = lines.Writer(model, tokenizer.pad_token_id)
+    rl = Rl(schemes=2, rollouts=2, turns=2, summaries=0)
+    texts = [[one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)]
+    assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 6
