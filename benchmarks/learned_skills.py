@@ -3,12 +3,11 @@
     PYTHONPATH=. python3 benchmarks/learned_skills.py --table plans-0.json --table plans-1.json \\
         --tasks /tmp/gen6 --tasks benchmarks/tasks --out learned-h200-DATE.json --limit-s 240 [--gpus 4]
 
-Families of tasks are dealt out by a hash: drafts are made of the first part of the table
-(trainer/lessons.py), admitted or refused by the product's verification (pipeline/proving.py, the real gate)
-on tasks of the second part; whoever is admitted is verified once more on tasks of the third, which neither
-has seen. Drafts about one kind of site go to one GPU, best promise first. The file is written after every
-verification; what is in it is not done again. Not covered: recording (trainer/recording.py), one user's own
-library.
+Drafts are made of the recorded tasks (trainer/lessons.py). Families of all other tasks are dealt out by a
+hash: on the first part the product's verification (pipeline/proving.py, the real gate) admits or refuses a
+draft, and whoever is admitted is verified once more on the second, which neither has seen. Drafts about one
+kind of site go to one GPU, the surest first. The file is written after every verification; what is in it is
+not done again. Not covered: recording (trainer/recording.py), one user's own library.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from kernel_lsp import interpreter, skillbook, wire
@@ -38,12 +38,16 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.library import Library, store
 from kernel_lsp.pipeline import Pipeline, learning
 from kernel_lsp.pipeline.proving import Asked, Proving
-from kernel_lsp.records import LearnedSkill, Lesson, Origin, Standing, Verification
+from kernel_lsp.records import Lesson, Origin, Requirements, Standing, Verification
+from kernel_lsp.skillbook import conditions
+from kernel_lsp.skillbook.conditions import Surroundings
 from trainer import lessons, tables, tasks
 from trainer.reading import Grant
 from trainer.records import Tally
 from trainer.tasks import Part, Split, SuiteTask
 
+MOST_OPENED = 6
+"""Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
 MOST_OF_A_KIND = 2
 """Drafts about the same skill at the same operations."""
 LAST_S = 25.0
@@ -54,14 +58,13 @@ LAST_S = 25.0
 
 
 def measured(options: argparse.Namespace, suites: Sequence[tasks.Suite]) -> list[lessons.Measured]:
-    """Of the part that teaches."""
+    """Every task of the tables."""
     by_id = {task.id: task for suite in suites for task in suite.tasks}
     tally, grant, found = Tally(), Grant(own=True), list[lessons.Measured]()
-    split = _split(options)
     for path in options.table:
         for trajectory in tables.read(path, suites, grant, tally):
             task = by_id[trajectory.task]
-            if split.part(task.family) is Part.TRAIN and (one := lessons.measured(trajectory, task)):
+            if one := lessons.measured(trajectory, task):
                 found.append(one)
     for skipped in tally.skipped:
         print(f"left out: {skipped.count} x {skipped.reason}", flush=True)
@@ -87,12 +90,12 @@ async def drafted(options: argparse.Namespace, results: Results) -> None:
     library, book = Library(options.data), skillbook.load([skillbook.built_in_folder()])
     kinds: Counter[str] = Counter()
     for one in found:
-        kind = kind_of(one.draft.recipe)
+        kind = kind_of(one)
         if kinds.total() == options.drafts or kinds[kind] == MOST_OF_A_KIND:
             continue
         lesson = Lesson(draft=one.draft, origin=_origin(one, seen), instead_of=one.instead_of)
         for papers in learning.stage([lesson], library, book):
-            told = f"{math.exp(one.expected):.3f}x expected, {len(one.tasks)} tasks"
+            told = f"{math.exp(one.expected):.3f}x ({math.exp(one.low):.3f}) of {len(one.tasks)} tasks"
             print(f"  {papers.standing}: {papers.name}, {told} {papers.reason}", flush=True)
             if papers.standing is Standing.STAGED:
                 kinds[kind] += 1
@@ -117,9 +120,14 @@ async def _seen(options: argparse.Namespace) -> Seen:
     )
 
 
-def _split(options: argparse.Namespace) -> Split:
-    """TRAIN teaches, VALIDATION admits, TEST is fresh."""
-    return Split(seed=options.split, validation=0.3, test=0.2)
+def dealt(options: argparse.Namespace, every: Sequence[SuiteTask]) -> dict[str, list[SuiteTask]]:
+    """Tasks that no table has: on which drafts are verified, and fresh ones."""
+    recorded = {name for path in options.table for name in json.loads(path.read_text())["tasks"]}
+    split, found = Split(seed=options.split, test=0.4), dict[str, list[SuiteTask]](verified=[], fresh=[])
+    for task in every:
+        if task.name not in recorded:
+            found["fresh" if split.part(task.family) is Part.TEST else "verified"].append(task)
+    return found
 
 
 def _origin(one: lessons.Taught, seen: Seen) -> Origin:
@@ -134,8 +142,10 @@ def _origin(one: lessons.Taught, seen: Seen) -> Origin:
     )
 
 
-def kind_of(recipe: Sequence[Any]) -> str:
-    return " ".join(f"{step.skill}@{'+'.join(step.covers)}" for step in recipe)
+def kind_of(one: lessons.Taught) -> str:
+    steps = " ".join(f"{step.skill}@{'+'.join(step.covers)}" for step in one.draft.recipe)
+    asked = one.draft.requires
+    return f"{steps} instead of {' '.join(asked.planned)}" if asked and asked.planned else steps
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -156,10 +166,11 @@ class Results:
 
     def expect(self, name: str, one: lessons.Taught) -> None:
         self.drafts.setdefault(name, {}).update(
-            kind=kind_of(one.draft.recipe),
+            kind=kind_of(one),
             recipe=wire.to_json(one.draft.recipe),
             requires=wire.to_json(one.draft.requires),
             expected=math.exp(one.expected),
+            low=math.exp(one.low),
             taught_by=[task.name for task in one.tasks],
         )
 
@@ -202,7 +213,8 @@ class Worker:
     pipeline: Pipeline
     library: Library
     results: Results
-    parts: dict[Part, tuple[SuiteTask, ...]]
+    every: dict[str, SuiteTask]
+    parts: dict[str, list[SuiteTask]]
     end: float
     """On the clock of `time.time`."""
 
@@ -211,20 +223,39 @@ class Worker:
         kinds = list(dict.fromkeys(one["kind"] for one in self.results.drafts.values()))
         mine = set(kinds[number::count])
         for name, one in self.results.drafts.items():
-            if one["kind"] not in mine or "verified" in one:
-                continue
-            papers = await self._verified(name, "verified", Part.VALIDATION)
-            if papers is not None and papers.standing is Standing.VERIFIED:
-                await self._verified(name, "fresh", Part.TEST)
+            if one["kind"] in mine and "verified" not in one:
+                await self._verified(name, "verified")
+            if one["kind"] in mine and one.get("verified", {}).get("accepted") and "fresh" not in one:
+                await self._verified(name, "fresh")
 
-    async def _verified(self, name: str, where: str, part: Part) -> LearnedSkill | None:
-        """None: there was no time, or it could not be judged."""
+    def _candidates(self, name: str, requires: Requirements | None, part: str) -> list[Path]:
+        """Tasks that the skill is for, by their inputs, and that look like those that taught it."""
+        teachers = [set(self.every[one].structure.ops) for one in self.results.drafts[name]["taught_by"]]
+        common = set.intersection(*teachers)
+        found = []
+        for task in self.parts[part]:
+            ops = set(task.structure.ops)
+            if ops >= common and not any(self._unmet(requires, task)):
+                found.append(
+                    (fmean(len(ops & one) / len(ops | one) for one in teachers), task.name, task.path)
+                )
+        return [path for _, _, path in sorted(found, reverse=True)[: MOST_OPENED * self.options.most]]
+
+    def _unmet(self, requires: Requirements | None, task: SuiteTask) -> Iterator[str]:
+        """By what the program is called with alone: the machine is the one that taught."""
+        asked = (
+            replace(requires, device=None, architectures=(), torch=None, triton=None) if requires else None
+        )
+        yield from conditions.unmet(asked, Surroundings(device="", inputs=lessons.inputs_of(task)))
+
+    async def _verified(self, name: str, where: str) -> None:
+        """Nothing is kept where there was no time, or it could not be judged."""
         left, shelved = self.end - time.time(), self.library.find(name)
         if left < LAST_S or shelved is None:
-            return None
+            return
         others = [s.skill for s in self.library.shelved() if s.papers.standing is Standing.VERIFIED]
         asked = Asked(
-            tasks=tuple(task.path for task in self.parts[part]),
+            tasks=tuple(self._candidates(name, shelved.skill.requires, where)),
             samples=self.options.samples,
             most=self.options.most,
             jobs=self.options.jobs,
@@ -238,12 +269,11 @@ class Worker:
                 found = await proving.run()
         except (KernelLspError, TimeoutError) as error:
             print(f"{name} ({where}): {str(error) or 'out of time'}", flush=True)
-            return None
+            return
         self._keep(name, where, found)
         print(f"{name} ({where}): {found.reason}, {time.time() - begun:.0f} s {found.skipped}", flush=True)
-        if where == "fresh":  # its standing is decided: a second look must not change the library's rivals
-            return shelved.papers
-        return store.settle(self.library, shelved, found)
+        if where == "verified":  # a second look must not change who is in the library
+            store.settle(self.library, shelved, found)
 
     def _keep(self, name: str, where: str, found: Verification) -> None:
         self.results.drafts[name][where] = wire.to_json(found)
@@ -259,13 +289,15 @@ async def work(options: argparse.Namespace) -> None:
     results = Results(path=options.out)
     results.load()
     suites = [tasks.load(folder) for folder in options.tasks]
+    every = [task for suite in suites for task in suite.tasks]
     pipeline = Pipeline(Settings(data_dir=str(options.data), device=options.device, gpu_when_busy="ignore"))
     worker = Worker(
         options=options,
         pipeline=pipeline,
         library=Library(options.data),
         results=results,
-        parts=_split(options).deal([task for suite in suites for task in suite.tasks]),
+        every={task.name: task for task in every},
+        parts=dealt(options, every),
         end=options.until,
     )
     try:
@@ -324,8 +356,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--drafts", type=int, default=24, help="at most so many are verified")
     parser.add_argument("--draft-only", action="store_true", help="say what would be verified; needs no GPU")
     parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--most", type=int, default=6, help="tasks that a skill changes, per verification")
-    parser.add_argument("--jobs", type=int, default=6, help="tasks under way at once on a GPU")
+    parser.add_argument("--most", type=int, default=8, help="tasks that a skill changes, per verification")
+    parser.add_argument("--jobs", type=int, default=8, help="tasks under way at once on a GPU")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--capability", default="sm_90", help="of the GPU, where drafts are made without it")

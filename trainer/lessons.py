@@ -2,20 +2,23 @@
 
 Of each task the first plan is the rule's first suggestion (recording.py). Plans with the same steps and other
 parameters show what a value is worth: since they change several at once, ln(first / plan) is regressed on the
-values that differ (ridge, all kinds of sites together), and the best values of a kind of site are a draft.
-Plans of other steps are put together by their steps, and those that were faster on average are drafts too.
-All of it is a guess about other tasks: what a draft is worth is shown by verification (pipeline/proving.py).
-Not covered: where tables come from; which tasks teach and which verify (benchmarks/learned_skills.py).
+values that differ (ridge, all kinds of sites together), and a value is worth what is left of it task by task.
+Plans of other steps are put together by their steps and by what they do without. Both are looked at in cells
+(width of numbers, size), and what was better on average is a draft for such programs.
+All of it is a guess about other tasks, and the best of many guesses: what a draft is worth is shown by
+verification (pipeline/proving.py). Not covered: where tables come from; which tasks verify
+(benchmarks/learned_skills.py).
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,25 +27,29 @@ from numpy.typing import NDArray
 
 from kernel_lsp.agents import summary_rule
 from kernel_lsp.agents.summary_rule import Seen, anchors, generalized, parameters
-from kernel_lsp.records import ArgSpec, Bounds, Json, RecipeStep, Requirements, SkillDraft, Step
+from kernel_lsp.library import uplift
+from kernel_lsp.records import ArgSpec, Bounds, RecipeStep, Requirements, SkillDraft, Step
 from kernel_lsp.skillbook.conditions import elements, layout
 from trainer.records import Trajectory
 from trainer.tasks import SuiteTask
 
 LEAST_TASKS = 4
 """That speak for a draft."""
-WORTH_A_VALUE, WORTH = 0.01, 0.02
-"""ln of the speedup that a value, and a draft, are expected to gain where they change something."""
+WORTH, SURE = 0.02, -0.01
+"""ln of the speedup that a draft is expected to gain at least where it changes something, and its lower
+bound: a little below zero, because verification decides."""
 RIDGE = 1.0
 WILD = 0.7
-"""ln: beyond a factor of two it is another algorithm, not a better parameter."""
-HALVES = 10
-"""Tasks of a kind from which small and large ones are looked at apart, too."""
+"""ln: beyond a factor of two a plan counts as one of two, so that one task does not decide."""
+SIZES = (2**18, 2**20, 2**22)
+"""Elements of the largest input: what is best depends on them by such steps."""
 
 Kind = tuple[str, tuple[str, ...]]
 """Skill, and the operations of the site that are not pointwise."""
 Value = tuple[Kind, str, str]
 """Of a parameter, as JSON."""
+Cell = tuple[str, ...]
+"""Programs of one sort."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +67,17 @@ class Measured:
         return max(map(elements, self.inputs), default=0)
 
 
+Evidence = tuple[Measured, float]
+"""A task and the ln(speedup) over the rule's first suggestion there."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taught:
     draft: SkillDraft
     expected: float
     """Mean ln of the speedup over the first suggestion, on tasks where it changes something."""
+    low: float
+    """Its lower bound over tasks (library.uplift.bounds); the best of many looks better than it is."""
     tasks: tuple[SuiteTask, ...]
     """That speak for it, the one with the largest gain first."""
     instead_of: tuple[Step, ...]
@@ -105,9 +118,19 @@ def inputs_of(task: SuiteTask) -> tuple[ArgSpec, ...]:
 
 
 def taught(table: Sequence[Measured], seen: Seen) -> list[Taught]:
-    """Drafts, most promising first. ``seen``: the device; inputs are those of the tasks."""
-    found = {one.draft.name: one for one in (*_ordered(table, seen), *_tuned(table, seen))}
-    return sorted(found.values(), key=lambda one: (-one.expected, one.draft.name))
+    """Drafts, those that are surest first. ``seen``: the device; inputs are those of the tasks."""
+    found: dict[str, Taught] = {}
+    for one in sorted((*_ordered(table, seen), *_tuned(table, seen)), key=lambda one: -one.low):
+        found.setdefault(one.draft.name, one)
+    return list(found.values())
+
+
+def cells(one: Measured) -> list[Cell]:
+    """All programs, those of its width of numbers, of its size, of both."""
+    half = any(spec.dtype in ("float16", "bfloat16") for spec in one.inputs)
+    width = "16 bit" if half else "32 bit"
+    size = next((f"below {bound}" for bound in SIZES if one.elements < bound), "large")
+    return [(), (width,), (size,), (width, size)]
 
 
 # --- parameters ----------------------------------------------------------------------------------
@@ -139,90 +162,84 @@ def _kept_apart(before: Step, after: Step) -> bool:
     return any(before.parameters.get(n) != after.parameters.get(n) for n in summary_rule.LEFT_OUT)
 
 
-def worth(table: Iterable[Measured]) -> dict[Value, float]:
-    """ln(speedup) of each value against the rule's choice, where it was measured on enough tasks."""
-    rows: list[dict[Value, int]] = []
-    gains: list[float] = []
-    met: dict[Value, set[str]] = defaultdict(set)
+def worth(table: Iterable[Measured], *, near: bool) -> dict[Value, dict[str, float]]:
+    """Of each value, by task, the ln(speedup) against the rule's choice that is left when the effects of what
+    else differed are taken away. ``near``: sites of other operations are other kinds."""
+    rows: list[tuple[str, set[Value], float]] = []
     for one in table:
         for steps, gain in one.others:
             if values := changed(one.first, steps):
-                rows.append(values)
-                gains.append(min(max(gain, -WILD), WILD))
-                for value in values:
-                    met[value].add(one.task.name)
-    places = {value: place for place, value in enumerate(met)}
+                told: set[Value] = {((skill, ops if near else ()), n, v) for (skill, ops), n, v in values}
+                rows.append((one.task.name, told, min(max(gain, -WILD), WILD)))
+    every = sorted({value for _, own, _ in rows for value in own})
+    places = {value: place for place, value in enumerate(every)}
     matrix = np.zeros((len(rows), len(places)))
-    for number, values in enumerate(rows):
-        for value, count in values.items():
-            matrix[number, places[value]] = count
+    for number, (_, own, _) in enumerate(rows):
+        matrix[number, [places[value] for value in own]] = 1.0
+    gains = np.array([gain for _, _, gain in rows])
     square = matrix.T @ matrix + RIDGE * np.eye(len(places))
-    solved: NDArray[np.float64] = np.linalg.solve(square, matrix.T @ np.array(gains))
-    return {value: float(solved[places[value]]) for value in met if len(met[value]) >= LEAST_TASKS}
+    effects: NDArray[np.float64] = np.linalg.solve(square, matrix.T @ gains)
+    left = gains - matrix @ effects
+    found: dict[Value, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number, (name, own, _) in enumerate(rows):
+        for value in own:
+            found[value][name].append(float(left[number] + effects[places[value]]))
+    return {value: {name: fmean(all_) for name, all_ in of.items()} for value, of in found.items()}
 
 
 def _tuned(table: Sequence[Measured], seen: Seen) -> Iterator[Taught]:
-    kinds = {(step.skill, anchors(step.site)) for one in table for step in one.first if parameters(step)}
-    for part in _parts(table):
-        values = worth(part)
-        for kind in sorted(kinds):
-            mine = {value: gain for value, gain in values.items() if value[0] == kind}
-            best = _best(mine)
-            for chosen in {tuple(best), tuple(best[:1])}:
-                if chosen and (made := _of_values(kind, chosen, mine, part, seen)) is not None:
-                    yield made
+    by_name = {one.task.name: one for one in table}
+    for near in (True, False):
+        for (kind, name, value), of_task in worth(table, near=near).items():
+            step = RecipeStep(
+                skill=kind[0], covers=kind[1], parameters={name: json.loads(value)}, planned=True
+            )
+            told = [(by_name[task], gain) for task, gain in of_task.items()]
+            yield from _sure(told, functools.partial(_taught, (step,), seen=seen))
 
 
-def _parts(table: Sequence[Measured]) -> Iterator[Sequence[Measured]]:
-    """All, and small and large tasks by themselves: what is best often depends on the size."""
-    yield table
-    middle = median(one.elements for one in table) if table else 0
-    halves = [o for o in table if o.elements < middle], [o for o in table if o.elements >= middle]
-    yield from (half for half in halves if len(half) >= HALVES)
-
-
-def _best(values: dict[Value, float]) -> list[Value]:
-    """Of each parameter the best value, those that gain most first."""
-    names = {name for _, name, _ in values}
-    best = (max((v for v in values if v[1] == name), key=lambda v: (values[v], v)) for name in names)
-    return sorted((v for v in best if values[v] >= WORTH_A_VALUE), key=lambda v: (-values[v], v))
-
-
-def _of_values(
-    kind: Kind, chosen: Sequence[Value], gains: dict[Value, float], part: Sequence[Measured], seen: Seen
-) -> Taught | None:
-    expected = sum(gains[value] for value in chosen)
-    told: Json = {name: json.loads(value) for _, name, value in chosen}
-    near = [(one, gain) for one in part if (gain := _gain(one, chosen)) is not None]
-    if expected < WORTH or len(near) < LEAST_TASKS:
-        return None
-    step = RecipeStep(skill=kind[0], covers=kind[1], parameters=told, planned=True)
-    return _taught((step,), expected, near, seen)
-
-
-def _gain(one: Measured, chosen: Sequence[Value]) -> float | None:
-    """The largest of a plan that has one of these values; None: the task says nothing of them."""
-    found = [gain for steps, gain in one.others if set(chosen) & set(changed(one.first, steps) or ())]
-    return max(found, default=None)
+def _sure(told: Sequence[Evidence], make: Callable[[Sequence[Evidence]], Taught | None]) -> Iterator[Taught]:
+    """What is worth trying, in every cell that has enough tasks."""
+    of_cell: dict[Cell, list[Evidence]] = defaultdict(list)
+    for one, gain in told:
+        for cell in cells(one):
+            of_cell[cell].append((one, gain))
+    for part in of_cell.values():
+        if len(part) >= LEAST_TASKS and (made := make(part)) and made.expected >= WORTH and made.low >= SURE:
+            yield made
 
 
 # --- other steps ---------------------------------------------------------------------------------
 
 
 def _ordered(table: Iterable[Measured], seen: Seen) -> Iterator[Taught]:
-    """Steps that were faster than the first suggestion on average, with the parameters that all had."""
-    found: dict[tuple[Any, ...], dict[str, list[tuple[Measured, Sequence[Step], float]]]] = {}
+    """Steps instead of others that the rule suggests first, with what all such plans had in common."""
+    found: dict[Any, dict[str, tuple[Measured, list[tuple[Sequence[Step], float]]]]] = {}
     for one in table:
+        usual = {step.skill for step in one.first}
         for steps, gain in one.others:
-            if not _same_places(one.first, steps):
-                order = tuple((step.skill, step.covers, step.every) for step in generalized(steps))
-                found.setdefault(order, {}).setdefault(one.task.name, []).append((one, steps, gain))
-    for of_task in found.values():
-        near = [(rows[0][0], fmean(gain for _, _, gain in rows)) for rows in of_task.values()]
-        expected = fmean(min(gain, WILD) for _, gain in near)
-        recipe = _agreed([list(generalized(steps)) for rows in of_task.values() for _, steps, _ in rows])
-        if expected >= WORTH and len(near) >= LEAST_TASKS and recipe:
-            yield _taught(recipe, expected, near, seen)
+            if _same_places(one.first, steps):
+                continue
+            mine = {step.skill for step in steps}
+            order = tuple((step.skill, step.every) for step in generalized(steps))
+            for lost in (None, *sorted(usual - mine)):
+                key = order, lost, tuple(sorted(mine - usual))
+                plans = found.setdefault(key, {}).setdefault(one.task.name, (one, []))[1]
+                plans.append((steps, min(max(gain, -WILD), WILD)))
+    for (_, lost, new), of_task in found.items():
+        plans_of = {name: plans for name, (_, plans) in of_task.items()}
+        told = [(one, fmean(gain for _, gain in plans)) for one, plans in of_task.values()]
+
+        def make(
+            part: Sequence[Evidence],
+            plans_of: Any = plans_of,
+            lost: str | None = lost,
+            new: tuple[str, ...] = new,
+        ) -> Taught | None:
+            every = [generalized(steps) for one, _ in part for steps, _ in plans_of[one.task.name]]
+            return _taught(_agreed([*map(list, every)]), part, seen, (lost,) if lost else (), new)
+
+        yield from _sure(told, make)
 
 
 def _agreed(recipes: Sequence[Sequence[RecipeStep]]) -> tuple[RecipeStep, ...]:
@@ -231,6 +248,7 @@ def _agreed(recipes: Sequence[Sequence[RecipeStep]]) -> tuple[RecipeStep, ...]:
     return tuple(
         replace(
             step,
+            covers=tuple(c for c in step.covers if all(c in other[place].covers for other in others)),
             parameters={
                 name: value
                 for name, value in step.parameters.items()
@@ -245,14 +263,23 @@ def _agreed(recipes: Sequence[Sequence[RecipeStep]]) -> tuple[RecipeStep, ...]:
 
 
 def _taught(
-    recipe: tuple[RecipeStep, ...], expected: float, near: Sequence[tuple[Measured, float]], seen: Seen
-) -> Taught:
-    ranked = [one for one, _ in sorted(near, key=lambda pair: (-pair[1], pair[0].task.name))]
-    asked = _joined(ranked, seen)
-    draft = summary_rule.drafted(recipe, replace(seen, inputs=ranked[0].inputs))
+    recipe: tuple[RecipeStep, ...],
+    part: Sequence[Evidence],
+    seen: Seen,
+    planned: tuple[str, ...] = (),
+    unplanned: tuple[str, ...] = (),
+) -> Taught | None:
+    """None: too few tasks for a bound."""
+    found = uplift.bounds([gain for _, gain in part])
+    if found is None:
+        return None
+    ranked = [one for one, _ in sorted(part, key=lambda pair: (-pair[1], pair[0].task.name))]
+    draft = summary_rule.drafted(recipe, replace(seen, inputs=ranked[0].inputs), planned, unplanned)
+    asked = replace(_joined(ranked, seen), planned=planned, unplanned=unplanned)
     return Taught(
         draft=replace(draft, requires=asked),
-        expected=expected,
+        expected=found.mean,
+        low=found.low,
         tasks=tuple(one.task for one in ranked),
         instead_of=ranked[0].first,
     )

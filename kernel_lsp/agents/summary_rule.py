@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_lsp.records import (
     SEMANTIC_PARAMETERS,
@@ -71,9 +71,14 @@ class Seen:
 
 
 def drafts(steps: Sequence[Step], seen: Seen, before: Sequence[Step] = ()) -> list[SkillDraft]:
-    """The order of these steps as a skill, and their parameters as another. ``before``: as in `tuned`."""
-    found = (tuple(generalized(steps)), tuple(tuned(steps, before)))
-    return [drafted(recipe, seen) for recipe in found if recipe]
+    """The order of these steps as a skill, and their parameters as another. ``before``: as in `tuned`; the
+    order is for programs where what it lacks is planned, and what is new in it is not."""
+    found = [drafted(recipe, seen)] if (recipe := tuple(tuned(steps, before))) else []
+    if not steps:
+        return found
+    mine, usual = {step.skill for step in steps}, {step.skill for step in before}
+    asked = (sorted(usual - mine), sorted(mine - usual)) if before else ((), ())
+    return [drafted(tuple(generalized(steps)), seen, *asked), *found]
 
 
 def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
@@ -82,17 +87,20 @@ def draft(steps: Sequence[Step], seen: Seen) -> SkillDraft | None:
     return drafted(recipe, seen) if recipe else None
 
 
-def drafted(recipe: Sequence[RecipeStep], seen: Seen) -> SkillDraft:
-    """The whole skill of one recipe, which is not empty."""
+def drafted(
+    recipe: Sequence[RecipeStep], seen: Seen, planned: Sequence[str] = (), unplanned: Sequence[str] = ()
+) -> SkillDraft:
+    """The whole skill of one recipe, which is not empty. ``planned``, ``unplanned``: as `Requirements` has
+    them."""
     named = [step.skill for step in recipe]
     operations = list(dict.fromkeys(op for step in recipe for op in step.covers))
     return SkillDraft(
-        name=_name(recipe, operations),
-        description=_description(recipe, operations),
+        name=_name(recipe, operations, planned, unplanned),
+        description=_description(recipe, operations, planned),
         scope="graph",
         tags=tuple(dict.fromkeys([*operations, *named, seen.device]))[:12],
         content=_content(recipe, seen),
-        requires=requirements(seen),
+        requires=replace(requirements(seen), planned=tuple(planned), unplanned=tuple(unplanned)),
         recipe=tuple(recipe),
     )
 
@@ -192,13 +200,19 @@ def _release(version: str | None) -> str | None:
 # --- words --------------------------------------------------------------------------------
 
 
-def _name(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str:
+def _name(
+    recipe: Sequence[RecipeStep],
+    operations: Sequence[str],
+    planned: Sequence[str],
+    unplanned: Sequence[str],
+) -> str:
     """The same recipe has the same name, so that it is not learned twice."""
     told = [
         [s.skill, list(s.covers), sorted(s.parameters.items()), s.every, *(["planned"] if s.planned else [])]
         for s in recipe
     ]
-    mark = hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()[:6]
+    where = [list(planned), list(unplanned)] if planned or unplanned else []
+    mark = hashlib.sha256(json.dumps(told + where, default=str).encode()).hexdigest()[:6]
     words = ["tuned"] if recipe[0].planned else []
     words += [*dict.fromkeys(step.skill for step in recipe)][:MOST_NAMED]
     words += [operation.replace("_", "-") for operation in operations][:MOST_NAMED]
@@ -206,10 +220,12 @@ def _name(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str:
     return f"{stem}-{mark}"
 
 
-def _description(recipe: Sequence[RecipeStep], operations: Sequence[str]) -> str:
+def _description(recipe: Sequence[RecipeStep], operations: Sequence[str], planned: Sequence[str]) -> str:
     skills = ", then ".join(dict.fromkeys(step.skill for step in recipe))
     where = f" on {', '.join(operations)}" if operations else ""
     told = f"Apply {skills}{where}, with parameters that won before"
+    if planned:
+        told = f"Apply {skills}{where} instead of {' and '.join(planned)}"
     if recipe[0].planned:
         told = f"Where {skills.replace(', then ', ' or ')} is planned{where}, take parameters that won before"
     return told if len(told) <= 120 else told[:117].rstrip(", ") + "..."

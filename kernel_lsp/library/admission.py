@@ -1,6 +1,7 @@
 """Drafts that are turned down before anything is measured: duplicates, and constants of one task.
 
-A recipe is a duplicate when it takes the same steps to the same kinds of sites; a text when it shares almost
+A recipe is a duplicate when it takes the same steps to the same kinds of sites in programs that both are for;
+a text when it shares almost
 all of its weight of words with a skill that exists (BM25, against the score of the draft with itself).
 Lazy advice is refused where drafts are made (agents/summary.py, agents/summary_rule.py). Whether two recipes
 lead to the same candidates is seen in verification.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from kernel_lsp.records import ArgSpec, Skill, SkillDraft
+from kernel_lsp.records import ArgSpec, Bounds, Skill, SkillDraft
 from kernel_lsp.skillbook import Skillbook
 
 ALIKE = 0.8
@@ -29,12 +30,26 @@ def faults(
     """Why it is not worth a verification. ``inputs``, ``qualname``: of the task that it was learned from."""
     yield from _constants(draft, inputs, qualname)
     if draft.recipe:
-        same = [skill.name for skill in known if skill.recipe == draft.recipe]
+        same = [skill.name for skill in known if skill.recipe == draft.recipe and _meets(skill, draft)]
         if same:
             yield f"takes the steps of {same[0]} to the same sites"
         return
     if twin := _twin(draft, known):
         yield f"says what {twin} says"
+
+
+def _meets(skill: Skill, draft: SkillDraft) -> bool:
+    """Whether both are for the same programs: for some at least, and instead of the same skills."""
+    mine, other = draft.requires, skill.requires
+    if mine is None or other is None:
+        return True
+    instead = (mine.planned, mine.unplanned) == (other.planned, other.unplanned)
+    dtypes = not mine.dtypes or not other.dtypes or not set(mine.dtypes).isdisjoint(other.dtypes)
+    return instead and dtypes and _overlap(mine.elements, other.elements)
+
+
+def _overlap(mine: Bounds | None, other: Bounds | None) -> bool:
+    return mine is None or other is None or (mine.least <= other.most and other.least <= mine.most)
 
 
 def _twin(draft: SkillDraft, known: Sequence[Skill]) -> str | None:

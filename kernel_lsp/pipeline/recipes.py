@@ -2,7 +2,8 @@
 
 A recipe names kinds of sites; here they become sites, each step looking at what the one before has left. All
 steps must find one, or the recipe does not apply. Where its steps are ``planned`` the rule plans, and they
-set its parameters. The engine proves and writes every step, as for any course.
+set its parameters. One that was shown instead of certain skills applies where the rule plans these. The
+engine proves and writes every step, as for any course.
 Not covered: whether a recipe helps (library/, pipeline/proving.py).
 """
 
@@ -16,7 +17,7 @@ from kernel_lsp.agents.summary_rule import anchors
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.library.usage import PROPOSER
 from kernel_lsp.pipeline.opened import Bench, Opened
-from kernel_lsp.records import ArgSpec, Candidate, Json, RecipeStep, Site, Skill, Step
+from kernel_lsp.records import ArgSpec, Candidate, Json, RecipeStep, Requirements, Site, Skill, Step
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 
@@ -81,6 +82,8 @@ async def course_of(skill: Skill, one: Opened, prefer: Prefer = lambda site: Non
     ``prefer``: parameters for steps of which the skill says nothing.
     """
     triton = one.bench.device == "cuda" and one.bench.probe.triton is not None
+    if not await _instead(skill.requires, one, triton=triton):
+        return None
     if all(step.planned for step in skill.recipe):
         return await _tuned(skill, one, prefer, triton=triton)
     placed = await place(skill.recipe, one.sites, one.engine.look, triton=triton)
@@ -92,6 +95,15 @@ async def course_of(skill: Skill, one: Opened, prefer: Prefer = lambda site: Non
         return None
     candidate = replace(made, proposer=f"{PROPOSER}{skill.name}")
     return Course(candidate=candidate, sites=placed.sites, steps=placed.steps)
+
+
+async def _instead(asked: Requirements | None, one: Opened, *, triton: bool) -> bool:
+    """Whether the rule's first suggestion has what the skill was shown instead of."""
+    if asked is None or not (asked.planned or asked.unplanned):
+        return True
+    first = await anext(Planner(one.engine.make, one.engine.look).courses(one.sites, triton=triton), None)
+    taken = {step.skill for step in first.steps} if first is not None else set()
+    return set(asked.planned) <= taken and not taken & set(asked.unplanned)
 
 
 async def _tuned(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> Course | None:

@@ -106,6 +106,8 @@ def _asked(found: Requirements | None) -> list[str]:
     words += [
         f"{name} from {least}" for name, least in (("torch", found.torch), ("triton", found.triton)) if least
     ]
+    words += [f"{name} is planned" for name in found.planned]
+    words += [f"{name} is not planned" for name in found.unplanned]
     told = ", ".join(word for word in words if word)
     return [f"requires: {told}"] if told else []
 

@@ -38,6 +38,10 @@ class Requirements:
     torch: str | None = None
     """At least this version; so too ``triton``."""
     triton: str | None = None
+    planned: tuple[str, ...] = ()
+    """Skills that are part of what would be suggested first without it: it was shown instead of them."""
+    unplanned: tuple[str, ...] = ()
+    """Skills that are not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,8 @@
 
 Steps with `planned: true` are none of their own: they set parameters of steps that are planned anyway.
 What a learned skill asks for is data, so that a machine can say where it fits; sentences stay in Pitfalls.
-Not covered: whether a recipe's sites exist in a program (pipeline/recipes.py), what its steps prove.
+Not covered: whether a recipe's sites exist in a program and what is planned there without it
+(pipeline/recipes.py), what its steps prove.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ MAX_STEPS = 12
 """As the planner's longest chain."""
 STEP_KEYS = ("skill", "covers", "parameters", "every", "planned")
 _WORDS = ("architectures", "dtypes", "layouts")
+_SKILLS = ("planned", "unplanned")
 _BOUNDS = ("ranks", "elements")
 _VERSIONS = ("torch", "triton")
-REQUIREMENT_KEYS = ("device", *_WORDS, *_BOUNDS, *_VERSIONS)
+REQUIREMENT_KEYS = ("device", *_WORDS, *_BOUNDS, *_VERSIONS, *_SKILLS)
 _WORD = re.compile(r"[a-z0-9_]{1,40}")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+){0,3}")
@@ -127,7 +129,7 @@ def requirements(data: dict[str, Any] | None) -> Requirements | None:
     if data is None:
         return None
     found: dict[str, Any] = {name: data[name] for name in ("device",) if name in data}
-    found |= {name: tuple(data[name]) for name in _WORDS if name in data}
+    found |= {name: tuple(data[name]) for name in (*_WORDS, *_SKILLS) if name in data}
     found |= {name: Bounds(**data[name]) for name in _BOUNDS if name in data}
     found |= {name: str(data[name]) for name in _VERSIONS if name in data}
     return Requirements(**found)
@@ -162,6 +164,9 @@ def _check_requires(data: Any, wrong: Wrong) -> None:
             wrong(f"metadata.requires.{name}", "no list of words", "write e.g. `[float32, bfloat16]`")
     if "layouts" in data and _are_words(data["layouts"]) and not set(data["layouts"]) <= set(LAYOUTS):
         wrong("metadata.requires.layouts", "an unknown layout", f"use {', '.join(LAYOUTS)}")
+    for name in _SKILLS:
+        if name in data and not _are_names(data[name]):
+            wrong(f"metadata.requires.{name}", "no list of skills", "write e.g. `[fused-matmul]`")
     for name in _BOUNDS:
         if name in data and not _are_bounds(data[name]):
             wrong(f"metadata.requires.{name}", "no bounds", "write e.g. `{least: 1024, most: 65536}`")
@@ -204,6 +209,10 @@ def _are_words(data: Any) -> bool:
     return isinstance(data, list) and all(isinstance(one, str) and _WORD.fullmatch(one) for one in data)
 
 
+def _are_names(data: Any) -> bool:
+    return isinstance(data, list) and all(isinstance(one, str) and _NAME.fullmatch(one) for one in data)
+
+
 def _are_bounds(data: Any) -> bool:
     if not isinstance(data, dict) or set(data) != {"least", "most"}:
         return False
@@ -235,6 +244,7 @@ def _told(asked: Requirements) -> Json:
     told |= {name: list(getattr(asked, name)) for name in _WORDS if getattr(asked, name)}
     ends = {name: getattr(asked, name) for name in _BOUNDS if getattr(asked, name) is not None}
     told |= {name: {"least": bounds.least, "most": bounds.most} for name, bounds in ends.items()}
+    told |= {name: list(getattr(asked, name)) for name in _SKILLS if getattr(asked, name)}
     return told | {name: getattr(asked, name) for name in _VERSIONS if getattr(asked, name)}
 
 

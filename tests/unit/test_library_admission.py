@@ -1,6 +1,7 @@
 """Drafts that are turned down before anything is measured, each with a reason."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from library_helpers import ROWS, lesson, seen
@@ -8,7 +9,7 @@ from library_helpers import ROWS, lesson, seen
 from kernel_lsp import skillbook
 from kernel_lsp.agents import summary, summary_rule
 from kernel_lsp.library import admission
-from kernel_lsp.records import Skill, SkillDraft, Step
+from kernel_lsp.records import Bounds, Skill, SkillDraft, Step
 
 BUILT_IN = skillbook.load([skillbook.built_in_folder()])
 
@@ -81,6 +82,27 @@ def test_constants_of_one_task(advice: str, reason: str | None) -> None:
 def test_lazy_recipes_are_refused(steps: list[Step], reason: str) -> None:
     draft = summary_rule.draft(steps, seen())
     assert draft is not None and any(reason in fault for fault in summary_rule.faults(draft))
+
+
+@pytest.mark.parametrize(
+    ("changes", "twice"),
+    [
+        ({}, True),
+        ({"elements": Bounds(least=1, most=2**15)}, False),
+        ({"dtypes": ("bfloat16",)}, False),
+        ({"dtypes": ("bfloat16", "float32")}, True),
+        ({"planned": ("fused-matmul",)}, False),
+    ],
+)
+def test_the_same_steps_for_other_programs_are_no_duplicate(changes: dict[str, Any], twice: bool) -> None:
+    draft = lesson().draft
+    assert draft.requires is not None  # 2^20 elements of float32, a factor of sixteen around
+    known = replace(draft.requires, **changes)
+    skill = Skill(
+        name="x", description="", scope="graph", tags=("a",), version=1, body="", path="", executable=False,
+        requires=known, recipe=draft.recipe,
+    )  # fmt: skip
+    assert any("takes the steps of x" in one for one in admission.faults(draft, [skill])) == twice
 
 
 def test_one_step_alone_is_news_where_more_had_been_suggested() -> None:

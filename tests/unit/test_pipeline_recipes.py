@@ -183,6 +183,22 @@ async def test_where_no_such_step_is_planned_it_does_not_apply(step: RecipeStep)
     assert await recipes.course_of(learned("a", recipe=(step,)), job()) is None
 
 
+@pytest.mark.parametrize(
+    ("asked", "applies"),
+    [
+        (Requirements(planned=("fuse",)), True),
+        (Requirements(planned=("fuse", "tidy"), unplanned=("graph",)), True),
+        (Requirements(planned=("conv",)), False),
+        (Requirements(unplanned=("fuse",)), False),
+    ],
+)
+async def test_what_was_shown_instead_of_a_skill_applies_where_that_is_planned(
+    asked: Requirements, applies: bool
+) -> None:
+    found = await recipes.course_of(learned("a", recipe=(LINEAR,), requires=asked), job())
+    assert (found is not None) == applies
+
+
 def test_at_most_a_few_the_best_matching_first() -> None:
     names = [skill.name for skill in recipes.fitting(job(learned("a"), learned("b"), learned("c")))]
     assert names == ["b", "a", "c"] and recipes.MOST == 2
