@@ -35,7 +35,7 @@ def guard(
     2: one could not be judged.
     """
     inside = path.absolute()
-    root = console.workspace_of(inside / "." if inside.is_dir() else inside)
+    root = console.workspace_of(inside / "here" if inside.is_dir() else inside)
     read = list(guarding.acceptances(root))
     problems = [str(one) for _, one in read if isinstance(one, EvaluationError)]
     chosen: Found = [
