@@ -476,3 +476,52 @@ def test_average_pooling_merges_into_the_convolution(conv: str, pool: str) -> No
 def test_pooling_that_is_not_such_a_mean_is_left_alone(conv: str, pool: str) -> None:
     source = module(f"y = self.conv(x)\nreturn {pool}", f"self.conv = {conv}", "torch.randn(8, 3, 64, 64)")
     assert sites(source, "avgpool-into-conv") == []
+
+
+# --- merge-sibling-products ----------------------------------------------------------------
+
+THREE = "self.a, self.b, self.c = nn.Linear(8, 4), nn.Linear(8, 5), nn.Linear(8, 4)"
+TALL = "torch.randn(20000, 8)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "init"),
+    [
+        ("return self.a(x).exp() + self.b(x).sum() - self.c(x).abs()", THREE),
+        ("return self.a(x).exp() + self.b(x).sum() - self.c(x).abs()", THREE.replace(")", ", bias=False)")),
+        ("a, c = torch.relu(self.a(x) * 2), torch.relu(self.c(x) * 2)\nreturn a @ c.T[:, :3]", THREE),
+        ("return self.a(x).view(-1, 2, 2).transpose(1, 2) * self.c(x).sum() + self.b(x).mean()", THREE),
+        ("y = x.view(-1, 2, 8)\nreturn torch.cat([self.a(y), self.b(y), self.c(y)], -1)", THREE),
+    ],
+)  # fmt: skip
+def test_layers_of_one_input_are_one_product(forward: str, init: str) -> None:
+    source = module(forward, init, TALL)
+    made = rewrite(source, "merge-sibling-products")
+    text = made.program.split("def forward")[1]
+    assert text.count("linear(") == 1 and text.count("joined_weight = torch.cat(") == 1
+    assert_same(source, made, torch.randn(20000, 8, dtype=torch.float64))
+
+
+def test_the_joined_product_is_trained() -> None:
+    source = module("return self.a(x).exp() + self.b(x).sum() - self.c(x).abs()", THREE, TALL)
+    assert sites(source, "merge-sibling-products", training=True) != []
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return self.a(x), self.b(x), self.c(x)",  # each is a tensor of its own
+        "return self.a(x).T, self.b(x).T, self.c(x)[None]",
+        "return self.a(x).exp() + self.b(x + 1).sum() - self.c(x + 2).abs()",
+        "return self.a(x).exp() - self.b(torch.cat([x, x])).sum() + self.c(x * 2)",
+        "return self.a(x).view(-1) * self.b(x).sum() - self.c(x).view(-1)",  # rows lie apart
+    ],
+)  # fmt: skip
+def test_layers_that_cannot_share_a_tensor_are_left_alone(forward: str) -> None:
+    assert sites(module(forward, THREE, TALL), "merge-sibling-products") == []
+
+
+def test_weights_that_take_longer_to_join_than_to_launch_are_left_alone() -> None:
+    init = "self.a, self.b = nn.Linear(512, 512), nn.Linear(512, 512)"
+    source = module("return self.a(x).exp() * self.b(x).exp()", init, "torch.randn(2, 512)")
+    assert sites(source, "merge-sibling-products") == []
