@@ -46,7 +46,7 @@ from trainer.reading import Grant
 from trainer.records import Tally
 from trainer.tasks import Part, Split, SuiteTask
 
-MOST_OPENED = 6
+MOST_OPENED = 10
 """Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
 MOST_OF_A_KIND = 2
 """Drafts about the same skill at the same operations."""
@@ -230,12 +230,13 @@ class Worker:
 
     def _candidates(self, name: str, requires: Requirements | None, part: str) -> list[Path]:
         """Tasks that the skill is for, by their inputs, and that look like those that taught it."""
-        teachers = [set(self.every[one].structure.ops) for one in self.results.drafts[name]["taught_by"]]
-        common = set.intersection(*teachers)
+        taught_by = [self.every[one].structure for one in self.results.drafts[name]["taught_by"]]
+        teachers = [set(one.ops) for one in taught_by]
+        common = set.intersection(*(set(one.kinds) for one in taught_by))
         found = []
         for task in self.parts[part]:
             ops = set(task.structure.ops)
-            if ops >= common and not any(self._unmet(requires, task)):
+            if common.issubset(task.structure.kinds) and not any(self._unmet(requires, task)):
                 found.append(
                     (fmean(len(ops & one) / len(ops | one) for one in teachers), task.name, task.path)
                 )

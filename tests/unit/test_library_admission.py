@@ -88,7 +88,7 @@ def test_lazy_recipes_are_refused(steps: list[Step], reason: str) -> None:
     ("changes", "twice"),
     [
         ({}, True),
-        ({"elements": Bounds(least=1, most=2**15)}, False),
+        ({"elements": Bounds(least=1, most=2**14)}, False),
         ({"dtypes": ("bfloat16",)}, False),
         ({"dtypes": ("bfloat16", "float32")}, True),
         ({"planned": ("fused-matmul",)}, False),
