@@ -4,8 +4,8 @@
     python benchmarks/findings.py FOLDER --show          the sample, each finding with its code, to judge
     python benchmarks/findings.py FOLDER --verdicts benchmarks/results/findings-2026-11-21.json
 
-Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as one with many, and
-the rest of --size from what is left. Prints the table of verdicts and what has none; --out writes both as JSON.
+Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as one with many,
+and the rest of --size from what is left. Prints the table of verdicts and what has none; --out writes both.
 Bar: 90 % true, in the sample and when each rule counts by its number of findings.
 """
 
@@ -46,7 +46,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the packages are unpacked")
-    parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--size", type=int, default=150)
     parser.add_argument("--per-rule", type=int, default=8)
     parser.add_argument("--show", action="store_true", help="print the code of each sampled finding")

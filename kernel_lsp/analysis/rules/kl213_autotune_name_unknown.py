@@ -21,8 +21,8 @@ def _check(site: Site) -> Iterator[Hit]:
             if name not in kernel.parameters:
                 yield hit(
                     place,
-                    f"{name} is no parameter of the kernel: Triton refuses it, and older versions left it out "
-                    f"of the {argument} without a word",
+                    f"{name} is no parameter of the kernel: Triton refuses it, and older versions left it "
+                    f"out of the {argument} without a word",
                 )
     # A pruning hook may replace the configurations by others.
     if "prune_configs_by" not in tuning.arguments:

@@ -10,6 +10,7 @@ from functools import partial
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.launches import Launch
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
@@ -18,7 +19,7 @@ _THREADS = 32
 
 def _check(site: Site) -> Iterator[Hit]:
     lengths = _lengths(site)
-    if lengths is None:
+    if lengths is None or not may_run_on_gpu(site):
         return
     tuning = site.tuning
     for config in (tuning.configs or ()) if tuning else ():

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
 from kernel_lsp.analysis.rules.lanes import cast_operand
+from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.records import TargetKind
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    if "dot" not in site.called_names or not may_run_on_gpu(site):
+        return
     for kernel in site.kernels:
         for call, name in kernel.calls:
             if name != "dot" or any(k.arg in ("input_precision", "allow_tf32", None) for k in call.keywords):

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 
 def _check(site: Site) -> Iterator[Hit]:
-    if not {"exp", "dot"} <= site.called_names:
+    if not {"exp", "dot"} <= site.called_names or not may_run_on_gpu(site):
         return
     for kernel in site.kernels:
         products = {id(call) for call, name in kernel.calls if name == "dot"}

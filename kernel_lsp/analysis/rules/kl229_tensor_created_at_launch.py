@@ -13,18 +13,15 @@ _FROM_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
 
 
 def _check(site: Site) -> Iterator[Hit]:
-    reported: set[int] = set()
     for launch in site.launches:
-        for given in launch.arguments.values():
-            made = _made_on_host(site, launch, given)
-            if made is not None and id(made) not in reported:
-                reported.add(id(made))
-                yield hit(
-                    made,
-                    "this tensor is built on the host and copied to the device at each launch, and the copy "
-                    "waits: "
-                    "pass the number itself, or keep the tensor between calls",
-                )
+        made = (_made_on_host(site, launch, given) for given in launch.arguments.values())
+        first = next((tensor for tensor in made if tensor is not None), None)
+        if first is not None:
+            yield hit(
+                first,
+                "this tensor is built on the host and copied to the device at each launch, and the copy "
+                "waits: pass the numbers themselves, or keep the tensor between calls",
+            )
 
 
 def _made_on_host(site: Site, launch: Launch, given: ast.expr) -> ast.expr | None:

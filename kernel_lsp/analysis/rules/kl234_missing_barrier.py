@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import Access, KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.tritonops import may_run_on_gpu
 from kernel_lsp.records import TargetKind
 
 _BARRIERS = frozenset({"debug_barrier", "inline_asm_elementwise", "atomic_cas", "atomic_xchg"})
@@ -22,6 +23,8 @@ def _check(site: Site) -> Iterator[Hit]:
             continue
         for load in kernel.accesses[position + 1 :]:
             if id(load.call) not in reported and _reads_back(kernel, store, load):
+                if not may_run_on_gpu(site):
+                    return
                 reported.add(id(load.call))
                 base = kernel.base(load.pointer)
                 yield hit(

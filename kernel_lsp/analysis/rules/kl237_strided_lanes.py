@@ -36,8 +36,9 @@ def _lane_factor(kernel: KernelFacts, access: Access) -> str | None:
     while queue:
         node = kernel.resolve(queue.pop())
         if "lanes" not in kernel.atoms(node):
-            continue
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            if _counts_rounds(kernel, node):
+                return None  # the loop goes along the row, and finds it in the cache
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             queue += [node.left, node.right]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_lanes(kernel, node.left):
             if not isinstance(node.right, ast.Name) or node.right.id not in kernel.parameters:
@@ -46,6 +47,13 @@ def _lane_factor(kernel: KernelFacts, access: Access) -> str | None:
         else:
             return None
     return found.pop() if len(found) == 1 else None
+
+
+def _counts_rounds(kernel: KernelFacts, node: ast.expr) -> bool:
+    """A variable of a loop, by itself."""
+    return isinstance(node, ast.Name) and any(
+        b.loops and not b.is_exact for b in kernel.bindings.get(node.id, ())
+    )
 
 
 def _is_lanes(kernel: KernelFacts, node: ast.expr) -> bool:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import is_constexpr, language_name
 from kernel_lsp.analysis.rules.base import Site, argument
 from kernel_lsp.analysis.source import FunctionNode, SourceFile, integer, module_level, walk
 from kernel_lsp.analysis.targets import launches, parameters
+
+# Accelerators on which a program is one core instead of a group of threads, named in code or comments.
+_NO_GPU = re.compile(r"(?:\b|_)(?:npu|ascend|mlu)(?:\b|_)", re.IGNORECASE)
+
+
+def may_run_on_gpu(site: Site) -> bool:
+    """False for a file that says it was written for another kind of accelerator."""
+    return not _NO_GPU.search(site.file.text)
 
 
 def constexprs(site: Site, function: FunctionNode) -> set[str]:
