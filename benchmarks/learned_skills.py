@@ -1,12 +1,12 @@
 """Learned skills on a device: drafted from recorded plans, verified on other families, again on fresh ones.
 
     PYTHONPATH=. python3 benchmarks/learned_skills.py --table plans-0.json --table plans-1.json \\
-        --tasks /tmp/gen6 --tasks benchmarks/tasks --out learned-h200-DATE.json --limit-s 240 [--gpus 4]
+        --tasks /tmp/gen6 --tasks benchmarks/tasks --out learned-h200-DATE.json --limit-s 240 --gpus 0,1,2,3
 
 Drafts are made of the recorded tasks (trainer/lessons.py). Families of all other tasks are dealt out by a
 hash: on the first part the product's verification (pipeline/proving.py, the real gate) admits or refuses a
 draft, and whoever is admitted is verified once more on the second, which neither has seen. Drafts about one
-kind of site go to one GPU, the surest first. The file is written after every verification; what is in it is
+skill go to one GPU, the surest first. The file is written after every verification; what is in it is
 not done again. Not covered: recording (trainer/recording.py), one user's own library.
 """
 
@@ -143,6 +143,7 @@ def _origin(one: lessons.Taught, seen: Seen) -> Origin:
 
 
 def kind_of(one: lessons.Taught) -> str:
+    """Of the sites, in words."""
     steps = " ".join(f"{step.skill}@{'+'.join(step.covers)}" for step in one.draft.recipe)
     asked = one.draft.requires
     return f"{steps} instead of {' '.join(asked.planned)}" if asked and asked.planned else steps
@@ -220,12 +221,13 @@ class Worker:
 
     async def all(self) -> None:
         number, count = map(int, self.options.share.split("/"))
-        kinds = list(dict.fromkeys(one["kind"] for one in self.results.drafts.values()))
-        mine = set(kinds[number::count])
-        for name, one in self.results.drafts.items():
-            if one["kind"] in mine and "verified" not in one:
+        drafts = self.results.drafts
+        skills = list(dict.fromkeys(one["recipe"][0]["skill"] for one in drafts.values()))
+        mine = [name for name, one in drafts.items() if one["recipe"][0]["skill"] in skills[number::count]]
+        for name in mine:
+            if "verified" not in drafts[name]:
                 await self._verified(name, "verified")
-            if one["kind"] in mine and one.get("verified", {}).get("accepted") and "fresh" not in one:
+            if drafts[name].get("verified", {}).get("accepted") and "fresh" not in drafts[name]:
                 await self._verified(name, "fresh")
 
     def _candidates(self, name: str, requires: Requirements | None, part: str) -> list[Path]:
@@ -329,16 +331,17 @@ def main() -> None:
 def _spread(options: argparse.Namespace, results: Results, until: float) -> None:
     """One child per GPU; their files are put together at the end."""
     children = []
-    for number in range(options.gpus):
+    gpus = options.gpus.split(",")
+    for number, gpu in enumerate(gpus):
         data = options.data / f"gpu{number}"
         shutil.copytree(options.data / "library", data / "library", dirs_exist_ok=True)
         out = data / "results.json"
         replace_file(out, options.out.read_bytes())
-        share = f"{number}/{options.gpus}"
+        share = f"{number}/{len(gpus)}"
         own = ("--data", str(data), "--out", str(out), "--share", share, "--until", str(until))
-        gpu = {"CUDA_VISIBLE_DEVICES": str(number)} if options.device == "cuda" else {}
+        seen = {"CUDA_VISIBLE_DEVICES": gpu} if options.device == "cuda" else {}
         command = [sys.executable, __file__, *sys.argv[1:], *own]  # of two the later one counts
-        children.append((subprocess.Popen(command, env={**os.environ, **gpu}), out))
+        children.append((subprocess.Popen(command, env={**os.environ, **seen}), out))
     for child, out in children:
         child.wait()
         part = Results(path=out)
@@ -357,9 +360,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--drafts", type=int, default=24, help="at most so many are verified")
     parser.add_argument("--draft-only", action="store_true", help="say what would be verified; needs no GPU")
     parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--most", type=int, default=8, help="tasks that a skill changes, per verification")
+    parser.add_argument("--most", type=int, default=6, help="tasks that a skill changes, per verification")
     parser.add_argument("--jobs", type=int, default=8, help="tasks under way at once on a GPU")
-    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--gpus", default="0", help="their numbers, e.g. 0,1,2,3")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--capability", default="sm_90", help="of the GPU, where drafts are made without it")
     parser.add_argument("--split", type=int, default=6, help="seed of the deal of families")
