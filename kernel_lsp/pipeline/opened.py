@@ -76,7 +76,8 @@ async def opened(
     prepared: Prepared, bench: Bench, gate: Gate, settings: Settings, report: Report
 ) -> AsyncIterator[Opened]:
     """Raises CaptureError, and EvaluationError when the engine is lost."""
-    report(Progress(phase="capture", message=f"reading {prepared.target.qualname} with torch.export"))
+    how = "torch.export" if prepared.program.kernel is None else f"{prepared.program.launcher}'s launches"
+    report(Progress(phase="capture", message=f"reading {prepared.target.qualname} with {how}"))
     gate.warm(bench.probe.python)
     tournament = Tournament(
         prepared=prepared,

@@ -322,7 +322,7 @@ def _open(request: dict[str, Any]) -> Session | KernelSession:
     workload = wire.from_json(Workload, request["workload"])
     skills = wire.from_json(list[Skill], request["skills"])
     if program.kernel is not None:
-        return KernelSession(program, workload, skills)
+        return KernelSession(program, workload, str(request["device"]), skills)
     return Session(program, workload, str(request["device"]), skills)
 
 

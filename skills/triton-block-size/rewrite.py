@@ -6,6 +6,8 @@ from kernel_lsp.rewrite.kernels.blocks import Block, adjustable
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
+LARGEST_TILE = 256
+
 
 def match(kernel: Kernel) -> list[Match]:
     found = [block for block in adjustable(kernel) if block.places and len(block.choices()) > 1]
@@ -29,7 +31,9 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
 def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     """The first guess: tiles of 128 by 128 by 32 for products, else twice of what there is."""
     multiplies = bool(called(kernel.function, "dot"))
-    found = {b.name: list(b.choices(_tile(b) if multiplies else 2 * b.value)) for b in match.data}
+    found = {b.name: b.choices(_tile(b) if multiplies else 2 * b.value) for b in match.data}
+    if multiplies:  # a tile of 512 by 512 lies in no register file
+        found = {name: [size for size in sizes if size <= LARGEST_TILE] for name, sizes in found.items()}
     if all(choices[0] == block.value for block, choices in zip(match.data, found.values(), strict=True)):
         first = match.data[0]
         others = [size for size in first.choices() if size != first.value]

@@ -40,7 +40,7 @@ def rewritten(name: str) -> str:
     snapshot, target = prepared.snapshot, prepared.target
     session: Session | KernelSession
     if prepared.program.kernel is not None:
-        session = KernelSession(prepared.program, prepared.workload, [skill(name)])
+        session = KernelSession(prepared.program, prepared.workload, "cuda", [skill(name)])
     else:
         session = Session(prepared.program, prepared.workload, "cuda", [skill(name)])
     left, steps, candidate = session.capture().sites, list[Step](), None

@@ -47,7 +47,7 @@ def prepared(text: str, kernel: str) -> Prepared:
 
 def opened(text: str, kernel: str) -> tuple[Prepared, KernelSession]:
     one = prepared(text, kernel)
-    return one, KernelSession(one.program, one.workload, [skill(f"triton-{name}") for name in SKILLS])
+    return one, KernelSession(one.program, one.workload, "cuda", [skill(f"triton-{name}") for name in SKILLS])
 
 
 def test_launches_are_seen_without_a_gpu() -> None:
@@ -143,7 +143,14 @@ def test_a_launcher_that_needs_values_is_refused_with_its_reason() -> None:
     text = HEAD + ADD.replace("    out = torch", "    if x.sum() > 0:\n        return x\n    out = torch")
     one = prepared(text, "add_kernel")
     with pytest.raises(CaptureError, match="could not be followed to its launches"):
-        KernelSession(one.program, one.workload, [])
+        KernelSession(one.program, one.workload, "cuda", [])
+
+
+def test_a_tuned_kernel_is_refused_where_only_the_interpreter_is() -> None:
+    text = (GOLDEN / "triton-tuned-configs.in.py").read_text()
+    one = prepared(text, "squared_relu_kernel")
+    with pytest.raises(CaptureError, match="autotuned, which Triton's interpreter cannot do"):
+        KernelSession(one.program, one.workload, "cpu", [])
 
 
 def test_steps_that_change_nothing_are_refused() -> None:

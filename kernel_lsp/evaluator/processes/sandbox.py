@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
+import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +23,7 @@ from kernel_lsp import phases, process, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator.processes import hoarding
 from kernel_lsp.evaluator.processes.compiled import Store
-from kernel_lsp.evaluator.processes.pool import Pool
+from kernel_lsp.evaluator.processes.pool import INTERPRETED, Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
 
 MEMORY_SHARE = 0.8
@@ -29,6 +32,9 @@ SPARE_PROCESSES = 512
 READY_S = 120.0
 """For a context on a machine where many are made; nothing of a candidate runs yet."""
 DISK_BYTES = 2 * 1024**3
+FETCHED = "fetched"
+"""Folder beside the scratch folders."""
+LEFT_NAME = "[0-9a-f]{16}[.]bin"
 
 
 class Sandbox:
@@ -69,9 +75,10 @@ class Sandbox:
             shutil.rmtree(self.root, ignore_errors=True)
 
     async def judge(self) -> Party:
-        """The process that knows what is right."""
+        """The process that knows what is right; a reference that is a kernel runs as the candidate does."""
         confinement = self._confinement("judge", writable=(self.outbox,))
-        party = await self._start("kernel_lsp.evaluator.judging.judge", str(self.outbox), confinement, {})
+        extra = self._interpreted if self.request.reference.kernel is not None else {}
+        party = await self._start("kernel_lsp.evaluator.judging.judge", str(self.outbox), confinement, extra)
         if self.pool and self._gpu:
             self.pool.quiet.add(party.child)
         return party
@@ -135,6 +142,10 @@ class Sandbox:
         )
 
     @property
+    def _interpreted(self) -> dict[str, str]:
+        return INTERPRETED if self.request.device == "interpreter" else {}
+
+    @property
     def _candidates_key(self) -> str:
         request = self.request
         return Store.key("candidate", request.candidate_source, request.python, request.device)
@@ -151,7 +162,7 @@ class Sandbox:
 
     async def _candidate_process(self, name: str, key: str) -> Party:
         confinement = self._confinement(name, readable=(self.outbox,), hidden=(self.root / "judge",))
-        extra = {"TRITON_INTERPRET": "1"} if self.request.device == "interpreter" else {}
+        extra = self._interpreted
         module, device = f"kernel_lsp.evaluator.running.{name}", self.request.device
         imports = "triton" if self.request.uses_triton else ""
         if name == "timer" and self.request.budget.compile_s > 0:
@@ -226,7 +237,7 @@ class Sandbox:
         self.children.append(child)
         if manners:
             manners.settle(child.process.pid)
-        return Party(child, name)
+        return Party(child, name, confinement.scratch)
 
     def _limits(self) -> process.Limits:
         memory = self.request.budget.memory_bytes
@@ -238,12 +249,19 @@ class Sandbox:
         )
 
 
+class InFile(bytes):
+    """Nothing, in the place of a blob that lies in a file of the parent's."""
+
+    path: Path
+
+
 class Party:
     """One child, asked by name of request."""
 
-    def __init__(self, child: process.Child, name: str) -> None:
-        """``name``: what its phases are called by."""
-        self.child, self.name = child, name
+    def __init__(self, child: process.Child, name: str, scratch: Path | None = None) -> None:
+        """``name``: what its phases are called by. ``scratch``: its folder, where it leaves large blobs of its
+        answers and finds those of a request."""
+        self.child, self.name, self.scratch = child, name, scratch
         self.notes: list[str] = []
         """What a timing process could not do, for the evidence."""
 
@@ -251,14 +269,58 @@ class Party:
         self, do: str, timeout_s: float, blobs: list[bytes] | None = None, **fields: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
         with phases.phase(f"{self.name}.{do}"):
-            return await self.child.ask({"do": do, **fields}, blobs or [], timeout_s=timeout_s)
+            left = self._given(blobs or [])
+            message = {"do": do, **fields, **({"left": left} if left else {})}
+            reply, answer = await self.child.ask(message, blobs or [], timeout_s=timeout_s)
+            return reply, self._fetched(reply, answer)
+
+    def _given(self, blobs: list[bytes]) -> dict[str, str]:
+        """Number of a blob -> name of its file in the child's folder."""
+        left = {}
+        for number, blob in enumerate(blobs):
+            if isinstance(blob, InFile):
+                assert self.scratch is not None
+                left[str(number)] = blob.path.name
+                blob.path = blob.path.rename(self.scratch / blob.path.name)
+        return left
+
+    def _fetched(self, reply: Any, answer: list[bytes]) -> list[bytes]:
+        """What the child has left in its folder, taken where it cannot reach. Raises WorkerLost."""
+        left = reply.pop("left", None) if isinstance(reply, dict) else None
+        if not left:
+            return answer
+        try:
+            for number, name in left.items():
+                if re.fullmatch(LEFT_NAME, name) is None or self.scratch is None:
+                    raise ValueError("that is no name of ours")
+                answer[int(number)] = fetched(self.scratch, name)
+        except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
+            raise WorkerLost(f"{self.name} left no such files in its folder: {error}") from error
+        return answer
+
+
+def fetched(scratch: Path, name: str) -> InFile:
+    """A file out of a child's folder. Raises OSError or ValueError when it is not one that it wrote.
+
+    It is looked at only where the child has no name for it any more: a link in its place would lead to some
+    file of the user's. What the child may still write through an open descriptor is its own answer.
+    """
+    folder = scratch.parent / FETCHED
+    folder.mkdir(exist_ok=True)
+    blob = InFile()
+    blob.path = (scratch / name).rename(folder / f"{secrets.token_hex(8)}.bin")
+    found = blob.path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        blob.path.unlink()
+        raise ValueError("it is no file of its own")
+    return blob
 
 
 class InSession(Party):
     """A judge as one candidate's evaluation sees it: every request carries the session's number."""
 
     def __init__(self, judge: Party, session: int) -> None:
-        super().__init__(judge.child, judge.name)
+        super().__init__(judge.child, judge.name, judge.scratch)
         self.session = session
 
     async def ask(

@@ -42,7 +42,7 @@ class Block:
     def choices(self, guess: int | None = None) -> list[int]:
         """A guess first, where it may be; then today's, then the nearest."""
         found = [guess, self.value] if guess is not None and self._may_be(guess) else [self.value]
-        for factor in (2, 4, 8):
+        for factor in (2, 4, 8, 16, 32):
             found += [size for size in (self.value // factor, self.value * factor) if self._may_be(size)]
         return list(dict.fromkeys(found))
 
@@ -143,17 +143,23 @@ def _is_masked(function: Function, name: str) -> bool:
 
 
 def _sources(function: Function, node: ast.AST, *, wrapped: bool = True) -> set[str]:
-    """Every name that a value comes from, through assignments; without those behind a top-level ``%`` unless
-    ``wrapped``."""
+    """Every name that a value comes from, through assignments; not through ``%`` unless ``wrapped``."""
+    names = names_in if wrapped else _names_outside_modulo
     found: set[str] = set()
-    waiting = names_in(node)
+    waiting = names(node)
     while waiting:
         name = waiting.pop()
         found.add(name)
         for value in _values(function, name):
-            modulo = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mod)
-            waiting |= (set() if modulo and not wrapped else names_in(value)) - found
+            waiting |= names(value) - found
     return found
+
+
+def _names_outside_modulo(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        return set()
+    own = {node.id} if isinstance(node, ast.Name) else set()
+    return own.union(*(_names_outside_modulo(child) for child in ast.iter_child_nodes(node)))
 
 
 def _values(function: Function, name: str) -> list[ast.expr]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from kernel_lsp.errors import RewriteError, boundary
+from kernel_lsp.errors import CaptureError, RewriteError, boundary
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
@@ -40,11 +40,16 @@ Applied = tuple[Kernel, list[Proof], list[str]]
 class KernelSession:
     """``program.kernel`` is the target, ``program.launcher`` launches it. Raises CaptureError."""
 
-    def __init__(self, program: Program, workload: Workload, skills: list[Skill]) -> None:
+    def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
         self.program = replace(program, source=LINE_END.sub("\n", program.source))
         self.workload = workload
         self.rewrites, self.notes = load_skills(skills, "triton")
         source = Source.parse(self.program.source, str(program.kernel), program.launcher or program.entry)
+        if device == "cpu" and source.configs() is not None:
+            raise CaptureError(
+                f"{program.kernel} is autotuned, which Triton's interpreter cannot do",
+                "judge it on a machine with a GPU",
+            )
         self.kernel = self._observed(source)
 
     def capture(self) -> Capture:

@@ -9,7 +9,7 @@ import triton.language as tl
     configs=[
         triton.Config({"BLOCK": 128}, num_warps=2),
         triton.Config({"BLOCK": 256}, num_warps=2),
-        triton.Config({"BLOCK": 2048}, num_warps=2),
+        triton.Config({"BLOCK": 8192}, num_warps=2),
     ],
     key=["n_elements"],
 )
