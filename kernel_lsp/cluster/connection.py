@@ -124,7 +124,9 @@ class Connection:
         try:
             told = await aside(library().nodes, CALL_S)
         except Exception as error:  # as above; TimeoutError is one too
-            raise ClusterError(f"the cluster's head does not answer any more: {error}", START) from error
+            raise ClusterError(
+                f"the cluster's head does not answer any more: {error or 'no answer'}", START
+            ) from error
         alive = [one for one in told if one["Alive"]]
         return [
             Node(
