@@ -92,6 +92,8 @@ class World:
     """Tasks of a made-up table (spaces.synthetic), without a recording: for trying the trainer only."""
     shown: tuple[str, ...] = ()
     """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
+    orders: int = _number(0, 0, 100)
+    """Of ``shown``: in how many more orders than the ranked one a task's sites are told in training."""
     nameless: bool = False
     """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""
     held_out: float = _number(0.25, 0.0, 0.9)

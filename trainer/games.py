@@ -120,7 +120,9 @@ class TalkGame:
         pass
 
     def rolled(self, rl: Rl, seed: int, tally: Tally) -> Rolled:
-        tasks = random.Random(seed).sample(self._tasks, min(rl.tasks, len(self._tasks)))
+        draw, orders = random.Random(seed), self._recipe.world.orders
+        tasks = draw.sample(self._tasks, min(rl.tasks, len(self._tasks)))
+        tasks = [shown.shuffled(one, draw) if draw.randint(0, orders) else one for one in tasks]
         found = rounds.learned(rounds.roll(tasks, self._writer, rl, seed), rl, tally)
         return list(found.examples), found.metrics
 

@@ -2,33 +2,41 @@
 
 Every plan is told as a talk of one turn, once with its skills selected and once without (the null arm), and
 each of its words has the same advantage: ln of its speedup minus the mean over the task's plans that run.
-What failed counts as half of the slowest. Not covered: several turns in one talk (rounds.py samples them).
+What failed counts as half of the slowest. A few hundred tasks are soon known by heart, so each is also told
+with its sites in other orders. Not covered: several turns in one talk (rounds.py samples them).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from trainer.batches import Example
-from trainer.shown import Plan, Shown, told
+from trainer.shown import Plan, Shown, shuffled, told
 from trainer.sources import talk
 from trainer.talks import NEAR
 
 
-def examples(tasks: Sequence[Shown]) -> list[Example]:
-    return [one for task in tasks for one in _of(task)]
+def examples(tasks: Sequence[Shown], orders: int = 0) -> list[Example]:
+    """``orders``: besides the ranked one, in turn with and without a selection."""
+    found = [one for task in tasks for skip in (False, True) for one in _of(task, skip)]
+    for number in range(orders):
+        anew = (shuffled(task, random.Random(f"{task.name} {number}")) for task in tasks)
+        found += [one for task in anew for one in _of(task, skip=number % 2 == 1)]
+    return found
 
 
-def _of(task: Shown) -> Iterator[Example]:
+def _of(task: Shown, skip: bool) -> Iterator[Example]:
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     if not known:
         return
     mean, worst = fmean(known), min(known) - math.log(2)
     for plan in task.plans:
         value = (math.log(plan.speedup) if plan.speedup else worst) - mean
-        for skip in (False, True):
+        with contextlib.suppress(ValueError):  # in another order a site may be one too many to be told
             yield example(task, plan, value, skip=skip)
 
 

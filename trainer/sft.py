@@ -34,7 +34,9 @@ def train(recipe: Recipe, sft: Sft) -> int:
     tally = Tally()
     if recipe.world.shown and not sft.data:
         model, tokenizer = models.load(recipe, ())
-        data = sources.Data(examples=tuple(imitation.examples(games.plans_of(recipe)[0])))
+        data = sources.Data(
+            examples=tuple(imitation.examples(games.plans_of(recipe)[0], recipe.world.orders))
+        )
     else:
         world, _ = evaluate.worlds_of(recipe, tally) if not sft.data else (evaluate.NO_WORLD, None)
         model, tokenizer = models.load(recipe, world.texts())

@@ -16,6 +16,7 @@ import argparse
 import json
 import lzma
 import multiprocessing
+import random
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +27,7 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.agents.compact import Phase, Situation, Talk
+from kernel_lsp.agents.compact.telling import MOST_FIRST_SITES
 from kernel_lsp.agents.plan import NAME
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
@@ -39,6 +41,7 @@ from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 T = TypeVar("T", Site, Step)
 SCHEMA = 1
 TOO_FEW = "a task with fewer than two plans that can be told"
+NO_RULE = "a task whose first plan, the rule's, cannot be told: nothing to compare with"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,6 +140,20 @@ def nameless(task: Shown) -> Shown:
     )
 
 
+def shuffled(task: Shown, draw: random.Random) -> Shown:
+    """Its sites in another order, before and after every step: the same task in other words."""
+
+    def mixed(sites: Sequence[Site]) -> tuple[Site, ...]:
+        return tuple(draw.sample(sites, len(sites)))
+
+    told_first = task.situation.sites[:MOST_FIRST_SITES]
+    sites = (*mixed(told_first), *task.situation.sites[MOST_FIRST_SITES:])
+    views = {
+        keys: viewed and replace(viewed, sites=mixed(viewed.sites)) for keys, viewed in task.views.items()
+    }
+    return replace(task, situation=replace(task.situation, sites=sites), views=views)
+
+
 # --- making ------------------------------------------------------------------------------------------
 
 
@@ -179,8 +196,8 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
             tally.skip(NOT_OFFERED, f"{shown.name}: {error}")
         else:
             kept.append(plan)
-    if len(kept) < 2:
-        tally.skip(TOO_FEW, shown.name)
+    if len(kept) < 2 or kept[0] is not shown.plans[0]:
+        tally.skip(TOO_FEW if len(kept) < 2 else NO_RULE, shown.name)
         return None, tally
     tally.kept = len(kept)
     return _json(replace(shown, plans=tuple(kept))), tally

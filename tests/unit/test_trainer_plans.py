@@ -213,9 +213,12 @@ def test_words_have_the_advantage_of_who_said_them(task: Shown) -> None:
 def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
     found = imitation.examples([task])
     assert len(found) == 2 * len(task.plans)
+    more = imitation.examples([task], orders=2)
+    assert more[: len(found)] == found and len(more) == 2 * len(found)
+    assert sorted(map(len, more[len(found) :])) == sorted(map(len, found))  # the same words in another order
     known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
     mean = sum(known) / len(known)
-    best, failed = found[2], found[-1]
+    best, failed = found[1], found[-1]
     assert best.best and best.advantages == pytest.approx([math.log(4.0) - mean] * len(best.counted))
     assert not failed.best and failed.advantages is not None
     assert failed.advantages[0] == pytest.approx(min(known) - math.log(2) - mean)
