@@ -46,6 +46,8 @@ from trainer.reading import Grant
 from trainer.records import Tally
 from trainer.tasks import Part, Split, SuiteTask
 
+MOST_HAVE = 0.75
+"""Of the tasks that taught a draft: kinds of operators that so many have are looked for."""
 MOST_OPENED = 10
 """Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
 MOST_OF_A_KIND = 2
@@ -234,7 +236,8 @@ class Worker:
         """Tasks that the skill is for, by their inputs, and that look like those that taught it."""
         taught_by = [self.every[one].structure for one in self.results.drafts[name]["taught_by"]]
         teachers = [set(one.ops) for one in taught_by]
-        common = set.intersection(*(set(one.kinds) for one in taught_by))
+        counts = Counter(kind for one in taught_by for kind in set(one.kinds))
+        common = {kind for kind, count in counts.items() if count >= MOST_HAVE * len(taught_by)}
         found = []
         for task in self.parts[part]:
             ops = set(task.structure.ops)
