@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
 const APP = join(ROOT, ".code-server/app/node_modules");
 const ENTRY = join(APP, "code-server/out/node/entry.js");
-const VSIX = join(ROOT, "editor-clients/vscode/kernel-lsp.vsix");
+export const VSIX = join(ROOT, "editor-clients/vscode/kernel-lsp.vsix");
 const { chromium } = createRequire(join(APP, "x.js"))("playwright-core");
 const CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-quic"].concat(
   ["--disable-background-networking", "--disable-component-update", "--disable-sync"],
@@ -241,6 +241,11 @@ export class Editor {
   async serverStarted(times) {
     const count = () => this.log().split("] starting ").length - 1;
     await until(() => count() >= times, `${times} starts`);
+  }
+
+  /** The line of the log that says which server was started last, and why that one. */
+  lastStart() {
+    return this.log().split("\n").filter((line) => line.includes("] starting ")).at(-1);
   }
 
   /** What the extension has logged. */

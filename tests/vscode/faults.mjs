@@ -1,11 +1,15 @@
 // What can be wrong with the server, one after the other in one window: each is one calm message with its remedy.
-// Arguments: folder, state folder, folder with the programs that fail, a server that works.
+// Then where it comes from: the environment selected in the Python extension (a stand-in), or our own installation.
+// Arguments: folder, state folder, folder with the programs that fail, a server that works, the stand-in.
 
-import { join } from "node:path";
-import { Editor, say } from "./editor.mjs";
+import { writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { Editor, say, VSIX } from "./editor.mjs";
 
-const [folder, state, programs, server] = process.argv.slice(2);
-const editor = await Editor.open({ folder, state });
+const [folder, state, programs, server, python] = process.argv.slice(2);
+const STAND_IN_SELECTED = join(state, "selected");
+const environment = { STAND_IN_SELECTED };
+const editor = await Editor.open({ folder, state, environment, extensions: [VSIX, python] });
 
 /** A setting, and the one message that follows. */
 async function fault(name, values, words) {
@@ -36,10 +40,16 @@ try {
   say("setting of a wrong type", { tooltip: await editor.tooltip("threshold"), messages: await editor.notifications() });
   await editor.command("Notifications: Clear All");
   editor.set({});
+  await editor.notification("is not installed");
+  writeFileSync(STAND_IN_SELECTED, join(dirname(server), "python"));
+  await editor.page.locator(`${editor.item} .codicon-zap`).waitFor();
+  say("selected", { log: editor.lastStart(), tooltip: await editor.tooltip("measures with") });
+  await editor.command("Notifications: Clear All");
+  writeFileSync(STAND_IN_SELECTED, "");
   await editor.answer("is not installed", "Install");
   await editor.status("kernel-lsp");
   await editor.page.locator(`${editor.item} .codicon-zap`).waitFor({ timeout: 240_000 });
-  say("installed", { log: editor.log().split("\n").filter((line) => line.includes("starting")).at(-1) });
+  say("installed", { log: editor.lastStart() });
 } catch (error) {
   await editor.picture(`${state}/failure.png`);
   throw error;

@@ -12,15 +12,18 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
-from vscode_helpers import EXTENSION, ROOT, SERVER, Steps, example, large, play
+from vscode_helpers import EXTENSION, ROOT, SERVER, Steps, example, large, packaged, play
 
+import kernel_lsp
 from kernel_lsp.journal.store import FILE_NAME, Journal
 
 pytestmark = [pytest.mark.vscode, pytest.mark.timeout(1000)]
+MANIFEST = json.loads((EXTENSION / "package.json").read_text())
 MOST_BYTES = 2_000_000
 MOST_ACTIVATION_MS = 1000
 CELL = {
@@ -196,7 +199,8 @@ def faults(vscode: Path, place: Path) -> Steps:
         program = base / "programs" / name
         program.write_text(text.format(python=sys.executable, server=SERVER))
         program.chmod(0o755)
-    return play(vscode, "faults", base, base / "project", base / "state", base / "programs", SERVER)
+    stand_in = packaged(vscode, EXTENSION / "test" / "python-stand-in", base / "python.vsix")
+    return play(vscode, "faults", base, base / "project", base / "state", base / "programs", SERVER, stand_in)
 
 
 def test_each_fault_of_the_server_is_one_message_with_a_remedy(faults: Steps) -> None:
@@ -210,6 +214,11 @@ def test_each_fault_of_the_server_is_one_message_with_a_remedy(faults: Steps) ->
 def test_a_setting_of_a_wrong_type_is_said_in_the_status_bar(faults: Steps) -> None:
     assert faults["setting of a wrong type"]["messages"] == []
     assert "threshold = 'fast'" in faults["setting of a wrong type"]["tooltip"]
+
+
+def test_the_environment_selected_in_the_python_extension_has_the_server(faults: Steps) -> None:
+    assert f"{SERVER} (the selected Python environment)" in faults["selected"]["log"]
+    assert str(SERVER.with_name("python")) in faults["selected"]["tooltip"]
 
 
 def test_the_server_that_the_extension_carries_is_installed_by_one_click(faults: Steps) -> None:
@@ -252,16 +261,42 @@ def test_the_package_is_small_and_holds_what_it_needs(vscode: Path) -> None:
     assert not any("node_modules" in name or name.endswith(".ts") for name in names)
 
 
+def test_what_is_published_has_no_warning_and_shows_the_public_pictures(vscode: Path) -> None:
+    """`npm run package`, as docs/publishing.md says."""
+    package = EXTENSION / f"kernel-lsp-{kernel_lsp.__version__}.vsix"
+    try:
+        said = npm(vscode, "run", "package")
+        with zipfile.ZipFile(package) as archive:
+            readme = archive.read("extension/readme.md").decode()
+    finally:
+        package.unlink(missing_ok=True)
+    assert "DONE" in said
+    assert "WARN" not in said.upper().replace("NPM WARN", "")
+    assert (
+        f"({MANIFEST['homepage'].partition('#')[0]}/raw/HEAD/editor-clients/vscode/images/hint.png)" in readme
+    )
+
+
+def test_names_and_version_are_the_same_everywhere() -> None:
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert MANIFEST["version"] == kernel_lsp.__version__
+    assert MANIFEST["repository"]["url"] == f"{urls['Repository']}.git"
+    assert MANIFEST["bugs"] == urls["Issues"]
+    assert (EXTENSION.parents[1] / MANIFEST["repository"]["directory"]) == EXTENSION
+    assert f'"{MANIFEST["publisher"]}.{MANIFEST["name"]}' in (ROOT / "tests/vscode/editor.mjs").read_text()
+
+
 def test_it_is_formatted_linted_typed_and_its_units_pass(vscode: Path) -> None:
-    bin_folder = EXTENSION / "node_modules" / ".bin"
-    env = {**os.environ, "PATH": f"{vscode.parent}{os.pathsep}{os.environ['PATH']}"}
-    for command in (
-        [bin_folder / "biome", "check"],
-        [bin_folder / "tsc"],
-        [vscode.parent / "npm", "test", "--silent"],
-    ):
-        done = subprocess.run(command, cwd=EXTENSION, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    npm(vscode, "run", "check")
+    npm(vscode, "test", "--silent")
+
+
+def npm(node: Path, *arguments: str) -> str:
+    env = {**os.environ, "PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [node.parent / "npm", *arguments]
+    done = subprocess.run(command, cwd=EXTENSION, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_its_settings_are_the_servers() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,18 @@ def large(num_models: int = 555) -> str:
     return (
         f"import torch\nfrom torch import nn\n{models}\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n"
     )
+
+
+def packaged(node: Path, folder: Path, package: Path) -> Path:
+    """An extension of one file, extension.ts, made installable."""
+    script = package.with_suffix(".js")
+    command = [node, EXTENSION / "node_modules" / "esbuild" / "bin" / "esbuild", folder / "extension.ts"]
+    options = ["--bundle", "--platform=node", "--external:vscode", f"--outfile={script}"]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.write(folder / "package.json", "extension/package.json")
+        archive.write(script, "extension/dist/extension.js")
+    return package
 
 
 def play(

@@ -1,7 +1,8 @@
-// Bundles the extension into dist/extension.js, and makes the .vsix beside it.
+// Bundles the extension into dist/extension.js, and makes kernel-lsp.vsix; with --publish kernel-lsp-VERSION.vsix, whose
+// README shows the pictures of the public repository, as a marketplace wants it.
 // Before: bundled/ holds the wheel of the server (scripts/setup-vscode puts it there).
 
-import { copyFile, mkdir, readdir, rm } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { createVSIX } from "@vscode/vsce";
 import { build } from "esbuild";
 
@@ -23,10 +24,12 @@ await copyFile("../../examples/diagonal_matmul.py", "media/example.py");
 const wheels = (await readdir("bundled").catch(() => [])).filter((name) => name.endsWith(".whl"));
 if (wheels.length !== 1)
   throw new Error(`bundled/ holds ${wheels.length} wheels, not one: run scripts/setup-vscode`);
-// Links in the README stay as they are until the repository has a public address.
+const { version, repository } = JSON.parse(await readFile("package.json", "utf8"));
+const place = (kind) => `${repository.url.replace(/\.git$/, "")}/${kind}/HEAD/${repository.directory}`;
+const links = { baseImagesUrl: place("raw"), baseContentUrl: place("blob") };
+const publish = process.argv.includes("--publish");
 await createVSIX({
-  packagePath: "kernel-lsp.vsix",
+  packagePath: publish ? `kernel-lsp-${version}.vsix` : "kernel-lsp.vsix",
   dependencies: false,
-  allowMissingRepository: true,
-  rewriteRelativeLinks: false,
+  ...(publish ? links : { rewriteRelativeLinks: false }),
 });

@@ -1,14 +1,22 @@
 // The interpreter that the user selected in the Python extension, where there is one.
 
+import { stat } from "node:fs/promises";
+import { isAbsolute } from "node:path";
 import { PythonExtension } from "@vscode/python-extension";
 import { type Disposable, extensions, type Uri } from "vscode";
 
 const TIMEOUT_MS = 5_000;
 
-/** Absolute path of the selected interpreter; undefined: no Python extension, or nothing selected. */
+/** Absolute path of the selected interpreter; undefined: no Python extension, or nothing selected (it says "python"
+ * then, and names the folder of an environment that has no Python in it). */
 export async function selectedInterpreter(resource: Uri | undefined): Promise<string | undefined> {
-  const api = await pythonApi();
-  return api?.environments.getActiveEnvironmentPath(resource).path;
+  const path = (await pythonApi())?.environments.getActiveEnvironmentPath(resource).path;
+  if (path === undefined || !isAbsolute(path)) return undefined;
+  const isFile = await stat(path).then(
+    (found) => found.isFile(),
+    () => false, // it was deleted since
+  );
+  return isFile ? path : undefined;
 }
 
 /** Calls back when another one is selected. Does not start the Python extension. */
