@@ -31,7 +31,7 @@ from kernel_lsp.evaluator.judging import study, usable
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
 from kernel_lsp.evaluator.judging.session import Session
-from kernel_lsp.evaluator.tensors import Outbox, encode
+from kernel_lsp.evaluator.tensors import Blobs, Outbox, encode
 from kernel_lsp.records import Program, Workload
 
 PR_SET_DUMPABLE = 4
@@ -47,7 +47,7 @@ class Judge:
         self.files: dict[int, list[Outbox]] = {}
         self.drawn: dict[int, Outbox] = {}
 
-    def answer(self, message: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+    def answer(self, message: dict[str, Any], blobs: Blobs) -> tuple[dict[str, Any], list[bytes]]:
         """Reply and blobs for one request. A refusal is a reply: {"refused", "remedy"}."""
         out = Outbox(self.folder)
         try:
@@ -57,7 +57,7 @@ class Judge:
             reply = {"refused": error.cause, "remedy": error.remedy}
         return reply, out.blobs
 
-    def _answer(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
+    def _answer(self, message: dict[str, Any], blobs: Blobs, out: Outbox) -> dict[str, Any]:
         what = message["do"]
         if what == "open":
             return self._open(message, out)
@@ -71,7 +71,7 @@ class Judge:
         return self._ask(self.sessions[number], number, message, blobs, out)
 
     def _ask(
-        self, session: Session, number: int, message: dict[str, Any], blobs: list[bytes], out: Outbox
+        self, session: Session, number: int, message: dict[str, Any], blobs: Blobs, out: Outbox
     ) -> dict[str, Any]:
         what = message["do"]
         if what == "trial":
@@ -145,9 +145,14 @@ def main() -> None:
     requests, replies = wire.claim_stdio()
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # no other process of this user may read our memory
     warnings.simplefilter("ignore")
-    judge = Judge(Path(sys.argv[1]))
+    judge, folder = Judge(Path(sys.argv[1])), Path.cwd()
     while (request := wire.read_frame(requests)) is not None:
-        wire.write_frame(replies, *judge.answer(*request))
+        message, blobs = request
+        files = {int(number): folder / name for number, name in message.pop("left", {}).items()}
+        given = [files.get(number, blob) for number, blob in enumerate(blobs)]
+        wire.write_frame(replies, *judge.answer(message, given))
+        for file in files.values():
+            file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.judging.planning import plan
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.tensors import (
+    Blobs,
     Outbox,
     decode_values,
     encode,
@@ -38,6 +39,8 @@ Reply = dict[str, Any]
 GRADIENT_CONSTANTS = 2.0
 CONTROL_ELEMENTS = 2**20
 """Largest output for which the lower-precision control is judged with moved oracles."""
+NEAR_BYTES = 2**30
+"""Input sets of one session that stay where they were drawn."""
 UNREADABLE = (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, OverflowError)
 
 
@@ -68,7 +71,7 @@ class Session:
             "switch": descriptor["switch"],
         }
 
-    def compare(self, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+    def compare(self, message: dict[str, Any], blobs: Blobs) -> Reply:
         """Judge the worker's answer to a trial: {"ok", "detail", "check", errors …} or {"skip"}.
 
         With "again" the answer is to the same trial once more. The reply holds "cotangents" when
@@ -89,7 +92,7 @@ class Session:
         trial["cotangents"] = [_weights(t, trial["draw"]) for t, carries in carrying if carries]
         return {"cotangents": encode(trial["cotangents"], out)}
 
-    def gradients(self, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+    def gradients(self, message: dict[str, Any], blobs: Blobs) -> Reply:
         """Judge the gradients of a trial."""
         trial = self.trials[message["number"]]
         try:
@@ -97,7 +100,7 @@ class Session:
         except Mismatch as problem:
             return {"ok": False, "check": "gradients", "detail": f"{trial['label']}: {problem}"}
 
-    def _compare(self, trial: Trial, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+    def _compare(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
         reference = self.reference
         try:
             ran = reference.run(trial, trial["noise_seed"])
@@ -141,7 +144,7 @@ class Session:
         matching.match_structure(kept, expected, "state")
         return [ran.output, expected], [output, kept]
 
-    def _compare_again(self, trial: Trial, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+    def _compare_again(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
         if message.get("error"):
             raise Mismatch("repeatable", f"it fails when called again: {message['error']}")
         output, state = _read(message, blobs, self.device.place)
@@ -238,7 +241,7 @@ class Session:
 
     # --- gradients -----------------------------------------------------------------------
 
-    def _compare_gradients(self, trial: Trial, message: dict[str, Any], blobs: list[bytes]) -> Reply:
+    def _compare_gradients(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
         if message.get("error"):
             raise Mismatch("gradients", str(message["error"]))
         try:
@@ -282,17 +285,21 @@ class Session:
         """Input sets for timed rounds, under the parameters as constructed."""
         plain = {"family": "as_given_again", "layout": "as_given", "batch": None}
         drawn = (draw(self.reference, self.seed, {**plain, "number": 1000 + i}) for i in range(count))
-        self.sets = [  # kept until the session ends, so not in the device's memory
-            {**made, "arguments": map_tensors(lambda t: strided_copy(t, "cpu"), made["arguments"])}
-            for made in drawn
-        ]
+        self.sets = [{**made, "arguments": self._kept(made["arguments"], count)} for made in drawn]
         return {
             "sets": [encode(list(m["arguments"]), out) for m in self.sets],
             "state": encode(self.sets[0]["state"], out),
             "seeds": [m["noise_seed"] for m in self.sets],
         }
 
-    def timed(self, checks: list[dict[str, Any]], blobs: list[bytes]) -> Reply:
+    def _kept(self, arguments: Any, count: int) -> Any:
+        """Until the session ends; large ones not in the device's memory."""
+        size = sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(arguments))
+        if count * size <= NEAR_BYTES:
+            return arguments
+        return map_tensors(lambda t: strided_copy(t, "cpu"), arguments)
+
+    def timed(self, checks: list[dict[str, Any]], blobs: Blobs) -> Reply:
         """Judge outputs of timed rounds, up to the first wrong one."""
         verdicts: list[Reply] = []
         for item in checks:
@@ -301,7 +308,7 @@ class Session:
                 break
         return {"verdicts": verdicts}
 
-    def _timed(self, item: dict[str, Any], blobs: list[bytes]) -> Reply:
+    def _timed(self, item: dict[str, Any], blobs: Blobs) -> Reply:
         try:
             made, scale = self.sets[int(item["set"])], float(item["scale"])
             output = decode_values(item["outputs"], blobs, self.device.place)
@@ -372,7 +379,7 @@ class Session:
         return found
 
 
-def _read(message: dict[str, Any], blobs: list[bytes], place: str) -> tuple[Any, dict[str, Any]]:
+def _read(message: dict[str, Any], blobs: Blobs, place: str) -> tuple[Any, dict[str, Any]]:
     """(output, state) of a worker's answer; raises Mismatch when it is no answer of ours."""
     try:
         output = decode_values(message["outputs"], blobs, place)

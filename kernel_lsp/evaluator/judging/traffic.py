@@ -39,9 +39,9 @@ def _gradients(reference: Reference, trial: Trial, outputs: list[torch.Tensor]) 
         return tensor.detach().requires_grad_(tensor.dtype.is_floating_point)
 
     marked = {**trial, "arguments": map_tensors(mark, trial["arguments"])}
-    draw = torch.Generator().manual_seed(trial["noise_seed"])
+    draw = torch.Generator(outputs[0].device).manual_seed(trial["noise_seed"])
     weights = [
-        torch.randn(t.shape, generator=draw, dtype=torch.float64).to(t.device)
+        torch.randn(t.shape, generator=draw, dtype=torch.float64, device=draw.device).to(t.device)
         for t in outputs
         if t.dtype.is_floating_point
     ]

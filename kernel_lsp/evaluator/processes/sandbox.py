@@ -259,8 +259,8 @@ class Party:
     """One child, asked by name of request."""
 
     def __init__(self, child: process.Child, name: str, scratch: Path | None = None) -> None:
-        """``name``: what its phases are called by. ``scratch``: its folder, where it leaves large blobs of its
-        answers and finds those of a request."""
+        """``name``: what its phases are called by. ``scratch``: its folder, where it leaves large blobs of
+        its answers and finds those of a request."""
         self.child, self.name, self.scratch = child, name, scratch
         self.notes: list[str] = []
         """What a timing process could not do, for the evidence."""
@@ -302,7 +302,7 @@ class Party:
 def fetched(scratch: Path, name: str) -> InFile:
     """A file out of a child's folder. Raises OSError or ValueError when it is not one that it wrote.
 
-    It is looked at only where the child has no name for it any more: a link in its place would lead to some
+    It is looked at only where the child has no name for it any more: a link in its place would lead to any
     file of the user's. What the child may still write through an open descriptor is its own answer.
     """
     folder = scratch.parent / FETCHED

@@ -20,7 +20,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.evaluator import programs
 from kernel_lsp.evaluator.running import timing
-from kernel_lsp.evaluator.running.worker import Worker, failure
+from kernel_lsp.evaluator.running.worker import Worker, failure, serve
 from kernel_lsp.evaluator.tensors import Outbox, decode, encode, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
@@ -57,7 +57,7 @@ class Timer(Worker):
     def _clock(self, message: dict[str, Any], blobs: list[bytes]) -> timing.Rounds:
         """Eager on a session's values; the parameters are set in place, where compiled code has them too."""
         self.sets = [decode(item, blobs, self.device.place) for item in message["sets"]]
-        self.state = decode(message["state"], blobs)
+        self.state = decode(message["state"], blobs, self.device.place)
         if isinstance(self.reference, torch.nn.Module):
             self.reference.load_state_dict(self.state)
         clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
@@ -176,10 +176,7 @@ def main() -> None:
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     timer = Timer(sys.argv[1])
-    while (request := wire.read_frame(requests)) is not None:
-        out = Outbox()
-        with contextlib.suppress(BrokenPipeError):
-            wire.write_frame(replies, answer(timer, request[0], request[1], out), out.blobs)
+    serve(requests, replies, lambda message, blobs, out: answer(timer, message, blobs, out))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.running import memory, parameters, recorder, watch
-from kernel_lsp.evaluator.tensors import Outbox, decode, encode, same_bits, tensor_leaves
+from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, tensor_leaves
+
+Answer = Callable[[dict[str, Any], list[bytes], Outbox], dict[str, Any]]
 
 
 class Worker:
@@ -79,8 +82,10 @@ class Worker:
     def run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
         """One trial: new parameters, one call, the output as bytes and what was noticed."""
         try:
-            self._update(decode(message["state"], blobs), message)
-            arguments = self.memory.place(decode(message["arguments"], blobs), fresh=message["fresh"])
+            self._update(decode(message["state"], blobs, self.device.place), message)
+            given = decode(message["arguments"], blobs, self.device.place)
+            arguments = self.memory.place(given, fresh=message["fresh"])
+            del given
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
             result = self._call(self.target, arguments, message)
             drawn = relations.generators(self.device.place)
@@ -249,15 +254,23 @@ def answer(worker: Worker, message: dict[str, Any], blobs: list[bytes], out: Out
     return worker.backward(message, blobs, out) if what == "backward" else worker.finish()
 
 
+def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
+    """Answer until the parent goes; what is large is left in this process's folder."""
+    folder = Path.cwd()
+    while (request := wire.read_frame(requests)) is not None:
+        out = Left(folder)
+        reply = answer(*request, out)
+        told = {"left": out.left} if out.left else {}
+        with contextlib.suppress(BrokenPipeError):
+            wire.write_frame(replies, {**reply, **told}, out.blobs)
+
+
 def main() -> None:
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     worker = Worker(sys.argv[1])
     devices.few_threads(worker.device)
-    while (request := wire.read_frame(requests)) is not None:
-        out = Outbox()
-        with contextlib.suppress(BrokenPipeError):
-            wire.write_frame(replies, answer(worker, request[0], request[1], out), out.blobs)
+    serve(requests, replies, lambda message, blobs, out: answer(worker, message, blobs, out))
 
 
 if __name__ == "__main__":
