@@ -8,6 +8,7 @@ must not end the run of the others. Not covered: which tasks there are, and wher
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,11 @@ class Task:
     """Whose interpreter judges a given candidate; None: that of the process."""
     candidate: str | None = None
     """Its text is judged instead of proposing."""
+
+
+def digest(text: str) -> str:
+    """Of a task's file: whoever learns from its row later knows whether it is still the same."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Maker(Protocol):
@@ -110,7 +116,8 @@ class Rows:
             finally:
                 del self.doing[task.name]
         total = round(time.monotonic() - start, 2)
-        return {"family": family(task.text), **made, "total_s": total, "phases_s": spent.seconds()}
+        about = {"family": family(task.text), "reference": digest(task.text)}
+        return {**about, **made, "total_s": total, "phases_s": spent.seconds()}
 
     async def _proposed(self, task: Task) -> Json:
         start, first = time.monotonic(), list[float]()

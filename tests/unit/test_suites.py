@@ -291,3 +291,13 @@ async def test_a_row_says_where_the_time_went(root: Path) -> None:
     await runs(root, Measured(seconds=0.02), results, filter=r"/[ab]\.py", jobs=2).all()
     spent = [row["phases_s"] for row in results.rows.values()]
     assert len(spent) == 2 and all(list(one) == ["capture"] and one["capture"] >= 0.02 for one in spent)
+
+
+@pytest.mark.torch
+async def test_a_row_says_of_which_text_it_is_as_the_trainer_reads_it(root: Path) -> None:
+    from trainer.tasks import digest
+
+    results = suites.Results(path=None)
+    await runs(root, Stand(), results, filter=r"/a\.py", jobs=1).all()
+    ((name, row),) = results.rows.items()
+    assert row["reference"] == digest((root / name).read_text())
