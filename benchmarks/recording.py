@@ -4,9 +4,9 @@
     python benchmarks/recording.py --device cpu --pairs 9 --out results.json
     python benchmarks/recording.py --limit-s 240         no new pair after that many seconds
 
-Per loop and pair: the time of a step after warm-up (of the quicker half), recorded over alone, by the clock and by the
-process's own CPU time (which other programs on the machine do not spoil). What is told is the median over the
-pairs, and every pair's number. Bar: 5 % (issue 8).
+Per loop and pair: the time of a step after warm-up (of the quicker half), recorded over alone, by the clock
+and by the process's own CPU time (which other programs on the machine spoil less). What is told is the median
+over the pairs, and every pair's number. Bar: 5 % (issue 8).
 The loops are unkind on purpose: modules so small that a call of one takes some 50 us.
 """
 

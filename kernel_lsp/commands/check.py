@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
 import typer
 
+from kernel_lsp import workloads
 from kernel_lsp.checker import check_paths
 from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.presenter import reports
-from kernel_lsp.records import Progress
+from kernel_lsp.records import Analysis, Progress
 
 
 class Format(StrEnum):
@@ -48,7 +51,7 @@ def check(
             if console.err.is_terminal:
                 report(Progress(phase="check", message=f"{done} of {total} files", done=done, total=total))
 
-        results = list(check_paths(paths, jobs=jobs, on_progress=on_progress))
+        results = _with_shares(list(check_paths(paths, jobs=jobs, on_progress=on_progress)))
     render = {
         Format.TEXT: reports.findings_text,
         Format.JSON: reports.findings_json,
@@ -57,3 +60,28 @@ def check(
     sys.stdout.write(render[format](results).rstrip("\n") + "\n")
     found = [finding.severity for _, analysis in results for finding in analysis.findings]
     raise typer.Exit(int(any(ORDER.index(Level(severity)) >= ORDER.index(fail_on) for severity in found)))
+
+
+def _with_shares(results: list[tuple[Path, Analysis]]) -> list[tuple[Path, Analysis]]:
+    """Findings of targets that a recorded run has called know their share of its time."""
+    folders = {path.parent for path, analysis in results if analysis.findings}
+    roots = {folder: console.workspace_of(folder / "here") for folder in folders}
+    return [
+        (
+            path,
+            _shared(analysis, workloads.shares_in(path, roots[path.parent]))
+            if analysis.findings
+            else analysis,
+        )
+        for path, analysis in results
+    ]
+
+
+def _shared(analysis: Analysis, shares: Mapping[str, float]) -> Analysis:
+    findings = [
+        replace(finding, data={**finding.data, "share": shares[finding.target]})
+        if finding.target in shares
+        else finding
+        for finding in analysis.findings
+    ]
+    return replace(analysis, findings=tuple(findings))

@@ -9,7 +9,7 @@ import typer
 from rich.syntax import Syntax
 from rich.table import Table
 
-from kernel_lsp import analysis
+from kernel_lsp import analysis, workloads
 from kernel_lsp.commands import console, guard, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
@@ -123,6 +123,8 @@ def _requests(argument: str) -> list[Request]:
     names = (
         [target] if target else [t.qualname for t in found.targets if t.kind is not TargetKind.TRITON_KERNEL]
     )
+    shares = workloads.shares_in(path, console.workspace_of(path))
+    names.sort(key=lambda qualname: -shares.get(qualname, 0.0))  # what takes most of a recorded run first
     if not names:
         console.fail(KernelLspError(f"{name} holds no module and no tensor function", "name a file with one"))
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.records import ArgSpec, Workload
+from kernel_lsp.records import ArgSpec, ValueSummary, Workload
 
+LARGEST_RECORDED = 2.0**15
+"""Half floats end at 65,504; what is recorded beyond is memory that nobody had written yet."""
 Arguments = tuple[list[Any], dict[str, Any]]
 
 
@@ -119,4 +121,14 @@ def _draw(spec: ArgSpec, dtype: torch.dtype) -> torch.Tensor:
     if not (dtype.is_floating_point or dtype.is_complex):
         return torch.randint(0, 100, shape).to(dtype)
     draw = torch.rand if how == "uniform" else torch.randn
-    return draw(shape, dtype=dtype if dtype.is_complex else torch.float32).to(dtype)
+    made = draw(shape, dtype=dtype if dtype.is_complex else torch.float32)
+    return (made if spec.values is None else _as_recorded(made, spec.values)).to(dtype)
+
+
+def _as_recorded(made: torch.Tensor, seen: ValueSummary) -> torch.Tensor:
+    """Values in the range, and with the share of zeros, that a recorded run had."""
+    low, high = seen.low, seen.high
+    if low is None or high is None or made.is_complex() or max(-low, high) > LARGEST_RECORDED:
+        return made
+    spread = (made * (max(-low, high) / 3)).clamp(low, high) if low < 0 else low + (high - low) * made
+    return spread.masked_fill(torch.rand(made.shape) < seen.zeros, 0.0) if seen.zeros else spread

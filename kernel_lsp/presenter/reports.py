@@ -34,7 +34,9 @@ def findings_text(results: Iterable[tuple[str | Path, Analysis]]) -> str:
         for finding in analysis.findings:
             rules[finding.rule] += 1
             where = f"{path}:{finding.data['line']}:{finding.data['column']}"
-            lines.append(f"{where}: {finding.rule} {finding.severity}: {finding.message} ({finding.name})")
+            text = f"{where}: {finding.rule} {finding.severity}: {finding.message} ({finding.name})"
+            share = finding.data.get("share")
+            lines.append(text if share is None else f"{text} [{share:.0%} of the recorded time]")
     return "\n".join([*lines, _summary(num_files, rules, num_problems)]) + "\n"
 
 
@@ -121,7 +123,9 @@ def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
         "endLine": finding.data["end_line"],
         "endColumn": finding.data["end_column"],
     }
+    share = finding.data.get("share")
     return {
+        **({} if share is None else {"rank": 100 * share}),
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": _SARIF_LEVELS[finding.severity],

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from kernel_lsp import parsing
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.workloads.launched import busy, launches
+from kernel_lsp.workloads.launched import busy, launches, shares_in
 from kernel_lsp.workloads.pragma import pragmas
 from kernel_lsp.workloads.recorded import recorded
 
-__all__ = ["busy", "launches", "workloads_for"]
+__all__ = ["busy", "launches", "shares_in", "workloads_for"]
 
 _MAKERS = ("get_inputs", "get_init_inputs")
 

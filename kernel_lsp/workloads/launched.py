@@ -20,6 +20,7 @@ share = 0.62
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
@@ -60,6 +61,19 @@ def busy(folder: str) -> dict[str, Busy]:
         except WorkloadError:
             continue
     return found
+
+
+def shares_in(path: Path, root: Path) -> dict[str, float]:
+    """Qualified name -> share of the recorded time, of one file's targets; empty outside of the root."""
+    file = path.absolute()
+    if not file.is_relative_to(root):
+        return {}
+    prefix = f"{file.relative_to(root).as_posix()}::"
+    return {
+        target.removeprefix(prefix): seen.share
+        for target, seen in busy(str(root)).items()
+        if target.startswith(prefix) and seen.share is not None
+    }
 
 
 def _busy(entry: dict[str, Any]) -> Busy:

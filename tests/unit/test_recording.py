@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp.analysis import analyze
-from kernel_lsp.records import Launch, Snapshot, TargetKind, ValueSummary
+from kernel_lsp.commands import optimize
+from kernel_lsp.evaluator import programs
+from kernel_lsp.records import ArgSpec, Launch, Snapshot, TargetKind, ValueSummary
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
 from kernel_lsp.workloads.recorder import imports
 
@@ -195,6 +197,42 @@ def test_what_was_recorded_is_what_the_gate_is_given(trained: tuple) -> None:
     _, problems = workloads_for(snapshot, targets["Block"], str(root))
     assert [p for p in problems if "autocast" in str(p)], "not judged under autocast, so not offered for it"
     assert busy(str(root))["program.py::Net"].calls == 106
+    made = programs.make(best.inputs[1])
+    assert bool((made == 1).all()), "as recorded: a mask of ones"
+
+
+def test_findings_and_optimize_know_what_takes_the_time(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / ".kernel-lsp").mkdir()
+    text = "format = 1\n"
+    for name, share in (("A", 0.125), ("B", 0.5)):
+        text += f'[[seen]]\ntarget = "model.py::{name}"\ncalls = 3\nshare = {share}\n'
+    (tmp_path / ".kernel-lsp" / "x.recorded.toml").write_text(text)
+    module = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return x.sum(1).item()\n\n\n"
+    (tmp_path / "model.py").write_text("import torch\n\n\n" + module.format("A") + module.format("B"))
+    command = [sys.executable, "-m", "kernel_lsp", "check", str(tmp_path)]
+    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    assert [line.rpartition("[")[2] for line in lines if "KL104" in line and "item" in line] == [
+        "12% of the recorded time]",
+        "50% of the recorded time]",
+    ]
+    requests = optimize._requests(str(tmp_path / "model.py"))
+    assert [request.qualname for request in requests] == ["B", "A"]
+
+
+@given(
+    low=st.floats(-1e4, 1e4, width=32),
+    width=st.floats(0, 1e4, width=32),
+    zeros=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_values_are_drawn_in_the_recorded_range(low: float, width: float, zeros: float) -> None:
+    seen = ValueSummary(low=low, high=low + width, zeros=zeros, finite=True)
+    how = "uniform" if low >= 0 else "normal"
+    made = programs.make(ArgSpec(name="x", dtype="float64", shape=(50,), distribution=how, values=seen))
+    kept = made[made != 0]
+    slack = 1e-3 + 1e-6 * (abs(low) + width)
+    assert bool(((kept >= low - slack) & (kept <= low + width + slack)).all())
+    assert zeros != 1.0 or not len(kept)
 
 
 def test_launches_before_the_program_leaves_without_goodbye(root: Path) -> None:
