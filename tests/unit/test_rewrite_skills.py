@@ -525,3 +525,43 @@ def test_weights_that_take_longer_to_join_than_to_launch_are_left_alone() -> Non
     init = "self.a, self.b = nn.Linear(512, 512), nn.Linear(512, 512)"
     source = module("return self.a(x).exp() * self.b(x).exp()", init, "torch.randn(2, 512)")
     assert sites(source, "merge-sibling-products") == []
+
+
+# --- diagonal-of-product -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("forward", "given"),
+    [
+        ("return torch.trace(x @ x.T) * 2", (600, 400)),
+        ("return torch.diagonal(x @ x.T).exp()", (600, 400)),
+        ("return torch.diag(torch.mm(x.T, x)) + 1", (600, 400)),
+        ("return torch.diagonal(x @ x[:300].T)", (600, 400)),
+        ("return torch.diagonal(x[:300] @ x.T) + 1", (600, 400)),
+        ("return torch.diagonal(torch.bmm(x, x.transpose(1, 2)), dim1=-2, dim2=-1).sum(0)", (3, 600, 400)),
+        ("return torch.diagonal(x @ x[0].T, dim1=2, dim2=1)", (3, 600, 400)),
+    ],
+)
+def test_the_diagonal_of_a_product_needs_no_product(forward: str, given: tuple[int, ...]) -> None:
+    source = module(forward, inputs=f"torch.randn{given}")
+    made = rewrite(source, "diagonal-of-product")
+    lines = made.program.split("return self._forward_eager")[1].splitlines()
+    assert not any(" @ " in line or "mm(" in line for line in lines if "#" not in line)
+    assert_same(source, made, torch.randn(given, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.diagonal(x @ x.T, offset=1)",
+        "y = x @ x.T\nreturn torch.trace(y) + y.sum()",
+        "y = x @ x.T\nreturn torch.trace(y), y",
+        "return torch.diagonal(x.bfloat16() @ x.bfloat16().T)",
+        "return torch.diagonal((x @ x.T).exp())",
+        "return torch.diagonal((x @ x.T).view(600, 600, 1))",
+        "return torch.diagonal(torch.stack([x, x]) @ x.T)",  # of the first two dimensions
+        "return torch.trace(x * 2)",
+    ],
+)
+def test_other_diagonals_are_left_alone(forward: str) -> None:
+    assert sites(module(forward, inputs="torch.randn(600, 600)"), "diagonal-of-product") == []

@@ -95,9 +95,10 @@ def _strided(region: Region, columns: int, free: bool) -> Template:
 def _split(region: Region, lines: int) -> Template:
     full = any(not output.rowwise for output in region.outputs)
     most = next_power_of_two(max(8, (512 if full else 1024) // lines))
+    more = [] if full else [most * 4]  # each block of a full result reads all partial ones
     parameters: dict[str, list[Any]] = {
         "BLOCK_SIZE": [4096, 2048, 8192],
-        "MAX_CHUNKS": [most, most // 2],
+        "MAX_CHUNKS": [most, most // 2, *more],
         "num_warps": [8, 4],
     }
     return Template(kind="split", parameters=parameters, launches=2, passes=2.0 if full else 1.0)
