@@ -33,7 +33,7 @@ try {
   await editor.command("kernel-lsp: Optimize the Target");
   say("no GPU", { text: await editor.notification("sees no CUDA device"), messages: await editor.notifications() });
   await editor.command("Notifications: Clear All");
-  await editor.command("kernel-lsp: Record Workloads");
+  await editor.command("kernel-lsp: Write a Workload");
   say("read-only", { text: await editor.notification("cannot be written"), messages: await editor.notifications() });
   await editor.command("Notifications: Clear All");
   await editor.command("kernel-lsp: Open Example");
