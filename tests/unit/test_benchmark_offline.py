@@ -1,0 +1,106 @@
+"""Simulated sessions: what is written is what the trainer reads back; the numbers of the experiment."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks import offline
+from kernel_lsp.journal import Journal
+from kernel_lsp.records import Interval, Step
+from trainer import rollouts, shown
+from trainer.records import Human, Outcome, Status
+from trainer.shown import Plan, Shown
+
+pytestmark = pytest.mark.torch
+
+
+def plan(warps: int, speedup: float | None) -> Plan:
+    step = Step(skill="fused-norm", site="layer_norm", parameters={"warps": warps})
+    outcome = Outcome(status=Status.WRONG_RESULT, correct=False)
+    if speedup is not None:
+        outcome = Outcome(
+            status=Status.PASSED,
+            correct=True,
+            speedups={"eager": Interval(low=speedup, mid=speedup, high=speedup)},
+            candidate_ms=1 / speedup,
+            baseline_ms={"eager": 1.0},
+        )
+    return Plan(steps=(step,), keys=(shown.key_of(step),), outcome=outcome, rule=False)
+
+
+def task(name: str, family: str, speedups: Sequence[float | None] = (1.0, 2.0)) -> Shown:
+    situation: Any = SimpleNamespace(device="cuda")
+    plans = tuple(plan(warps, speed) for warps, speed in enumerate(speedups))
+    return Shown(name=name, family=family, situation=situation, plans=plans, views={})
+
+
+class Fixed(offline.User):
+    """Takes what is 1.2 times as fast and keeps what is 1.5 times as fast, always."""
+
+    def accepts(self, speedup: float, draw: Any) -> bool:
+        return speedup >= 1.2
+
+    def stays(self, speedup: float, draw: Any) -> bool:
+        return speedup >= 1.5
+
+
+@pytest.mark.parametrize(
+    ("speedups", "happened", "humans"),
+    [
+        ((1.0, 2.0, None), "kept", [None, Human.KEPT, None]),
+        ((1.0, 1.3, None), "reverted", [None, Human.REVERTED, None]),
+        ((1.0, 1.1, None), "dismissed", [None, Human.DISMISSED, None]),
+        ((1.0, 0.9, None), "nothing to offer", [None, None, None]),
+    ],
+)
+def test_what_a_person_did_is_read_back_beside_what_was_judged(
+    tmp_path: Path, speedups: Sequence[float | None], happened: str, humans: list[Human | None]
+) -> None:
+    worked = task("t", "f", speedups)
+    path = tmp_path / "journal.db"
+    with Journal.open(path) as journal:
+        sessions = offline.Sessions(journal, Fixed(), 0)
+        sessions.work(1, worked, worked.plans, 1.7e9)
+    assert dict(sessions.happened) == {happened: 1}
+    (found,) = rollouts.read(journals=[path]).trajectories
+    names = [
+        worked.plans.index(next(p for p in worked.plans if p.steps == turn.steps)) for turn in found.turns
+    ]
+    assert [human for _, human in sorted(zip(names, [t.human for t in found.turns], strict=True))] == humans
+    assert {turn.outcome.correct for turn in found.turns} == {True, False}
+    assert found.permission.training and not found.permission.source
+    named = offline.fingerprint_id(offline._fingerprint(worked), offline.WORKLOAD)
+    assert found.task == named
+
+
+def test_families_are_old_or_new_and_new_ones_have_tasks_on_both_sides() -> None:
+    every = [task(f"{family}{n}", family) for family in "abcdefgh" for n in range(1 + ord(family) % 4)]
+    deal = offline.dealt(every, 0.5, seed=1)
+    assert sorted(t.name for t in [*deal.old, *deal.sessions, *deal.held_out]) == sorted(
+        t.name for t in every
+    )
+    new = {t.family for t in deal.sessions}
+    assert new == {t.family for t in deal.held_out} and not new & {t.family for t in deal.old}
+    assert 0 < len(deal.held_out) <= len(deal.sessions)
+
+
+def test_a_suggestion_is_worth_what_a_user_has_of_it() -> None:
+    one = task("t", "f", (0.5, None, 2.0, 4.0))
+    best = math.log(4.0)
+    for place, worth in ((0, 0.0), (1, 0.0), (2, math.log(2.0)), (3, best)):
+        scores = [1.0 if n == place else 0.0 for n in range(4)]
+        assert offline.suggested([one], {"t": scores}) == {"t": pytest.approx(worth - best)}
+    assert offline.ruled([one]) == {"t": pytest.approx(-best)}
+
+
+def test_an_interval_is_of_families_and_not_of_tasks() -> None:
+    """Of one family with many tasks nothing is known about others; of many that agree it is narrow."""
+    tasks = [task(f"t{n}", f"f{n % 2}") for n in range(20)]
+    low, mid, high = offline.spread({t.name: 0.1 * (n % 2) for n, t in enumerate(tasks)}, tasks)
+    assert mid == pytest.approx(math.exp(0.05)) and (low, high) == pytest.approx((1.0, math.exp(0.1)))
+    same = offline.spread({t.name: 0.1 for t in tasks}, tasks)
+    assert same == pytest.approx((math.exp(0.1),) * 3)
