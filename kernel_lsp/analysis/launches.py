@@ -89,7 +89,8 @@ class Tuning:
     @property
     def may_restore(self) -> bool:
         """Something may run before each measurement that undoes what the kernel changed."""
-        if self.arguments.keys() & {"pre_hook", "restore_value", "reset_to_zero"}:
+        has_star = any(k.arg is None for k in self.node.keywords)
+        if has_star or self.arguments.keys() & {"pre_hook", "restore_value", "reset_to_zero"}:
             return True
         configs = self.arguments["configs"]
         in_configs = (k.arg == "pre_hook" for k in walk(configs) if isinstance(k, ast.keyword))

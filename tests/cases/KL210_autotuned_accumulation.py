@@ -52,3 +52,14 @@ def hooked(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
     tl.atomic_add(out_ptr, tl.sum(x), sem="relaxed")
+
+
+SETTINGS = {"reset_to_zero": ["out_ptr"]}
+
+
+@triton.autotune(configs=CONFIGS, key=["n"], **SETTINGS)
+@triton.jit
+def by_settings(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
+    tl.atomic_add(out_ptr, tl.sum(x), sem="relaxed")

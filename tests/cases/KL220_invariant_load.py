@@ -45,3 +45,12 @@ def stored_inside(state_ptr, n):
     for _ in range(0, n):
         state = tl.load(state_ptr)
         tl.store(state_ptr, state * 2 + 1)
+
+
+@triton.jit
+def first_round_only(start_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        if start == 0:
+            total += tl.load(start_ptr)
+        tl.store(out_ptr + start, total)

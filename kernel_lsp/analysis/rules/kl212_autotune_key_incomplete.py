@@ -20,8 +20,7 @@ def _check(site: Site) -> Iterator[Hit]:
     if names is None:
         return
     key = set(names)
-    kernel = site.kernels[0]
-    missing = [size for size in _sizes(kernel) if size not in key]
+    missing = [size for size in _sizes(site) if size not in key]
     if missing and not _is_derived(site, key, missing):
         sizes = " and ".join(missing)
         yield hit(
@@ -31,24 +30,41 @@ def _check(site: Site) -> Iterator[Hit]:
         )
 
 
-def _sizes(kernel: KernelFacts) -> list[str]:
-    """Runtime arguments that bound a loop over tiles: ``range(0, K, B)``, ``range(tl.cdiv(K, B))``."""
+def _sizes(site: Site) -> list[str]:
+    """Runtime arguments that bound a loop over tuned tiles: ``range(0, K, B)``, ``range(tl.cdiv(K, B))``."""
+    kernel = site.kernels[0]
+    passed = {name for launch in site.launches for name in launch.arguments}
     found: dict[str, None] = {}
     for loop in kernel.loops:
-        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
-            bound = loop.iter.args[1] if len(loop.iter.args) > 1 else next(iter(loop.iter.args), None)
-            if bound is None or not names_in(loop.iter) & kernel.constexprs:
-                continue
-            bound = kernel.resolve(bound)
-            if kernel.called(bound) == "cdiv" and isinstance(bound, ast.Call) and bound.args:
-                bound = bound.args[0]
-            if (
-                isinstance(bound, ast.Name)
-                and bound.id in kernel.parameters
-                and bound.id not in kernel.constexprs
-            ):
-                found[bound.id] = None
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+            continue
+        # A tile that a launch passes is not what autotuning chooses.
+        if not (names_in(loop.iter) & kernel.constexprs) - passed:
+            continue
+        bound = loop.iter.args[1] if len(loop.iter.args) > 1 else next(iter(loop.iter.args), None)
+        size = _size(kernel, bound) if bound is not None else None
+        if size is not None and not _is_left_out_on_purpose(site, size):
+            found[size] = None
     return list(found)
+
+
+def _size(kernel: KernelFacts, bound: ast.expr) -> str | None:
+    bound = kernel.resolve(bound)
+    if kernel.called(bound) == "cdiv" and isinstance(bound, ast.Call) and bound.args:
+        bound = bound.args[0]
+    runtime = set(kernel.parameters) - kernel.constexprs
+    return bound.id if isinstance(bound, ast.Name) and bound.id in runtime else None
+
+
+def _is_left_out_on_purpose(site: Site, size: str) -> bool:
+    """``do_not_specialize`` names what changes with every call."""
+    return any(
+        isinstance(node, ast.Constant) and node.value == size
+        for decorator in site.found.node.decorator_list
+        for keyword in (decorator.keywords if isinstance(decorator, ast.Call) else ())
+        if keyword.arg == "do_not_specialize"
+        for node in walk(keyword.value)
+    )
 
 
 def _is_derived(site: Site, key: set[str], missing: list[str]) -> bool:

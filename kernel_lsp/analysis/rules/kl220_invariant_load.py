@@ -39,7 +39,10 @@ def _is_invariant(kernel: KernelFacts, access: Access, loop: Loop) -> bool:
     if not written or None in written or base is None or base in written or _may_synchronize(kernel, loop):
         return False
     changing = {name for name, bound in kernel.bindings.items() if any(loop in b.loops for b in bound)}
-    return not names_in(access.call) & changing and not _reads_memory(access)
+    # What runs in some rounds only may run in one.
+    conditions = [test for test in access.tests if any(test is n for n in walk(loop))]
+    read = names_in(access.call).union(*(names_in(test) for test in conditions))
+    return not read & changing and not _reads_memory(access)
 
 
 def _may_synchronize(kernel: KernelFacts, loop: ast.For) -> bool:

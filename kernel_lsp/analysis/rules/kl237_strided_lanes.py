@@ -17,6 +17,8 @@ def _check(site: Site) -> Iterator[Hit]:
     if not launches:
         return
     kernel = site.kernels[0]
+    if any(isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Tuple) for n in kernel.nodes):
+        return  # beside tiles of two dimensions a vector is little traffic
     for access in kernel.accesses:
         factor = _lane_factor(kernel, access)
         if factor is not None and all(_is_a_width(launch, factor) for launch in launches):

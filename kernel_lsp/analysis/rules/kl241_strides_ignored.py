@@ -23,7 +23,7 @@ _LAYOUT = words(
 def _check(site: Site) -> Iterator[Hit]:
     kernel = site.kernels[0]
     for launch in site.launches:
-        if launch.launcher.decorator_list or _minds_layout(launch):
+        if launch.launcher.decorator_list or _minds_layout(launch) or not _is_flat(launch):
             continue
         tensors = {p.arg for p in parameters(launch.launcher) if _is_tensor(p) and launch.is_untouched(p.arg)}
         stored = {kernel.base(a.pointer) for a in kernel.accesses if not a.is_load}
@@ -38,6 +38,15 @@ def _check(site: Site) -> Iterator[Hit]:
                 "call .contiguous(), or pass the strides",
                 parameters=[name for name, _ in plain],
             )
+
+
+def _is_flat(launch: Launch) -> bool:
+    """The kernel is told a number of elements: it goes through memory from the first to the last."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel"
+        for given in launch.arguments.values()
+        for node in walk(launch.resolve(given))
+    )
 
 
 def _minds_layout(launch: Launch) -> bool:
