@@ -60,8 +60,10 @@ def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
     events = outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None)
     for event, proposal in zip(events, proposals, strict=True):
         try:
-            if proposal.evidence is not None:
-                guarding.accept(event, Path(proposal.evidence))
+            kept = guarding.accept(event, Path(proposal.evidence)) if proposal.evidence else None
+            if kept is not None:
+                where = kept.relative_to(folder)
+                console.err.print(f"guard: commit {where} with the rewrite", markup=False, soft_wrap=True)
         except OSError as error:
             cause = f"{folder / guarding.FOLDER} cannot be written: {error.strerror}"
             console.err.print(f"guard: {cause}; this rewrite will not be guarded", markup=False)

@@ -1,5 +1,7 @@
 """Accepted rewrites: kept beside the code, judged again, taken back by a patch."""
 
+import asyncio
+import io
 import json
 import subprocess
 import sys
@@ -11,12 +13,13 @@ import jsonschema
 import pytest
 from test_reports import SARIF
 
-from kernel_lsp import analysis
+from kernel_lsp import analysis, wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, evidence
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.guarding import accept, acceptances, combined, guard, without
 from kernel_lsp.guarding.judging import _holding, latest
+from kernel_lsp.host import Host
 from kernel_lsp.presenter.guarding import guarded_json, guarded_sarif, guarded_text
 from kernel_lsp.records import (
     Acceptance,
@@ -290,3 +293,20 @@ def test_a_rewrite_upon_a_rewrite_is_judged_once(tmp_path: Path) -> None:
     assert len(found) == 2
     ((_, one),) = latest(found)
     assert one.after == sliced(twice)[0].fingerprint
+
+
+async def test_the_host_keeps_the_evidence_of_what_an_editor_accepted(tmp_path: Path) -> None:
+    root, data = tmp_path / "project", tmp_path / "data"
+    root.mkdir()
+    (data / "evidence").mkdir(parents=True)
+    evidence.write(data / "evidence" / "1f0c.json", evidence_of(BEFORE, rewritten(BEFORE)))
+    about = {"before": sliced(BEFORE)[0].fingerprint, "after": sliced(rewritten(BEFORE))[0].fingerprint}
+    when = {"time": "2026-01-01T00:00:00+00:00", "folder": str(root), "path": "model.py", "qualname": "Model"}
+    kinds = (EventKind.CHOSEN, EventKind.ACCEPTED)
+    events = [Event(kind=kind, proposal="1f0c", data=about, **when) for kind in kinds]
+    host = Host(data, wire.Pipe(io.BytesIO(), wire.Seal(bytes(wire.KEY_BYTES), wire.REPLIES)))
+    await host.handle({"op": "record", "id": 1, "events": wire.to_json(events)})
+    await asyncio.sleep(0)
+    await host.close()
+    (one,) = read(root)
+    assert (one.path, one.qualname, one.after) == ("model.py", "Model", about["after"])
