@@ -1,13 +1,15 @@
 """The correctness half of an evaluation, seen from the parent: one trial after another, then the verdict.
 
 The parent passes raw bytes between judge and worker and decides nothing about values itself. No torch.
+While the worker answers a trial, the judge compares the one before and draws the next, which take as long
+where inputs are large. The verdicts come in the order of the plan all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, failure_kind, guard_notes
@@ -17,6 +19,9 @@ from kernel_lsp.records import EvalStatus, Progress
 
 Report = Callable[[Progress], None]
 Json = dict[str, Any]
+T = TypeVar("T")
+MOST_AHEAD = 2**28
+"""Elements of all arguments of a workload above which the judge holds the inputs of one trial at a time."""
 MIN_INFORMATIVE = 2
 TOLD = ("outputs", "state", "error", "generators", "relations")
 """What of a worker's answer goes on to the judge."""
@@ -26,35 +31,78 @@ class Trials:
     """The trials of one candidate in one session."""
 
     def __init__(
-        self, request: EvaluationRequest, judge: Party, worker: Party, opened: Json, found: Findings
+        self,
+        request: EvaluationRequest,
+        judge: Party,
+        worker: Party,
+        opened: Json,
+        found: Findings,
+        begun: asyncio.Event,
     ) -> None:
         self.request, self.judge, self.worker = request, judge, worker
-        self.opened, self.found = opened, found
+        self.opened, self.found, self.begun = opened, found, begun
         self.limit_s = request.budget.call_s
         self.informative = 0
         self.gradients = 0
         self.strides = ""
+        self._tasks: list[asyncio.Task[Any]] = []
 
-    async def run(self, trial: Json) -> None:
-        """One trial with everything that belongs to it. Raises Rejected at the first difference."""
-        number = trial["number"]
-        drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=number)
+    async def run(self, plan: list[Json], report: Report) -> None:
+        """All of them. Raises Rejected at the first difference."""
+        ahead = self.opened["elements"] <= MOST_AHEAD
+        drawing = self._beside(self._drawn(plan[0]))
+        comparing: asyncio.Task[None] | None = None
+        try:
+            for trial, following in zip(plan, [*plan[1:], None], strict=True):
+                text = f"checking values: {trial['family']}"
+                report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
+                drawn, blobs = await drawing
+                running = self._beside(candidate(self.worker, "run", self.limit_s, blobs, **drawn))
+                if comparing is not None:
+                    await comparing
+                if following and ahead:
+                    drawing = self._beside(self._drawn(following))
+                comparing = self._beside(self._judged(trial, drawn, blobs, *await running))
+                if trial["gradients"] or trial["repeat"] or not ahead:  # the worker is asked more about it
+                    await comparing
+                if following and not ahead:
+                    drawing = self._beside(self._drawn(following))
+            if comparing is not None:
+                await comparing
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks = [known for known in self._tasks if not known.done()] + [task]
+        return task
+
+    async def _drawn(self, trial: Json) -> tuple[Json, list[bytes]]:
+        """What the worker is asked."""
+        drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
         shared = {name: self.opened[name] for name in ("changed", "grad", "aliases")}
-        message = {**drawn, **shared, "fresh": False}
-        reply, outputs = await candidate(self.worker, "run", self.limit_s, blobs, **message)
+        return {**drawn, **shared, "fresh": False}, blobs
+
+    async def _judged(
+        self, trial: Json, message: Json, blobs: list[bytes], reply: Json, outputs: list[bytes]
+    ) -> None:
+        """The worker's answer to one trial with everything that belongs to it. Raises Rejected."""
         verdict = await self._compare(trial, reply, outputs)
         if "skip" in verdict:
             self._note(trial, "outputs", None, verdict["skip"])
-            return
-        self.found.families.append(trial["family"])
-        self.informative += bool(verdict["informative"])
-        self.strides = self.strides or verdict["note"]
-        if trial["gradients"]:
-            await self._gradients(trial)
-        if trial["repeat"]:
-            message["fresh"] = True
-            reply, outputs = await candidate(self.worker, "run", self.limit_s, blobs, **message)
-            await self._compare(trial, reply, outputs, again=True)
+        else:
+            self.found.families.append(trial["family"])
+            self.informative += bool(verdict["informative"])
+            self.strides = self.strides or verdict["note"]
+            if trial["gradients"]:
+                await self._gradients(trial)
+            if trial["repeat"]:
+                again = {**message, "fresh": True}
+                reply, outputs = await candidate(self.worker, "run", self.limit_s, blobs, **again)
+                await self._compare(trial, reply, outputs, again=True)
+        self.begun.set()
 
     async def _compare(self, trial: Json, reply: Json, outputs: list[bytes], again: bool = False) -> Json:
         if "error" not in reply:
@@ -127,12 +175,8 @@ async def run_trials(
     Raises Rejected, or EvaluationError when the reference is at fault.
     """
     plan = opened["trials"]
-    trials = Trials(request, judge, worker, opened, found)
-    for trial in plan:
-        text = f"checking values: {trial['family']}"
-        report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
-        await trials.run(trial)
-        begun.set()
+    trials = Trials(request, judge, worker, opened, found, begun)
+    await trials.run(plan, report)
     if trials.informative < min(MIN_INFORMATIVE, len(plan)):
         raise EvaluationError(
             "could not judge: the reference fails or is never finite on nearly all inputs",

@@ -38,6 +38,8 @@ async def test_other_requests_between_trial_and_answer_leave_the_files_of_the_tr
         verdict, _ = await ask_judge(judge, "compare", 60, number=1, error="none was made")
         assert not verdict["ok"] and size_of(file) == 8 * 1024 * 1024  # it may be run once more
         await ask_judge(judge, "trial", 60, number=2)
+        assert size_of(file) == 8 * 1024 * 1024  # the next is drawn while the worker still reads
+        await ask_judge(judge, "trial", 60, number=3)
         assert size_of(file) is None
 
 

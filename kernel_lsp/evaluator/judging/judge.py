@@ -45,7 +45,8 @@ class Judge:
         self.reference: Reference | None = None
         self.sessions: dict[int, Session] = {}
         self.files: dict[int, list[Outbox]] = {}
-        self.drawn: dict[int, Outbox] = {}
+        self.drawn: dict[int, list[Outbox]] = {}
+        """The files of a session's last two trials: the worker may still read the first."""
 
     def answer(self, message: dict[str, Any], blobs: Blobs) -> tuple[dict[str, Any], list[bytes]]:
         """Reply and blobs for one request. A refusal is a reply: {"refused", "remedy"}."""
@@ -75,8 +76,8 @@ class Judge:
     ) -> dict[str, Any]:
         what = message["do"]
         if what == "trial":
-            self._drop_drawn(number)
-            self.drawn[number] = out
+            self.drawn.setdefault(number, []).append(out)
+            self._drop_drawn(number, but=2)
             return session.trial(message["number"], out)
         if what == "compare":
             return session.compare(message, blobs)
@@ -135,10 +136,13 @@ class Judge:
         self.sessions.pop(number, None)
         return {"ok": True}
 
-    def _drop_drawn(self, number: int) -> None:
-        """The files of a trial live until the next is drawn: it may be run again."""
-        if number in self.drawn:
-            self.drawn.pop(number).clear()
+    def _drop_drawn(self, number: int, but: int = 0) -> None:
+        """The files of all trials but the last; the last two live until the next is drawn."""
+        drawn = self.drawn.pop(number, [])
+        for out in drawn[: len(drawn) - but]:
+            out.clear()
+        if but:
+            self.drawn[number] = drawn[-but:]
 
 
 def main() -> None:

@@ -62,7 +62,8 @@ class Session:
         """Draw inputs and parameters for one trial and describe them for the worker."""
         descriptor = self.plan[number - 1]
         made = draw(self.reference, self.seed, descriptor)
-        self.trials = {number: made}  # earlier ones are answered, and hold outputs
+        before = {known: trial for known, trial in self.trials.items() if known == number - 1}
+        self.trials = {**before, number: made}  # that one may not be answered yet; older ones hold outputs
         return {
             "arguments": encode(list(made["arguments"]), out),
             "state": encode(made["state"], out),
