@@ -339,6 +339,11 @@ def test_nothing_to_record_says_why_and_keeps_the_exit_code(root: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*command, *words], cwd=root, env=environment, capture_output=True, text=True)
 
+    (root / "sitecustomize.py").write_text("print('of the environment')")
+    environment["PYTHONPATH"] += os.pathsep + str(root)
+    program = "import sys, os; print(sys.path.count(''), [p for p in sys.path if 'recorder' in p])"
+    usual = run(sys.executable, "-c", program)
+    assert usual.stdout.splitlines()[-2:] == ["of the environment", "1 []"], "as it is without us"
     isolated = run(sys.executable, "-I", "-c", "raise SystemExit(5)")
     assert isolated.returncode == 5 and "nothing was recorded" in isolated.stderr
     absent = run("no-such-program", "train.py")

@@ -128,6 +128,8 @@ class _Modules:
 
     def _arguments(self, module: Any, frame: Any) -> list[dict[str, Any]] | None:
         """From the frame of the class's own ``__init__``, which has just begun."""
+        if type(module).__init__ is self.torch.nn.Module.__init__:
+            return []
         code = getattr(inspect.unwrap(type(module).__init__), "__code__", None)
         for _ in range(MAX_FRAMES):
             if frame is None or frame.f_code is code:
@@ -167,7 +169,7 @@ class _Call(Look):
             name: value for name, value in self.named if name and describe.is_ordinary(value, torch)
         }
         self.on_cuda = any(value.is_cuda for value in self.tensors.values())
-        self.training = bool(module.training)
+        self.training = bool(getattr(module, "training", True))
         self.autocast = self._autocast(torch)
         self.init = owner.init_of(module)
         init = None if self.init is None else tuple((one["name"], describe.key(one)) for one in self.init)

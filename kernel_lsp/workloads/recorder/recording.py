@@ -21,7 +21,7 @@ from typing import Any
 
 from . import spool
 from .timing import Cuda
-from .values import Values, may_compute
+from .values import Values, in_transform, may_compute
 
 BUDGET = 0.01
 """Share of the program's time that looking may take; what counting costs comes on top."""
@@ -238,6 +238,8 @@ class Recording:
     def _enter(self, site: Site, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
         glance.due = glance.calls + self._gap(glance.calls)
+        if in_transform(self.torch):
+            return None
         if glance.samples >= WARM_UP and self._lost > BUDGET * (entered - (self._first or entered)):
             return None
         self._first = entered if self._first is None else self._first

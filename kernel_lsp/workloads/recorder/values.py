@@ -13,15 +13,18 @@ MOST = 1 << 18
 LARGEST_INTEGER = 2**53
 
 
+def in_transform(torch: Any) -> bool:
+    """Inside of vmap, grad and the like tensors stand for others: neither shapes nor addresses are theirs."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def may_compute(torch: Any) -> bool:
     """Would an operation of ours stay unnoticed? Not in a mode that sees or counts operations, not in a
-    function transform, in a trace, and not while a CUDA graph is captured."""
+    trace, and not while a CUDA graph is captured."""
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return False
-    if torch._C._get_tracing_state() is not None:
-        return False
-    modes, transforms = torch._C._len_torch_dispatch_stack(), torch._C._functorch.peek_interpreter_stack()
-    return not modes and transforms is None and not torch._C._len_torch_function_stack()
+    modes = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
+    return not modes and torch._C._get_tracing_state() is None
 
 
 class Values:
