@@ -68,6 +68,8 @@ def test_a_recipe_and_what_it_requires_are_read(tmp_path: Path) -> None:
         ("  recipe: [{skill: a, parameters: {B: [1, 2]}}]\n", "metadata.recipe[0].parameters"),
         ("  recipe: [{skill: a, every: often}]\n", "metadata.recipe[0].every"),
         ("  recipe: [{skill: a, planned: 1}]\n", "metadata.recipe[0].planned"),
+        ("  requires: {planned: fused-norm}\n", "metadata.requires.planned"),
+        ("  requires: {unplanned: [Fused]}\n", "metadata.requires.unplanned"),
         ("  recipe: [{skill: a, planned: true}, {skill: b}]\n", "metadata.recipe"),
     ],
 )

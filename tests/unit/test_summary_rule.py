@@ -56,6 +56,21 @@ def test_parameters_alone_are_those_on_which_all_sites_of_a_kind_agree() -> None
     assert [draft.recipe for draft in summary_rule.drafts(steps, seen(ROWS), before)][1:] == [(matmul,)]
 
 
+def test_an_order_is_for_where_what_it_lacks_is_planned(tmp_path: Path) -> None:
+    """It was shown instead of that, and has one more step."""
+    steps = [Step(skill="fused-norm", site="layer_norm"), Step(skill="cuda-graph", site="x")]
+    before = [Step(skill="fused-norm", site="layer_norm"), Step(skill="fused-matmul", site="linear")]
+    (draft,) = summary_rule.drafts(steps, seen(ROWS), before)
+    asked = draft.requires
+    assert asked is not None and (asked.planned, asked.unplanned) == (("fused-matmul",), ("cuda-graph",))
+    assert draft.description.endswith("instead of fused-matmul")
+    (tmp_path / draft.name).mkdir()
+    (tmp_path / draft.name / "SKILL.md").write_text(learned.text_of(draft))
+    assert read(tmp_path / draft.name, "learned").requires == asked
+    (other,) = summary_rule.drafts(steps, seen(ROWS))
+    assert other.name != draft.name and other.requires is not None and other.requires.planned == ()
+
+
 def test_what_it_asks_for_is_what_held_with_sizes_a_factor_of_sixteen_around() -> None:
     """4096 x 1000 elements lie between 2^21 and 2^22: from 2^(21 - 4) to 2^(22 + 4)."""
     small = ArgSpec(name="scale", dtype="bfloat16", shape=(1000,))
