@@ -15,10 +15,10 @@ from kernel_lsp.analysis.rules import RULES, Rule, page
 from kernel_lsp.analysis.rules.base import Site
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
-from kernel_lsp.analysis.source import SourceFile, collector_paused, definitions, parse, problem_of
-from kernel_lsp.analysis.targets import Found, Structure, find, structure
+from kernel_lsp.analysis.source import SourceFile, collector_paused, parse, problem_of
+from kernel_lsp.analysis.targets import Found, Structure, find, launching, structure
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target
+from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target, TargetKind
 
 __all__ = ["RULES", "Rule", "analyze", "find_target", "fingerprint_of", "page", "slice_program"]
 
@@ -83,8 +83,12 @@ def _fingerprint_of(text: str, qualname: str) -> str | None:
     if isinstance(file, ParseProblem):
         return None
     try:
-        node = dict(definitions(file.tree.body)).get(qualname)
-        return None if node is None else fingerprint(Names(file), node)
+        known = structure(file)
+        node = dict(known.definitions).get(qualname)
+        if node is None:
+            return None
+        kernel = known.jit_functions.get(qualname) is node
+        return fingerprint(Names(file), node, launching(known, node.name) if kernel else ())
     except (SyntaxError, RecursionError):
         return None
 
@@ -104,18 +108,19 @@ def _analyze(file: SourceFile) -> Analysis:
             # Two kernels share a helper, two modules a method: one hint is enough.
             findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
     return Analysis(
-        targets=tuple(_target(file, names, f) for f in found),
+        targets=tuple(_target(file, known, names, f) for f in found),
         findings=tuple(sorted(findings.values(), key=lambda f: (f.span.start, f.rule))),
     )
 
 
-def _target(file: SourceFile, names: Names, found: Found) -> Target:
+def _target(file: SourceFile, known: Structure, names: Names, found: Found) -> Target:
+    launchers = launching(known, found.node.name) if found.kind is TargetKind.TRITON_KERNEL else ()
     return Target(
         qualname=found.qualname,
         kind=found.kind,
         name_span=file.name_span(found.node),
         span=file.full_span(found.node),
-        fingerprint=fingerprint(names, found.node),
+        fingerprint=fingerprint(names, found.node, launchers),
         launchers=found.launchers,
     )
 

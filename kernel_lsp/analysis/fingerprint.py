@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from kernel_lsp.analysis.names import Names
@@ -18,14 +19,15 @@ _IGNORED = {"ctx", "kind", "type_comment", "type_ignores"}
 _fields: dict[type, tuple[str, ...]] = {}
 
 
-def fingerprint(names: Names, node: DefinitionNode) -> str:
-    """32 hex digits for the definition and all that it uses."""
-    closure = names.closure([node], own={})
+def fingerprint(names: Names, node: DefinitionNode, launchers: Sequence[DefinitionNode] = ()) -> str:
+    """32 hex digits for the definition and all that it uses; for a kernel also for what launches it, because
+    a rewrite may change both."""
+    closure = names.closure([node, *launchers], own={})
     body = names.file.tree.body
-    parts = [_serialized(names, node)]
+    parts = [_serialized(names, node), *(_serialized(names, launcher) for launcher in launchers)]
     for index in closure.statements:
         statement = body[index]
-        if statement is node:
+        if statement is node or statement in launchers:
             continue
         if isinstance(statement, ast.Import | ast.ImportFrom):
             parts += _imports_used(statement, closure.names)

@@ -73,6 +73,12 @@ def find(file: SourceFile, known: Structure) -> list[Found]:
     return list(found.values())
 
 
+def launching(known: Structure, kernel: str) -> tuple[DefinitionNode, ...]:
+    """The functions that launch the kernel; of two with one name the last."""
+    nodes = dict(known.definitions)
+    return tuple(nodes[name] for name in known.launchers.get(kernel, ()))
+
+
 def is_jit(file: SourceFile, decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return file.dotted(called) in JIT

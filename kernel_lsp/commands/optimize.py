@@ -19,6 +19,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import cards
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
+    Analysis,
     Job,
     Numerics,
     Outcome,
@@ -120,14 +121,26 @@ def _requests(argument: str) -> list[Request]:
         console.fail(
             KernelLspError(f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax")
         )
-    names = (
-        [target] if target else [t.qualname for t in found.targets if t.kind is not TargetKind.TRITON_KERNEL]
-    )
+    names = [target] if target else _names(found)
     shares = workloads.shares_in(path, console.workspace_of(path))
     names.sort(key=lambda qualname: -shares.get(qualname, 0.0))  # what takes most of a recorded run first
     if not names:
-        console.fail(KernelLspError(f"{name} holds no module and no tensor function", "name a file with one"))
+        console.fail(
+            KernelLspError(
+                f"{name} holds no module, tensor function or launched kernel", "name a file with one"
+            )
+        )
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]
+
+
+def _names(found: Analysis) -> list[str]:
+    """Every target; a function that launches a kernel is optimized with it, not by itself."""
+    launchers = {name for target in found.targets for name in target.launchers}
+    return [
+        target.qualname
+        for target in found.targets
+        if (target.launchers if target.kind is TargetKind.TRITON_KERNEL else target.qualname not in launchers)
+    ]
 
 
 def _recorded(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rewrite_helpers import skill
 
+from kernel_lsp import analysis
 from kernel_lsp.errors import CaptureError, RewriteError
 from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
 from kernel_lsp.records import Candidate, Job, Outcome, Step
@@ -202,3 +203,11 @@ def test_a_rewritten_kernel_computes_the_same_in_the_interpreter(name: str, tmp_
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_change_of_the_launcher_is_a_change_of_the_kernel_too() -> None:
+    """Its rewrite edits the launcher: after another edit there it must not be applied any more."""
+    before = prepared(HEAD + ADD, "add_kernel").target.fingerprint
+    assert prepared(HEAD + ADD.replace("BLOCK=128", "BLOCK=256"), "add_kernel").target.fingerprint != before
+    assert prepared(HEAD + "# a comment\n" + ADD, "add_kernel").target.fingerprint == before
+    assert analysis.fingerprint_of(HEAD + ADD, "add_kernel") == before
