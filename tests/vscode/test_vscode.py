@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,8 +71,16 @@ def story(vscode: Path, place: Path) -> Steps:
     steps = play(vscode, "story", place, place / "project", place / "state", place / "pictures", SERVER)
     if os.environ.get("KERNEL_LSP_PICTURES"):
         for picture in (place / "pictures").glob("*.png"):
-            shutil.copy(picture, EXTENSION / "images" / picture.name)
+            keep_small(picture, EXTENSION / "images" / picture.name)
     return steps
+
+
+def keep_small(picture: Path, place: Path) -> None:
+    """A screenshot has few colors: with a palette it takes a third, of an extension that shall be small."""
+    from PIL import Image  # matplotlib brings it
+
+    colors = Image.open(picture).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    colors.save(place, optimize=True)
 
 
 def test_the_hint_names_speedup_and_device(story: Steps) -> None:
