@@ -88,6 +88,33 @@ def test_any_leading_dimensions_and_shares_of_the_inner_one(interpreter, rows, s
     agrees(interpreter, linear("torch.relu(h) + y", rows, inner=300), form, splits)
 
 
+NORMED = (
+    "self.layer, self.norm = nn.Linear(70, 45), nn.BatchNorm1d(45{}).eval()\n"
+    "        self.norm.running_mean.normal_(), self.norm.running_var.uniform_(0.5, 2.0)"
+)
+
+
+@pytest.mark.parametrize("options", ["", ", affine=False", ", eps=0.1"])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_batch_norm_in_eval_mode_joins_the_last_step(interpreter, options, splits):
+    expression = "F.gelu(self.norm(self.layer(x)) * y)"
+    inputs = "torch.randn(37, 70), torch.randn(37, 45)"
+    after = agrees(interpreter, program(expression, inputs, init=NORMED.format(options)), "tiles", splits)
+    assert "batch_norm(" not in after.split("return self._forward_eager")[1]
+
+
+@pytest.mark.parametrize(
+    "expression, inputs, init",
+    [
+        ("self.norm.train()(x @ y)", "torch.randn(37, 70), torch.randn(70, 45)", NORMED.format("")),
+        ("self.norm(torch.bmm(x, y))", "torch.randn(2, 45, 70), torch.randn(2, 70, 9)", NORMED.format("")),
+    ],
+)
+def test_other_batch_norms_do_not(expression, inputs, init):
+    (match,) = matches(program(expression, inputs, init=init), "fused-matmul")[1]
+    assert [node.name for node in match.nodes][1:] == []
+
+
 PRODUCTS = [
     ("x @ y", "33, 70", "70, 45"),
     ("x @ y", "2, 33, 70", "70, 45"),

@@ -1,7 +1,7 @@
 """What follows a matrix product element by element, as values over the rows and columns of its tile.
 
-The tail grows forward from the product over pointwise operations of the product's own shape, and may end in
-a reduction over the columns (matmul_rows.py). Operands
+The tail grows forward from the product over pointwise operations of the product's own shape, batch norm in
+eval mode among them, and may end in a reduction over its columns or rows (matmul_rows.py). Operands
 from outside may have any shape that broadcasts to it: a bias over the columns, one number for each row,
 a whole residual. Results that others read are stored too.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import matmul_rows, reductions
+from kernel_lsp.rewrite.codegen import channelwise, matmul_rows, reductions
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, apply, load
@@ -49,11 +49,17 @@ def grow(graph: Graph, product: Product) -> list[fx.Node]:
     for node in graph.nodes if product.col_dims == 1 else []:
         if len(group) >= MOST or node in group or not any(arg in group for arg in node.all_input_nodes):
             continue
-        if is_pointwise(node) and shape_of(node) == shape and convex(graph, {*group, node}):
+        acts = is_pointwise(node) or _is_column_norm(graph, node)
+        if acts and shape_of(node) == shape and convex(graph, {*group, node}):
             group.append(node)
     while is_identity(group[-1]):  # a dropout in eval mode is no work
         group.pop()
     return [*group, *matmul_rows.after(graph, product, group)]
+
+
+def _is_column_norm(graph: Graph, node: fx.Node) -> bool:
+    """Batch norm in eval mode over the columns: its parameters broadcast as a bias does."""
+    return len(shape_of(node)) == 2 and channelwise.is_channelwise(graph, node)
 
 
 def lower(graph: Graph, product: Product, nodes: Sequence[fx.Node], name: str) -> Lowered:
@@ -123,6 +129,8 @@ class _Lowering:
             return self.value(node.args[0])
         if op_name(node) in matmul_rows.REDUCTIONS:
             return reductions.build(node, get)
+        if op_name(node) == "batch_norm":
+            return channelwise.build(node, get)
         return TABLE[op_name(node)](node, get)
 
     def _load(self, node: fx.Node) -> Value:
