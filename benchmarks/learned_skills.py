@@ -48,6 +48,8 @@ from trainer.tasks import Part, Split, SuiteTask
 
 MOST_HAVE = 0.75
 """Of the tasks that taught a draft: kinds of operators that so many have are looked for."""
+NAMED = 3
+"""Times as many tasks as are judged have to name the operations that a draft covers: then only these count."""
 MOST_OPENED = 10
 """Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
 MOST_OF_A_KIND = 2
@@ -234,18 +236,22 @@ class Worker:
 
     def _candidates(self, name: str, requires: Requirements | None, part: str) -> list[Path]:
         """Tasks that the skill is for, by their inputs, and that look like those that taught it."""
-        taught_by = [self.every[one].structure for one in self.results.drafts[name]["taught_by"]]
-        teachers = [set(one.ops) for one in taught_by]
+        drafted = self.results.drafts[name]
+        taught_by = [self.every[one].structure for one in drafted["taught_by"]]
         counts = Counter(kind for one in taught_by for kind in set(one.kinds))
         common = {kind for kind, count in counts.items() if count >= MOST_HAVE * len(taught_by)}
-        found = []
-        for task in self.parts[part]:
+        covered = {op for step in drafted["recipe"] for op in step["covers"]}
+        fit = [task for task in self.parts[part] if common.issubset(task.structure.kinds)]
+        named = [task for task in fit if covered.issubset(task.structure.ops)]
+
+        def alike(task: SuiteTask) -> float:
             ops = set(task.structure.ops)
-            if common.issubset(task.structure.kinds) and not any(self._unmet(requires, task)):
-                found.append(
-                    (fmean(len(ops & one) / len(ops | one) for one in teachers), task.name, task.path)
-                )
-        return [path for _, _, path in sorted(found, reverse=True)[: MOST_OPENED * self.options.most]]
+            return fmean(len(ops & set(one.ops)) / len(ops | set(one.ops)) for one in taught_by)
+
+        enough = len(named) >= NAMED * self.options.most
+        chosen = [task for task in (named if enough else fit) if not any(self._unmet(requires, task))]
+        ranked = sorted(chosen, key=lambda task: (-alike(task), task.name))
+        return [task.path for task in ranked[: MOST_OPENED * self.options.most]]
 
     def _unmet(self, requires: Requirements | None, task: SuiteTask) -> Iterator[str]:
         """By what the program is called with alone: the machine is the one that taught."""
