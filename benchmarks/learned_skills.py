@@ -49,7 +49,7 @@ from trainer.tasks import Part, Split, SuiteTask
 MOST_HAVE = 0.75
 """Of the tasks that taught a draft: kinds of operators that so many have are looked for."""
 NAMED = 3
-"""Times as many tasks as are judged have to name the operations that a draft covers: then only these count."""
+"""Times as many tasks as are judged have to name what a draft covers: then only these count."""
 MOST_OPENED = 10
 """Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
 MOST_OF_A_KIND = 2
