@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kernel_lsp import wire
 from kernel_lsp.presenter.objects import versioned
-from kernel_lsp.records import Json, LearnedSkill, Standing, TaskUplift, Uplift, UsageStats, Verification
+from kernel_lsp.records import LearnedSkill, Standing, TaskUplift, Uplift, UsageStats, Verification
 
 COLUMNS = ("learned skill", "standing", "learned on", "uplift", "since (UTC)", "reason")
 TASK_COLUMNS = ("task", "samples", "right with/without", "with", "without", "none learned", "uplift")
@@ -23,10 +22,6 @@ def papers_text(every: Sequence[LearnedSkill]) -> str:
     order = (Standing.VERIFIED, Standing.STAGED, Standing.RETIRED, Standing.REFUSED)
     ranked = sorted(every, key=lambda one: (order.index(one.standing), one.name))
     return _table([COLUMNS, *(_papers_row(one) for one in ranked)])
-
-
-def papers_json(every: Sequence[LearnedSkill]) -> list[Json]:
-    return [wire.to_json(one) for one in every]
 
 
 def paper_lines(papers: LearnedSkill, usage: Sequence[UsageStats] = ()) -> list[str]:
