@@ -59,7 +59,7 @@ def grow(graph: Graph, product: Product) -> list[fx.Node]:
 
 def _is_column_norm(graph: Graph, node: fx.Node) -> bool:
     """Batch norm in eval mode over the columns: its parameters broadcast as a bias does."""
-    return len(shape_of(node)) == 2 and channelwise.is_channelwise(graph, node)
+    return channelwise.is_channelwise(graph, node) and len(shape_of(node)) == 2
 
 
 def lower(graph: Graph, product: Product, nodes: Sequence[fx.Node], name: str) -> Lowered:
