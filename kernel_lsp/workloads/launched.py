@@ -10,6 +10,7 @@ num_warps = 8                         # absent: unknown
 constants = { BLOCK = 1024 }          # constexpr parameters
 aliases = [["x_ptr", "out_ptr"]]      # parameters whose tensors shared memory
 launcher = "kernels/softmax.py::softmax"
+called_with = [{ name = "x", dtype = "float32", shape = [4096, 1000] }]
 arguments = [{ name = "x_ptr", dtype = "float32", shape = [4096, 1000], alignment = 256 }, …]
 
 [[seen]]                              # one per target, all ways of calling it together
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import Busy, Launch
+from kernel_lsp.records import ArgSpec, Busy, Launch
 from kernel_lsp.workloads.arguments import Place, arguments
 from kernel_lsp.workloads.recorded import target_of
 from kernel_lsp.workloads.tables import files, tables
@@ -84,6 +85,12 @@ def _busy(entry: dict[str, Any]) -> Busy:
     )
 
 
+def _called_with(place: Place, entry: dict[str, Any]) -> tuple[ArgSpec, ...] | None:
+    if any("unknown" in one for one in entry.get("called_with", ())):
+        return None
+    return arguments(place, entry, "called_with")
+
+
 def _launch(place: Place, entry: dict[str, Any]) -> Launch:
     path, _, kernel = target_of(place, entry).rpartition("::")
     try:
@@ -99,6 +106,7 @@ def _launch(place: Place, entry: dict[str, Any]) -> Launch:
             autotuned=bool(entry.get("autotuned", False)),
             aliases=tuple(tuple(names) for names in entry.get("aliases", ())),
             launcher=entry.get("launcher"),
+            called_with=_called_with(place, entry),
             busy=_busy(entry),
         )
     except (TypeError, ValueError) as error:

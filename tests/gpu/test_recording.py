@@ -1,4 +1,4 @@
-"""`kernel-lsp record` on a GPU: what autotune chose, device times, values that nobody waited for, CUDA graphs."""
+"""`kernel-lsp record` on a GPU: what autotune chose, device times, values nobody waited for, CUDA graphs."""
 
 import subprocess
 import sys
@@ -73,7 +73,7 @@ def test_launches_and_modules_on_a_gpu(tmp_path: Path) -> None:
     x, out_ptr, _, _ = one.arguments
     assert x.device == "cuda" and x.values is not None and x.values.low == 0.0 and x.values.finite
     assert out_ptr.values is not None and out_ptr.values.zeros == 1.0
-    assert busy(str(tmp_path))["program.py::Net"].calls == 205
+    assert busy(str(tmp_path))["program.py::Net"].calls == 205, "the captured call is counted as well"
 
 
 def test_it_runs_alone_as_well(tmp_path: Path) -> None:

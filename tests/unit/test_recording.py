@@ -120,7 +120,10 @@ def rank(number, store):
 
 if __name__ == "__main__":
     import sys
-    mp.spawn(rank, (sys.argv[1],), nprocs=2)
+    other = mp.get_context("spawn").Process(target=rank, args=(1, sys.argv[1]))
+    other.start()
+    rank(0, sys.argv[1])
+    other.join()
 """
 
 
@@ -244,6 +247,7 @@ def test_launches_before_the_program_leaves_without_goodbye(root: Path) -> None:
     assert isinstance(plain, Launch) and plain.target == "program.py::scale"
     assert (plain.constants, plain.grid, plain.num_warps) == ({"BLOCK": 64}, (4,), 2)
     assert (plain.launcher, plain.autotuned, plain.busy.calls) == ("program.py::launch", False, 5)
+    assert plain.called_with is not None and plain.called_with[0].shape == plain.arguments[0].shape
     x, out, n, factor = plain.arguments
     assert (n.value, factor.value) == (200, 2.0)
     assert x.values == ValueSummary(low=1.0, high=1.0, zeros=0.0, finite=True)

@@ -123,13 +123,16 @@ class _Launch(Look):
         )
 
     def about(self) -> dict[str, Any]:
-        launcher, autotuned = self._came_from(sys._getframe(1))
+        frame, autotuned = self._came_from(sys._getframe(1))
+        launcher = None if frame is None else self._name(frame)
+        called = {} if frame is None or launcher is None else {"called_with": self._called_with(frame)}
         return {
             "arguments": [{"name": name, **spec} for name, spec in self.specs.items()],
             "constants": self.constants,
             "aliases": self._aliases(),
             "autotuned": autotuned,
             "launcher": launcher,
+            **called,
             **self.options,
         }
 
@@ -148,19 +151,29 @@ class _Launch(Look):
             by_memory.setdefault(tensor.untyped_storage().data_ptr(), []).append(name)
         return [names for memory, names in by_memory.items() if memory and len(names) > 1]
 
-    def _came_from(self, frame: Any) -> tuple[str | None, bool]:
-        """The workspace's function that launched it, and whether autotune stands between."""
+    def _came_from(self, frame: Any) -> tuple[Any | None, bool]:
+        """The frame of the workspace that launched it, and whether autotune stands between."""
         autotuned = False
         for _ in range(MAX_FRAMES):
             if frame is None:
                 break
             code = frame.f_code
             autotuned = autotuned or (code.co_name == "run" and code.co_filename.endswith("autotuner.py"))
-            if (path := self.recording.within(code.co_filename)) is not None:
-                name = getattr(code, "co_qualname", code.co_name)  # Python 3.11
-                return (None if name == "<module>" else f"{path}::{name}"), autotuned
+            if self.recording.within(code.co_filename) is not None:
+                return frame, autotuned
             frame = frame.f_back
         return None, autotuned
+
+    def _name(self, frame: Any) -> str | None:
+        code = frame.f_code
+        name = getattr(code, "co_qualname", code.co_name)  # Python 3.11
+        return None if name == "<module>" else f"{self.recording.within(code.co_filename)}::{name}"
+
+    def _called_with(self, frame: Any) -> list[dict[str, Any]]:
+        """The launcher's own arguments, as they are when it launches: a kernel is judged by calling it."""
+        code, held = frame.f_code, frame.f_locals
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return [{"name": name, **describe.spec(held.get(name), self.torch)} for name in names]
 
 
 def _constants(function: Any) -> set[str]:

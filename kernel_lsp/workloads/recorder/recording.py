@@ -12,6 +12,7 @@ import atexit
 import os
 import random
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 
 from . import spool
 from .timing import Cuda
-from .values import Values, in_transform, may_compute
+from .values import Values, in_transform, is_capturing, may_compute
 
 BUDGET = 0.01
 """Share of the program's time that looking may take; what counting costs comes on top."""
@@ -32,6 +33,7 @@ SPARSE = 32
 """From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
 MAX_WAYS = 64
 """Ways of calling one target that are told apart in one process."""
+MAX_NOTES = 8
 HERE = Path(__file__).resolve().parent
 SKIPPED = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
 
@@ -238,7 +240,7 @@ class Recording:
     def _enter(self, site: Site, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
         glance.due = glance.calls + self._gap(glance.calls)
-        if in_transform(self.torch):
+        if in_transform(self.torch) or is_capturing(self.torch):
             return None
         if glance.samples >= WARM_UP and self._lost > BUDGET * (entered - (self._first or entered)):
             return None
@@ -290,8 +292,8 @@ class Recording:
         try:
             return action()
         except Exception as error:  # of ours or of a torch that we do not know: the program must not see it
-            note = f"{type(error).__name__}: {error}"[:200]
-            if note not in self.notes[:16]:
+            note = _where(error)  # not its words, which may hold anything of the program's
+            if len(self.notes) < MAX_NOTES and note not in self.notes:
                 self.notes.append(note)
             return None
 
@@ -335,6 +337,15 @@ class Recording:
 
 def _leave_alone(_: Any) -> None:
     """For a torch without that switch."""
+
+
+def _where(error: Exception) -> str:
+    """Kind of the failure and the line of ours where it happened."""
+    ours = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == HERE
+    ]
+    place = f" in {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+    return f"{type(error).__name__}{place}: some calls are only counted"
 
 
 def _unique() -> str:

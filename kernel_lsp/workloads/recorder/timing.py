@@ -14,10 +14,7 @@ class Cuda:
         self._begun, self._ended = begun, ended
 
     @classmethod
-    def begin(cls, torch: Any) -> Cuda | None:
-        """None while a CUDA graph is captured, where nothing else may be recorded."""
-        if torch.cuda.is_current_stream_capturing():
-            return None
+    def begin(cls, torch: Any) -> Cuda:
         clock = cls(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
         clock._begun.record()
         return clock

@@ -18,11 +18,13 @@ def in_transform(torch: Any) -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def is_capturing(torch: Any) -> bool:
+    """While a CUDA graph is captured even a question about an event can make the capture fail."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
 def may_compute(torch: Any) -> bool:
-    """Would an operation of ours stay unnoticed? Not in a mode that sees or counts operations, not in a
-    trace, and not while a CUDA graph is captured."""
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        return False
+    """Would an operation of ours stay unnoticed? Not in a trace or a mode that sees or counts operations."""
     modes = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
     return not modes and torch._C._get_tracing_state() is None
 
