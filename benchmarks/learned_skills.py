@@ -369,7 +369,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--drafts", type=int, default=24, help="at most so many are verified")
     parser.add_argument("--draft-only", action="store_true", help="say what would be verified; needs no GPU")
     parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--most", type=int, default=6, help="tasks that a skill changes, per verification")
+    parser.add_argument("--most", type=int, default=8, help="tasks that a skill changes, per verification")
     parser.add_argument("--jobs", type=int, default=8, help="tasks under way at once on a GPU")
     parser.add_argument("--gpus", default="0", help="their numbers, e.g. 0,1,2,3")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

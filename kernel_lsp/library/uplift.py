@@ -106,5 +106,13 @@ def _loss(row: Mapping[str, float], skill: str, null: float) -> float:
     return max(without, row.get(skill, without)) - without
 
 
+def hopeless(tasks: Sequence[TaskUplift]) -> bool:
+    """It does harm on enough tasks: no further one is worth a judgement. To stop early for that, and for that
+    alone, makes nothing look better than it is."""
+    told = counted(tasks)
+    found = bounds([task.uplift for task in told])
+    return found is not None and len(told) >= LEAST_TASKS and found.high <= 0
+
+
 def _times(found: Uplift) -> str:
     return f"{math.exp(found.mean):.3f}x ({math.exp(found.low):.3f} to {math.exp(found.high):.3f})"

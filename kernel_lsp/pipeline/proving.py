@@ -136,7 +136,10 @@ class Proving:
     """What was opened: two files may hold one task."""
 
     async def run(self) -> Verification:
-        """Until enough tasks were judged, none is left, or it is shown to be wrong. Raises KernelLspError."""
+        """Until enough tasks were judged, none is left, or it is shown to be wrong or to do harm.
+
+        Raises KernelLspError.
+        """
         if not self.skill.recipe and self.pipeline.settings.policy == "plan":
             remedy = "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
             raise EvaluationError(f"{self.skill.name} is text, and no language model is set", remedy)
@@ -167,7 +170,10 @@ class Proving:
     @property
     def _open(self) -> bool:
         wrong = self.skill.recipe and uplift.fallen(self._tasks)
-        return not wrong and len(uplift.counted(self._tasks)) + self._busy < self.asked.most
+        return (
+            not (wrong or uplift.hopeless(self._tasks))
+            and len(uplift.counted(self._tasks)) + self._busy < self.asked.most
+        )
 
     @property
     def skill(self) -> Skill:

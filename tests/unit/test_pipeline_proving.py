@@ -209,6 +209,14 @@ async def test_side_by_side_no_task_more_is_judged_than_is_needed(tmp_path: Path
     assert 1 < most <= 3
 
 
+async def test_what_does_harm_on_three_tasks_is_not_tried_on_more(tmp_path: Path, draft: Shelved) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    slower = {(name, warps): 2.0 - warps / 8 - n / 100 for n, name in enumerate(names) for warps in (4, 8)}
+    found = await verified(gate(tmp_path, slower), draft, names, samples=2)
+    assert len(found.tasks) == 3 and not found.accepted and not found.undecided
+    assert "it does harm" in found.reason
+
+
 async def test_one_task_in_two_files_counts_once(tmp_path: Path, draft: Shelved) -> None:
     pipeline = gate(tmp_path, FASTER)
     (tmp_path / "more").mkdir()
