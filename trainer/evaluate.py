@@ -24,7 +24,8 @@ from kernel_lsp.errors import ConfigError, KernelLspError
 from trainer import config, judging, spaces
 from trainer.config import Recipe
 from trainer.generation import Generator, Local
-from trainer.judging import Apart, Case, JudgePool, Table
+from trainer.judge import Case
+from trainer.judging import Apart, JudgePool, Table
 from trainer.records import Tally
 from trainer.spaces import Point, Space
 from trainer.worlds import TableWorld
@@ -228,8 +229,16 @@ def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str
     model, tokenizer = models.load(replace(recipe, model=shape), ())
     if recipe.hardware.gpus:
         model = model.to("cuda")
-    ranked = ranking.policy(held_out, model, tokenizer.pad_token_id, skip=options.skip)
-    return ranking.report(ranked, ranking.rule(held_out), recipe.seed)
+    pad, rule = tokenizer.pad_token_id, ranking.rule(held_out)
+    ranked = ranking.policies(held_out, model, pad, ranking.MARGINS, skip=options.skip)
+    chosen, margin = ranking.crossed(ranked)
+    firsts = {str(m): {one.task.name: round(one.first, 4) for one in own} for m, own in ranked.items()}
+    return {
+        **ranking.report(chosen, rule, recipe.seed),
+        "without_margin": ranking.report(ranked[0.0], rule, recipe.seed),
+        "margin": margin,
+        "firsts": firsts,
+    }
 
 
 def _table(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:

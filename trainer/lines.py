@@ -1,9 +1,10 @@
 """A talk in the compact form while it is written: what may come next, on the measured plans of its task.
 
-A `Line` goes on by itself wherever nothing can be chosen: forced words, the engine's answers, the verdicts
-between turns (both looked up). Its steps are held to those that lead to a measured plan, since nothing is
-known of others; what the model is scored by later is the whole grammar, which it is served with. A plan that
-was tried is not tried again. Not covered: the other agents' prompts in words (episodes.py).
+A `Line` goes on by itself wherever nothing can be chosen: forced words, the rule's suggestion before the
+policy's own, the engine's answers and the verdicts between turns (both looked up). Its steps are held to
+those that lead to a measured plan, since nothing is known of others; what the model is scored by later is the
+whole grammar, which it is served with. A plan that was tried is not tried again. Not covered: the other
+agents' prompts in words (episodes.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kernel_lsp.agents.compact.vocabulary import TOKENS
 from kernel_lsp.records import EvalStatus
 from trainer.generation import decode
 from trainer.records import Status
-from trainer.shown import Plan, Shown, show
+from trainer.shown import Plan, Shown, advise, show
 from trainer.talks import STOP
 
 HEARD = {Status.PASSED: EvalStatus.PASSED, Status.WRONG_RESULT: EvalStatus.WRONG_RESULT}
@@ -34,14 +35,19 @@ class Line:
         self.task, self.talk, self.turns = task, talk, turns
         self.tried: list[Plan] = []
         """One per turn."""
-        self.cuts: list[int] = [len(talk.words)] if talk.phase is not Phase.SELECT else []
-        """Words up to the end of the selection, then to the end of each turn."""
-        self.feed, self.done = list(talk.tokens), False
+        self.cuts: list[int] = []
+        """Words up to the policy's first turn, then to the end of each turn."""
+        self.done = False
+        if talk.phase is not Phase.SELECT:
+            self._advised()
+        self.feed = list(talk.tokens)
         self._reply: list[str] = []
         self._keys: tuple[str, ...] = ()
         """Of the turn's steps."""
         self._following: dict[tuple[str, ...], str] = {}
         """Valid replies that name a step -> its key."""
+        self._rules: tuple[str, ...] | None = None
+        """What the rule would reply here; None: the turn has left its plan."""
         self.node = self._offer()
         self._go_on()
 
@@ -49,6 +55,14 @@ class Line:
         """One of `node`'s words."""
         self._put(word)
         self._go_on()
+
+    @property
+    def favored(self) -> str | None:
+        """The word with which it would go on saying the rule's plan."""
+        said = len(self._reply)
+        if self._rules is None or self._rules[:said] != tuple(self._reply) or said >= len(self._rules):
+            return None
+        return self._rules[said]
 
     # --- by itself -----------------------------------------------------------------------------
 
@@ -71,8 +85,9 @@ class Line:
         key = self._following.get(tuple(self._reply))
         self._reply, read = [], len(self.talk.words)
         if selected:
-            self.cuts.append(read)
             self.done = self.turns == 0
+            if not self.done:
+                self._advised()
         elif key is not None:
             self._keys += (key,)
             show(self.talk, self.task, self._keys)
@@ -81,6 +96,10 @@ class Line:
         self.feed += self.talk.tokens[read:]
         if not self.done:
             self.node = self._offer()
+
+    def _advised(self) -> None:
+        advise(self.talk, self.task)
+        self.cuts.append(len(self.talk.words))
 
     def _judged(self) -> None:
         self.tried.append(next(plan for plan in self.task.plans if plan.keys == self._keys))
@@ -99,6 +118,11 @@ class Line:
         left = [p for p in self.task.plans if p.keys[:taken] == self._keys and p not in self.tried]
         steps = {p.keys[taken]: p.steps[taken] for p in left if len(p.keys) > taken}
         self._following = {tuple(self.talk.reply_for(step)): key for key, step in steps.items()}
+        rules = self.task.plans[0].keys
+        wanted = rules[taken] if rules[:taken] == self._keys and len(rules) > taken else None
+        self._rules = next((reply for reply, key in self._following.items() if key == wanted), None)
+        if rules == self._keys:
+            self._rules = STOP
         replies = [grammar.chain(reply) for reply in self._following]
         if any(len(plan.keys) == taken for plan in left):
             replies.append(grammar.chain(STOP))
@@ -108,8 +132,12 @@ class Line:
 class Writer:
     """Writes lines with the very model that is trained."""
 
-    def __init__(self, model: Any, pad: int, *, temperature: float = 1.0, batch: int = 256) -> None:
+    def __init__(
+        self, model: Any, pad: int, *, temperature: float = 1.0, batch: int = 256, margin: float = 0.0
+    ) -> None:
+        """``margin``: of log-probability, by which a word must beat the one of the rule's plan."""
         self._model, self._pad, self._temperature, self._batch = model, pad, temperature, batch
+        self._margin = margin
 
     def write(self, lines: Sequence[Line], seed: int, *, greedy: bool = False) -> None:
         """To their ends. The same weights, lines and seed give the same words."""
@@ -127,12 +155,14 @@ class Writer:
                 decode(self._model, self._pad, rows, choose)
         self._model.train(training)
 
-    @staticmethod
-    def _choose(rows: Sequence[Line], logits: Tensor, draw: random.Random, greedy: bool) -> None:
+    def _choose(self, rows: Sequence[Line], logits: Tensor, draw: random.Random, greedy: bool) -> None:
         for place, line in enumerate(rows):
             if line.done:
                 continue
             words = line.node.words
-            spread = torch.softmax(logits[place, [TOKENS[word] for word in words]], dim=0).tolist()
+            scores = logits[place, [TOKENS[word] for word in words]]
+            if self._margin and (favored := line.favored) in words:
+                scores[words.index(favored)] += self._margin
+            spread = torch.softmax(scores, dim=0).tolist()
             taken = max(zip(spread, words, strict=True))[1] if greedy else draw.choices(words, spread)[0]
             line.choose(taken)

@@ -9,8 +9,9 @@ product may say (a device judges these).
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -26,6 +27,8 @@ from trainer.imitation import example
 from trainer.lines import Line, Writer
 from trainer.shown import Plan, Shown
 
+MARGINS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 100.0)
+"""By how much a word must be likelier than the rule's before the policy says it; the last never deviates."""
 TOKENS = 32768
 """Padded ones of one forward pass."""
 
@@ -51,28 +54,37 @@ class Ranked:
 
 def policy(tasks: Sequence[Shown], model: Any, pad: int, *, skip: bool = False) -> list[Ranked]:
     """``skip``: without the selection agent."""
-    writer = Writer(model, pad)
-    chosen = [Line(task, Talk(task.situation, skip=skip), 0 if not skip else 1) for task in tasks]
+    return policies(tasks, model, pad, (0.0,), skip=skip)[0.0]
+
+
+def policies(
+    tasks: Sequence[Shown], model: Any, pad: int, margins: Sequence[float], *, skip: bool = False
+) -> dict[float, list[Ranked]]:
+    """With several margins (lines.Writer) by which it deviates from the rule."""
+    begun = [Talk(task.situation, skip=skip) for task in tasks]
+    chosen = [talk.copy() for talk in begun]
     if not skip:
-        writer.write(chosen, 0, greedy=True)
-    lines = chosen if skip else [Line(line.task, line.talk.copy(), 1) for line in chosen]
-    begins = [len(Talk(task.situation, skip=skip).words) for task in tasks]
-    selected = [None if skip else line.talk.words[begin:] for line, begin in zip(chosen, begins, strict=True)]
-    writer.write(lines, 0, greedy=True)
+        selecting = [Line(task, talk, 0) for task, talk in zip(tasks, chosen, strict=True)]
+        Writer(model, pad).write(selecting, 0, greedy=True)
+    words = [talk.words[len(before.words) :] for talk, before in zip(chosen, begun, strict=True)]
     rows = [
-        (number, plan, example(task, plan, skip=skip, selected=words))
-        for number, (task, words) in enumerate(zip(tasks, selected, strict=True))
+        (number, plan, example(task, plan, skip=skip, selected=said))
+        for number, (task, said) in enumerate(zip(tasks, words, strict=True))
         for plan in task.plans
     ]
     scores = scored(model, pad, [row for _, _, row in rows])
-    found: list[list[tuple[float, Plan]]] = [[] for _ in tasks]
-    for (number, plan, _), score in zip(rows, scores, strict=True):
-        first = plan is lines[number].tried[0]
-        found[number].append((math.inf if first else score, plan))
-    return [
-        Ranked(task=task, plans=tuple(plan for _, plan in sorted(own, key=lambda pair: -pair[0])))
-        for task, own in zip(tasks, found, strict=True)
-    ]
+    found = {}
+    for margin in margins:
+        lines = [Line(task, talk.copy(), 1) for task, talk in zip(tasks, chosen, strict=True)]
+        Writer(model, pad, margin=margin).write(lines, 0, greedy=True)
+        own: list[list[tuple[float, Plan]]] = [[] for _ in tasks]
+        for (number, plan, _), score in zip(rows, scores, strict=True):
+            own[number].append((math.inf if plan is lines[number].tried[0] else score, plan))
+        found[margin] = [
+            Ranked(task=task, plans=tuple(plan for _, plan in sorted(pairs, key=lambda pair: -pair[0])))
+            for task, pairs in zip(tasks, own, strict=True)
+        ]
+    return found
 
 
 def scored(model: Any, pad: int, examples: Sequence[Example]) -> list[float]:
@@ -107,6 +119,22 @@ def _apart(one: Plan, other: Plan) -> int:
         for mine, theirs in zip(one.steps, other.steps, strict=True)
         for name, value in theirs.parameters.items()
     )
+
+
+def crossed(by_margin: Mapping[float, Sequence[Ranked]]) -> tuple[list[Ranked], float]:
+    """Every task with the margin that is best on *other* families, and the one that is best on all.
+
+    Families are in two halves; the margin of one half is chosen by the tasks of the other.
+    """
+    tasks = [one.task for one in next(iter(by_margin.values()))]
+    halves = [hashlib.sha256(task.family.encode()).digest()[0] % 2 for task in tasks]
+
+    def best(places: Sequence[int]) -> float:
+        return max(by_margin, key=lambda margin: math.fsum(by_margin[margin][i].first for i in places))
+
+    chosen = [best([i for i, other in enumerate(halves) if other != half]) for half in (0, 1)]
+    found = [by_margin[chosen[half]][i] for i, half in enumerate(halves)]
+    return found, best(range(len(tasks)))
 
 
 def report(found: Sequence[Ranked], against: Sequence[Ranked], seed: int = 0) -> Json:

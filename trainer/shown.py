@@ -31,7 +31,7 @@ from kernel_lsp.agents.compact.telling import MOST_FIRST_SITES
 from kernel_lsp.agents.plan import NAME
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
-from kernel_lsp.records import Interval, Json, Site, Step, Viewed
+from kernel_lsp.records import EvalStatus, Interval, Json, Site, Step, Viewed
 from trainer import tables, tasks
 from trainer.reading import Grant
 from trainer.records import Outcome, Status, Tally, Trajectory
@@ -82,13 +82,28 @@ def key_of(step: Step) -> str:
 
 
 def told(task: Shown, plan: Plan, *, skip: bool = False, selected: Sequence[str] | None = None) -> Talk:
-    """A talk of one turn that says a plan; ``selected``: words of the selection, else the plan's own skills.
+    """A talk that says a plan after the rule's; ``selected``: words of the selection, else the plan's skills.
 
     Raises ValueError where the plan cannot be said.
     """
     talk = Talk(task.situation, skip=skip)
     if talk.phase is Phase.SELECT:
         talk.say(selected or talk.reply_selecting(step.skill for step in plan.steps))
+    advise(talk, task)
+    _say(talk, task, plan)
+    return talk
+
+
+def advise(talk: Talk, task: Shown) -> None:
+    """The rule's first suggestion as a turn before the policy's own: what it has to beat, or to repeat."""
+    start = len(talk.words)
+    _say(talk, task, task.plans[0])
+    talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
+    talk.disown(start)
+
+
+def _say(talk: Talk, task: Shown, plan: Plan) -> None:
+    """One turn. Raises ValueError where the plan cannot be said."""
     for count, step in enumerate(plan.steps, 1):
         talk.say(talk.reply_for(step))
         show(talk, task, plan.keys[:count])
@@ -96,7 +111,6 @@ def told(task: Shown, plan: Plan, *, skip: bool = False, selected: Sequence[str]
         talk.say(STOP)
     if talk.steps != plan.steps:
         raise ValueError("the engine refuses one of its steps")
-    return talk
 
 
 def show(talk: Talk, task: Shown, keys: tuple[str, ...]) -> None:

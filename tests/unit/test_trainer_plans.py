@@ -165,9 +165,36 @@ def test_a_line_says_measured_plans_each_once(task: Shown) -> None:
     for seed in range(10):
         line = walked(lines.Line(task, Talk(task.situation), len(task.plans) + 1), random.Random(seed))
         assert sorted(plan.keys for plan in line.tried) == sorted(plan.keys for plan in task.plans)
-        assert len(line.cuts) == 1 + len(line.tried) and line.talk.words.count("got") == len(line.tried) - 1
+        assert len(line.cuts) == 1 + len(line.tried)
+        assert line.talk.words.count("got") == len(line.tried)  # of the rule's turn, and of all but the last
     selection = walked(lines.Line(task, Talk(task.situation), 0), random.Random(0))
-    assert selection.tried == [] and selection.cuts == [len(selection.talk.words)]
+    assert selection.tried == [] and selection.talk.phase is Phase.STEP and "got" not in selection.talk.words
+
+
+def test_the_rules_suggestion_is_read_and_not_learned(task: Shown) -> None:
+    talk = Talk(task.situation, skip=True)
+    opening = len(talk.words)
+    shown.advise(talk, task)
+    assert talk.words[-3:] == ["got", "right", "g-"] and not any(talk.sample().said)
+    first = " ".join(talk.words[opening:])
+    for step in task.plans[0].steps:
+        assert f"apply_skill @{[site.key for site in task.situation.sites].index(key(step))}" in first
+
+
+def key(step: Step) -> str:
+    return f"{step.skill}\0{step.site}"
+
+
+def test_what_would_repeat_the_rule_is_known_word_by_word(task: Shown) -> None:
+    line = lines.Line(task, Talk(task.situation, skip=True), 1)
+    while not line.done:
+        assert line.favored in line.node.words
+        line.choose(str(line.favored))
+    assert line.tried == [task.plans[0]]
+    for seed in range(8):
+        line = walked(lines.Line(task, Talk(task.situation, skip=True), 1), random.Random(seed))
+        if line.tried[0].keys[:1] != task.plans[0].keys[:1]:
+            assert line.favored is None  # it has left the rule's plan
 
 
 def rolled(task: Shown) -> list[rounds.Rolled]:

@@ -137,6 +137,10 @@ class Talk:
             parameters[name] = site.parameters[name][place]
         return Step(skill=site.skill, site=site.site, parameters=parameters)
 
+    def disown(self, start: int) -> None:
+        """The words from this place on were said by somebody else (the rule): they are read, not learned."""
+        self.offers[start:] = [()] * (len(self.words) - start)
+
     # --- what is told in between -----------------------------------------------------------
 
     def saw(self, viewed: Viewed) -> None:
