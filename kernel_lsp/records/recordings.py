@@ -49,6 +49,9 @@ class Launch:
     """Parameters whose tensors shared memory, as in a kernel that works in place."""
     launcher: str | None = None
     """``path::qualname`` of the workspace's function that launched it; None: not of the workspace."""
+    called_with: tuple[ArgSpec, ...] | None = None
+    """The launcher's arguments by name, as they were when it launched; None: not recorded, or one of them is
+    an object that no workload can hold."""
     busy: Busy
 
     @property

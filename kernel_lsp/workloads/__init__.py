@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernel_lsp import parsing
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
-from kernel_lsp.workloads.launched import busy, launches, shares_in
+from kernel_lsp.workloads.launched import busy, launches, launching, shares_in
 from kernel_lsp.workloads.pragma import pragmas
 from kernel_lsp.workloads.recorded import recorded
 
@@ -27,6 +27,9 @@ def workloads_for(
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """Every known workload of the target, best first, and what was wrong with the others."""
     from_files, file_problems = recorded(snapshot, target, folder) if folder else ((), ())
+    if folder and target.kind is TargetKind.TRITON_KERNEL:
+        seen, unreadable = launching(snapshot, target, folder)
+        from_files, file_problems = (*from_files, *seen), (*file_problems, *unreadable)
     from_comments, comment_problems = pragmas(snapshot, target)
     own = (_GET_INPUTS,) if _has_inputs(snapshot.text, target) else ()
     return (*from_files, *from_comments, *own), (*file_problems, *comment_problems)

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import ArgSpec, Busy, Launch
+from kernel_lsp.records import ArgSpec, Busy, Launch, Snapshot, Target, Workload, WorkloadOrigin
 from kernel_lsp.workloads.arguments import Place, arguments
-from kernel_lsp.workloads.recorded import target_of
+from kernel_lsp.workloads.recorded import relative, target_of
 from kernel_lsp.workloads.tables import files, tables
 
 
@@ -47,6 +47,23 @@ def launches(folder: str) -> tuple[tuple[Launch, ...], tuple[WorkloadError, ...]
             except WorkloadError as error:  # one launch with a dtype that is unknown here costs no other
                 problems.append(error)
     return tuple(sorted(found, key=lambda one: -(one.busy.share or 0.0))), tuple(problems)
+
+
+def launching(
+    snapshot: Snapshot, target: Target, folder: str
+) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
+    """A kernel's workloads: how the function that launches it was called, what took most of the time first."""
+    path = relative(snapshot.uri, folder)
+    found, problems = launches(folder)
+    wanted = [
+        one for one in found if one.target == f"{path}::{target.qualname}" and one.called_with is not None
+    ]
+    made: list[Workload] = []
+    for one in wanted:
+        if target.launchers and one.launcher == f"{path}::{target.launchers[0]}":
+            name = f"recorded launch of {' x '.join(map(str, one.grid))} programs"
+            made.append(Workload(name=name, origin=WorkloadOrigin.RECORDED, inputs=one.called_with))
+    return tuple(made), problems
 
 
 def busy(folder: str) -> dict[str, Busy]:

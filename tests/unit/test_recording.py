@@ -1,6 +1,7 @@
 """What `kernel-lsp record` sees of real programs, and what stays of it however they end."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from kernel_lsp.analysis import analyze
 from kernel_lsp.commands import optimize
 from kernel_lsp.evaluator import programs
-from kernel_lsp.records import ArgSpec, Launch, Snapshot, TargetKind, ValueSummary
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.records import ArgSpec, Job, Launch, Snapshot, TargetKind, ValueSummary, WorkloadOrigin
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
 from kernel_lsp.workloads.recorder import imports
+from kernel_lsp.workloads.recorder.values import above, below
 
 pytestmark = pytest.mark.torch
 
@@ -384,6 +387,21 @@ def test_every_value_is_read_back_as_it_was(text: str, number: float, name: str)
     assert repr(read) == repr({name: [text, number]})
 
 
+@given(st.floats(-1e30, 1e30, allow_subnormal=False))
+def test_ranges_are_rounded_outward_to_powers_of_two(bound: float) -> None:
+    low, high = below(bound), above(bound)
+    assert low <= bound <= high
+    assert {abs(math.frexp(edge)[0]) for edge in (low, high)} <= {0.0, 0.5}
+    assert bound == 0 or max(abs(low), abs(high)) <= 2 * abs(bound)
+
+
+@pytest.mark.parametrize(
+    ("bound", "edges"), [(1.25, (1, 2)), (-3.0, (-4, -2)), (4.0, (4, 4)), (-0.5, (-0.5, -0.5))]
+)
+def test_powers_of_two_stay(bound: float, edges: tuple[float, float]) -> None:
+    assert (below(bound), above(bound)) == edges
+
+
 def test_the_import_hook_leaves_modules_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hooked_module.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -397,3 +415,13 @@ def test_the_import_hook_leaves_modules_as_they_are(tmp_path: Path, monkeypatch:
     assert "exec_module" not in vars(hooked_module.__loader__)
     with pytest.raises(ModuleNotFoundError):
         import hooked_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_a_kernel_is_judged_as_its_launcher_was_called(root: Path) -> None:
+    done, _ = record(root, LAUNCH)
+    assert done.returncode == 7, done.stderr
+    program = root / "program.py"
+    made = prepare(Job(text=program.read_text(), path=str(program), qualname="scale", folder=str(root)))
+    assert isinstance(made, Prepared) and made.program.kernel == "scale"
+    assert made.workload.origin is WorkloadOrigin.RECORDED and made.workload.inputs is not None
+    assert [one.name for one in made.workload.inputs] == ["x", "out"]
