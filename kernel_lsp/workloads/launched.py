@@ -52,7 +52,7 @@ def launches(folder: str) -> tuple[tuple[Launch, ...], tuple[WorkloadError, ...]
 def launching(
     snapshot: Snapshot, target: Target, folder: str
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
-    """A kernel's workloads: how the function that launches it was called, what took most of the time first."""
+    """A kernel's workloads: how its launcher was called, what took most of the time first."""
     path = relative(snapshot.uri, folder)
     found, problems = launches(folder)
     wanted = [
