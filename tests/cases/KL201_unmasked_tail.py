@@ -85,3 +85,11 @@ def fixed_width(x_ptr, y_ptr, stride, WIDTH: tl.constexpr):
 def block_pointer(x_ptr, n, BLOCK: tl.constexpr):
     block = tl.make_block_ptr(x_ptr, (n,), (1,), (tl.program_id(0) * BLOCK,), (BLOCK,), (0,))
     tl.store(block, tl.load(block, boundary_check=(0,)) + 1, boundary_check=(0,))
+
+
+@triton.jit
+def padded_scratch(x_ptr, tmp_ptr, E: tl.constexpr, E_P2: tl.constexpr):
+    """The scratch has room for the whole block."""
+    bins = tl.arange(0, E_P2)
+    x = tl.load(x_ptr + bins, mask=bins < E, other=0)
+    tl.store(tmp_ptr + bins, tl.cumsum(x, 0))

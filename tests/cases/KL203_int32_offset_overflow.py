@@ -11,15 +11,16 @@ def two_sizes(x_ptr, y_ptr, length, width, BLOCK: tl.constexpr):
     tl.store(y_ptr + base + cols, x, mask=cols < width)
 
 
+# Near misses.
+
+
 @triton.jit
 def half_widened(x_ptr, y_ptr, x_stride, y_stride, width, BLOCK: tl.constexpr):
+    """What was left in 32 bits may be the smaller tensor."""
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row.to(tl.int64) * x_stride + cols, mask=cols < width)
-    tl.store(y_ptr + row * y_stride + cols, x, mask=cols < width)  #! KL203
-
-
-# Near misses.
+    tl.store(y_ptr + row * y_stride + cols, x, mask=cols < width)
 
 
 @triton.jit
@@ -36,3 +37,14 @@ def one_stride(x_ptr, stride, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     tl.store(x_ptr + row * stride + cols, 0, mask=cols < width)
+
+
+@triton.jit
+def bounded(x_ptr, y_ptr, n, height, width, BLOCK: tl.constexpr):
+    """A remainder is below its divisor, and x // d * d not above x."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    image = offs // (height * width)
+    rest = offs - image * (height * width)
+    row = rest % height
+    x = tl.load(x_ptr + row * width * height + rest, mask=offs < n)
+    tl.store(y_ptr + offs, x, mask=offs < n)

@@ -40,3 +40,15 @@ def whole(x, y):
     n = triton.next_power_of_2(x.numel())
     block = 1024
     copy[(n // block,)](x, y, x.numel(), BLOCK=block)
+
+
+@triton.jit
+def whole_tiles_only(x_ptr, y_ptr, TILE: tl.constexpr):
+    """No mask: the caller passes multiples."""
+    offs = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs))
+
+
+def launch_whole_tiles(x, y):
+    tile = 128
+    whole_tiles_only[(x.shape[0] // tile,)](x, y, TILE=tile)

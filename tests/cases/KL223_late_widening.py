@@ -8,6 +8,10 @@ def flat(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
 
 
+def launch_flat(x, y):
+    flat[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+
+
 @triton.jit
 def rows(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -39,3 +43,10 @@ def an_index(x_ptr, y_ptr, stride, rows, BLOCK: tl.constexpr):
     row = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     x = tl.load(x_ptr + row * stride, mask=row < rows)
     tl.store(y_ptr + row, x, mask=row < rows)
+
+
+@triton.jit
+def tokens(x_ptr, y_ptr, num_tokens, BLOCK: tl.constexpr):
+    """Nothing says that these are more than a batch's tokens."""
+    offs = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < num_tokens), mask=offs < num_tokens)

@@ -27,8 +27,9 @@ class _Kernel:
         self.file = site.file
         self.constexprs = constexprs(site, function)
         self.runtime = runtime_parameters(site, function)
-        self.compared = _compared_names(function)
+        self.compared = _compared_names(function, self.runtime)
         self.facts = site.kernels[0]
+        self.masked = {_index(a.pointer) for a in self.facts.accesses if a.mask is not None} - {None}
         # A kernel that counts whole tiles and compares nothing takes multiples only, by contract.
         self.takes_multiples = _counts_whole_tiles(function) and not self.compared
         self.partial = _rounded_up(site)
@@ -120,9 +121,21 @@ class _Kernel:
         return f"round:{size}" in marks or (f"tile:{size}" in marks and size in self.partial)
 
     def _compared_lanes(self, pointer: ast.expr) -> str | None:
+        """Lanes that another access with this very index compares with an argument."""
         names = [n.id for n in walk(pointer) if isinstance(n, ast.Name)]
         is_lanes = (n for n in names if any(m.startswith("lanes:") for m in self.marks.get(n, ())))
-        return next((n for n in is_lanes if n in self.compared), None)
+        lanes = next((n for n in is_lanes if n in self.compared), None)
+        is_masked_elsewhere = _index(pointer) is not None and _index(pointer) in self.masked
+        return lanes if is_masked_elsewhere else None
+
+
+def _index(pointer: ast.expr) -> str | None:
+    """What is added to the base of a pointer, as text: the same for ``x_ptr + i`` and ``y_ptr + i``."""
+    terms: list[str] = []
+    while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
+        terms.append(ast.dump(pointer.right))
+        pointer = pointer.left
+    return " ".join(terms) if terms and isinstance(pointer, ast.Name) else None
 
 
 def _rounded_up(site: Site) -> set[str]:
@@ -177,14 +190,17 @@ def _is_guarded(call: ast.Call, position: int) -> bool:
     return has_star or not (mask is None or (isinstance(mask, ast.Constant) and mask.value is None))
 
 
-def _compared_names(function: FunctionNode) -> set[str]:
+def _compared_names(function: FunctionNode, bounds: set[str]) -> set[str]:
     """Names on the left of ``name < bound``, ``name[:, None] < bound``."""
     found: set[str] = set()
     for node in walk(function):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt | ast.LtE):
-            left = node.left.value if isinstance(node.left, ast.Subscript) else node.left
-            if isinstance(left, ast.Name):
-                found.add(left.id)
+        match node:
+            case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[ast.Name(id=bound)]) if (
+                bound in bounds
+            ):
+                name = left.value if isinstance(left, ast.Subscript) else left
+                if isinstance(name, ast.Name):
+                    found.add(name.id)
     return found
 
 

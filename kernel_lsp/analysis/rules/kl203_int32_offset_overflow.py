@@ -1,8 +1,7 @@
 """KL203: offsets computed in 32 bits that can pass 2^31 elements.
 
 ``tl.program_id`` is int32, and so is every integer argument below 2^31. One size times a program
-index is left alone (nearly every kernel has it). Reported: two sizes times a program index, and
-a product of an index that the same kernel took care to widen in another.
+index is left alone, as nearly every kernel has it. Reported: an address with two sizes times a program index.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ class _Kernel:
         self.function = function
         self.known = {name: _Integer(num_sizes=1) for name in runtime_parameters(site, function)}
         self.products: list[tuple[ast.BinOp, _Integer]] = []
-        self.widened: set[str] = set()
-        """Program indices that the kernel casts to 64 bits somewhere."""
 
     def run(self) -> None:
         for statement in module_level(self.function.body):
@@ -99,10 +96,9 @@ class _Kernel:
         if names & {"int32", "uint32"}:
             return _PLAIN  # a float before, and small enough for its author
         inner = self._value(operand)
-        wide = bool(names & {"int64", "uint64"})
-        if wide and inner.from_program:
-            self.widened.add(ast.dump(operand))
-        return _Integer(inner.from_program, inner.num_sizes, inner.is_wide or wide)
+        return _Integer(
+            inner.from_program, inner.num_sizes, inner.is_wide or bool(names & {"int64", "uint64"})
+        )
 
 
 def _check(site: Site) -> Iterator[Hit]:
@@ -111,9 +107,7 @@ def _check(site: Site) -> Iterator[Hit]:
     kernel.run()
     addresses = {id(n) for access in facts.accesses for n in facts.reached(access.pointer)}
     for node, value in kernel.products:
-        is_widened_elsewhere = bool(kernel.widened & {ast.dump(node.left), ast.dump(node.right)})
-        too_large = value.num_sizes >= 2 or is_widened_elsewhere
-        if too_large and not value.is_wide and id(node) in addresses:
+        if value.num_sizes >= 2 and not value.is_wide and id(node) in addresses:
             yield hit(
                 node,
                 "this offset is computed in 32 bits and wraps beyond 2^31 elements; "

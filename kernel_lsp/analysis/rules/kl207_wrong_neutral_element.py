@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.rules.lanes import loaded_directly, reduces_masked_lanes, reductions
+from kernel_lsp.analysis.rules.lanes import Reduction, loaded_directly, reduces_masked_lanes, reductions
 from kernel_lsp.analysis.rules.torchops import is_number
+from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
 
 _NEUTRAL = {
@@ -25,7 +26,7 @@ def _check(site: Site) -> Iterator[Hit]:
             load = loaded_directly(kernel, reduction.tile)
             if load is None or load.mask is None or load.other is None:
                 continue
-            if _is_wrong(kernel, reduction.name, load.other) and reduces_masked_lanes(
+            if _is_wrong(kernel, reduction, load.other) and reduces_masked_lanes(
                 kernel, reduction, load.mask
             ):
                 neutral = _NEUTRAL.get(reduction.name, "0")
@@ -37,20 +38,28 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _is_wrong(kernel: KernelFacts, name: str, other: ast.expr) -> bool:
-    """Anything but zero adds to a sum; zero beats negatives in a maximum, if the kernel reckons with any."""
+def _is_wrong(kernel: KernelFacts, reduction: Reduction, other: ast.expr) -> bool:
+    """Anything but zero adds to a sum; zero beats negatives in a maximum that starts from -inf."""
     if not is_number(other):
         return False
     value = ast.literal_eval(other)
-    if name in _NEUTRAL:
-        return value == 0 and _mentions_infinity(kernel, _NEUTRAL[name])
-    return name == "sum" and value != 0
+    if reduction.name in _NEUTRAL:
+        return value == 0 and _goes_on_from_infinity(kernel, reduction)
+    return reduction.name == "sum" and value != 0
 
 
-def _mentions_infinity(kernel: KernelFacts, infinity: str) -> bool:
-    """The kernel starts a maximum from -inf elsewhere: its data are not known to be positive."""
-    text = "-inf" if infinity.startswith("-") else "inf"
-    return any(isinstance(n, ast.Constant) and n.value == text for n in kernel.nodes)
+def _goes_on_from_infinity(kernel: KernelFacts, reduction: Reduction) -> bool:
+    """``best = tl.maximum(best, tl.max(x))`` with best = -inf at first: the data may be of either sign."""
+    for call, name in kernel.calls:
+        if name in ("maximum", "minimum") and any(kernel.resolve(a) is reduction.call for a in call.args):
+            starts = [
+                b.value for a in call.args if isinstance(a, ast.Name) for b in kernel.bindings.get(a.id, ())
+            ]
+            if any(
+                isinstance(n, ast.Constant) and n.value in ("inf", "-inf") for s in starts for n in walk(s)
+            ):
+                return True
+    return False
 
 
 KL207 = Rule(

@@ -16,18 +16,32 @@ def _check(site: Site) -> Iterator[Hit]:
     for launch in site.launches:
         if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(launch.launcher)):
             continue  # the launcher looks at the remainder
-        for axis in launch.grid_axes() or ():
+        for number, axis in enumerate(launch.grid_axes() or ()):
             count = launch.resolve(axis)
             if isinstance(count, ast.BinOp) and isinstance(count.op, ast.FloorDiv):
                 block = _block(site, launch, count.right)
                 is_share = names_in(launch.resolve(count.right)) & names_in(count.left)
-                if block and not is_share and _may_have_a_rest(launch, count.left):
+                if (
+                    block
+                    and not is_share
+                    and _masks_the_rest(site, number)
+                    and _may_have_a_rest(launch, count.left)
+                ):
                     yield hit(
                         axis,
                         f"{ast.unparse(count)} rounds down, so elements past the last full {block} are never "
                         "reached: use triton.cdiv",
                         parameter=block,
                     )
+
+
+def _masks_the_rest(site: Site, axis: int) -> bool:
+    """The kernel compares lanes of the axis with a bound, so it reckons with a partial last block."""
+    kernel = site.kernels[0]
+    return any(
+        isinstance(node, ast.Compare) and {"lanes", f"pid:{axis}"} <= kernel.atoms(node.left)
+        for node in kernel.nodes
+    )
 
 
 def _block(site: Site, launch: Launch, divisor: ast.expr) -> str | None:

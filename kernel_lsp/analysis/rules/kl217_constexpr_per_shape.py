@@ -19,7 +19,7 @@ def _check(site: Site) -> Iterator[Hit]:
     kernel = site.kernels[0]
     needed = _needed_at_compile_time(kernel)
     for launch in launches:
-        for name in sorted((kernel.constexprs - needed) & launch.arguments.keys()):
+        for name in sorted((_bounds(kernel) - needed) & launch.arguments.keys()):
             if _is_number_of_elements(launch, launch.arguments[name]):
                 yield hit(
                     launch.arguments[name],
@@ -44,6 +44,19 @@ def _is_flattened(tensor: ast.expr) -> bool:
         case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=[first, _]):
             return integer(first) == -1
     return False
+
+
+def _bounds(kernel: KernelFacts) -> set[str]:
+    """Constexprs that limit what all programs together go through: ``offs < n``, ``range(pid, n, step)``."""
+    found: set[str] = set()
+    for node in kernel.nodes:
+        limited = (
+            node.left if isinstance(node, ast.Compare) else node.iter if isinstance(node, ast.For) else None
+        )
+        if limited is not None and any(a.startswith("pid") or a == "opaque" for a in kernel.atoms(limited)):
+            bounds = node.comparators if isinstance(node, ast.Compare) else [limited]
+            found |= {n.id for bound in bounds for n in walk(bound) if isinstance(n, ast.Name)}
+    return found & kernel.constexprs
 
 
 def _needed_at_compile_time(kernel: KernelFacts) -> set[str]:

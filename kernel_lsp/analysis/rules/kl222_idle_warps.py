@@ -32,7 +32,7 @@ def _compare(
     call: ast.Call, num_warps: int | None, lengths: list[ast.expr], value: Callable[[str], int | None]
 ) -> Iterator[Hit]:
     known = [value(n.id) if isinstance(n, ast.Name) else integer(n) for n in lengths]
-    if num_warps is None or None in known:
+    if num_warps is None or num_warps == 1 or None in known:  # there is nothing less than one
         return
     largest = math.prod(k for k in known if k)
     if largest < num_warps * _THREADS:

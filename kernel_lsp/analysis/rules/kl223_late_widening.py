@@ -21,13 +21,36 @@ def _check(site: Site) -> Iterator[Hit]:
             operand = _widened(kernel, call)
             if operand is None or not _is_narrow_product(kernel, operand):
                 continue
-            if _is_flat_offset(kernel, call):
+            if _is_flat_offset(kernel, call) and (
+                _has_runtime_factor(kernel, operand) or _is_told_numel(site)
+            ):
                 yield hit(
                     call,
                     "the product is computed in 32 bits and has wrapped before it is widened: widen a "
                     "factor, "
                     "tl.program_id(0).to(tl.int64) * size",
                 )
+
+
+def _has_runtime_factor(kernel: KernelFacts, operand: ast.expr) -> bool:
+    """A program index times an argument: the start of a row."""
+    runtime = set(kernel.parameters) - kernel.constexprs
+    return any(
+        isinstance(n, ast.BinOp)
+        and isinstance(n.op, ast.Mult)
+        and any(isinstance(side, ast.Name) and side.id in runtime for side in (n.left, n.right))
+        for n in kernel.formula(operand)
+    )
+
+
+def _is_told_numel(site: Site) -> bool:
+    """A launch passes the number of elements of a tensor of any shape."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel"
+        for launch in site.launches
+        for given in launch.arguments.values()
+        for node in walk(launch.resolve(given))
+    )
 
 
 def _is_flat_offset(kernel: KernelFacts, call: ast.Call) -> bool:

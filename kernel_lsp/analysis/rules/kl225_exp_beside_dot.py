@@ -13,7 +13,8 @@ from kernel_lsp.records import TargetKind
 
 
 def _check(site: Site) -> Iterator[Hit]:
-    if not {"exp", "dot"} <= site.called_names or not may_run_on_gpu(site):
+    names = site.called_names
+    if not {"exp", "dot"} <= names or "exp2" in names or not may_run_on_gpu(site):
         return
     for kernel in site.kernels:
         products = {id(call) for call, name in kernel.calls if name == "dot"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import KernelFacts, names_in
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.rules.lanes import loaded_directly
 from kernel_lsp.analysis.rules.torchops import is_number
@@ -22,12 +23,19 @@ def _check(site: Site) -> Iterator[Hit]:
             load = loaded_directly(kernel, tile)
             if load is None or load.mask is None or load.other is None:
                 continue
+            if not all(_is_settled(kernel, name) for name in names_in(mask)):
+                continue
             if ast.dump(load.mask) == ast.dump(mask) and _value(load.other) == _value(filler) is not None:
                 yield hit(
                     call,
                     f"the load has filled the lanes outside this mask with {ast.unparse(filler)} already: "
                     "tl.where only repeats it",
                 )
+
+
+def _is_settled(kernel: KernelFacts, name: str) -> bool:
+    """Bound once, so that it means the same at the load and here."""
+    return len(kernel.bindings.get(name, ())) + (name in kernel.parameters) <= 1
 
 
 def _value(node: ast.expr) -> float | None:

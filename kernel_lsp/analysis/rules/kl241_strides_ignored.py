@@ -23,14 +23,15 @@ _LAYOUT = words(
 def _check(site: Site) -> Iterator[Hit]:
     kernel = site.kernels[0]
     for launch in site.launches:
-        if launch.launcher.decorator_list or _minds_layout(launch) or not _is_flat(launch):
+        if launch.launcher.decorator_list or _minds_layout(launch):
             continue
         tensors = {p.arg for p in parameters(launch.launcher) if _is_tensor(p) and launch.is_untouched(p.arg)}
         stored = {kernel.base(a.pointer) for a in kernel.accesses if not a.is_load}
         reads = {kernel.base(a.pointer) for a in kernel.accesses if a.is_load} - stored
         passed = [(name, launch.arguments.get(name)) for name in sorted(n for n in reads if n)]
         plain = [(n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors]
-        if plain and not _is_called_here(site, launch):
+        is_elementwise = any(_is_elementwise(launch, given.id) for _, given in plain)
+        if is_elementwise and not _is_called_here(site, launch):
             names = ", ".join(dict.fromkeys(given.id for _, given in plain))
             yield hit(
                 plain[0][1],
@@ -40,13 +41,18 @@ def _check(site: Site) -> Iterator[Hit]:
             )
 
 
-def _is_flat(launch: Launch) -> bool:
-    """The kernel is told a number of elements: it goes through memory from the first to the last."""
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel"
-        for given in launch.arguments.values()
-        for node in walk(launch.resolve(given))
-    )
+def _is_elementwise(launch: Launch, tensor: str) -> bool:
+    """The launcher passes a result made like the tensor, and the tensor's number of elements."""
+    given = [launch.resolve(g) for g in launch.arguments.values()]
+    like = {"empty_like", "zeros_like", "ones_like"}
+    calls = [g for g in given if isinstance(g, ast.Call) and isinstance(g.func, ast.Attribute)]
+    made = any(c.func.attr in like and c.args and _is_name(c.args[0], tensor) for c in calls)  # type: ignore[attr-defined]
+    counted = any(c.func.attr == "numel" for c in calls)  # type: ignore[attr-defined]
+    return made and counted
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _minds_layout(launch: Launch) -> bool:
