@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import json
 import math
+import re
 import tempfile
 import time
 from dataclasses import replace
@@ -28,12 +29,13 @@ from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
 FOLDER = Path(__file__).resolve().parent / "triton"
 
 
-def jobs(device: str) -> list[Job]:
+def jobs(device: str, pattern: str) -> list[Job]:
     found = []
     for path in sorted(FOLDER.glob("*.py")):
         text = read_source(path).text
         targets = analysis.analyze(Snapshot(uri=path.as_uri(), text=text)).targets
-        kernels = [target.qualname for target in targets if target.kind is TargetKind.TRITON_KERNEL]
+        kernels = [t.qualname for t in targets if t.kind is TargetKind.TRITON_KERNEL]
+        kernels = [name for name in kernels if re.search(pattern, name)]
         found += [Job(text=text, path=str(path), qualname=name, device=device) for name in kernels]
     return found
 
@@ -59,9 +61,9 @@ async def measured(pipeline: Pipeline, job: Job, rows: dict[str, Any]) -> None:
     print(f"{job.qualname:24} {shown:8} {rows[job.qualname]['seconds']:6.1f} s  {str(why)[:170]}", flush=True)
 
 
-async def run(device: str, limit_s: float, lanes: int) -> dict[str, Any]:
+async def run(waiting: list[Job], limit_s: float, lanes: int) -> dict[str, Any]:
     rows: dict[str, Any] = {}
-    waiting, end = jobs(device), time.monotonic() + limit_s
+    end = time.monotonic() + limit_s
     with tempfile.TemporaryDirectory() as data:
         pipeline = Pipeline(replace(config.load(None)[0], data_dir=data))
 
@@ -83,9 +85,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=240, help="no kernel is begun after that (240)")
     parser.add_argument("--lanes", type=int, default=3, help="kernels at a time (3)")
+    parser.add_argument("--filter", default="", help="only kernels whose name matches this expression")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = asyncio.run(run(options.device, options.limit_s, options.lanes))
+    rows = asyncio.run(run(jobs(options.device, options.filter), options.limit_s, options.lanes))
     mean = math.exp(sum(math.log(r["speedup"] or 1.0) for r in rows.values()) / max(1, len(rows)))
     offered = sum(1 for r in rows.values() if r["speedup"])
     print(f"{len(rows)} kernels, {offered} offered, geometric mean {mean:.2f}x (silent as 1.0)")
