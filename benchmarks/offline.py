@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -70,7 +70,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "best-step and preference": {"loss": "best_step", "preference": 0.5, "beta": 0.1},
     "rewards dealt anew (must not help)": {"loss": "advantage_weighted", "temperature": 0.3},
 }
-CONTROL = "rewards dealt anew (must not help)"
+BEFORE, CONTROL = "before", "rewards dealt anew (must not help)"
 RESAMPLED = 4000
 
 
@@ -363,11 +363,14 @@ def ruled(tasks: Sequence[Shown]) -> dict[str, float]:
     return {task.name: worth(task.plans[0]) - max(worth(plan) for plan in task.plans) for task in tasks}
 
 
-def spread(values: dict[str, float], tasks: Sequence[Shown], seed: int = 0) -> tuple[float, float, float]:
-    """exp of (low, mean, high): 95 % of means when whole families are drawn again (cluster bootstrap)."""
+def spread(values: Mapping[str, float], of: Mapping[str, str], seed: int = 0) -> tuple[float, float, float]:
+    """exp of (low, mean, high): 95 % of means when whole families are drawn again (cluster bootstrap).
+
+    ``of``: task -> family.
+    """
     families: dict[str, list[float]] = defaultdict(list)
-    for task in tasks:
-        families[task.family].append(values[task.name])
+    for task, value in values.items():
+        families[of[task]].append(value)
     sums = np.array([sum(one) for one in families.values()])
     counts = np.array([len(one) for one in families.values()])
     drawn = np.random.default_rng(seed).integers(0, len(sums), (RESAMPLED, len(sums)))
@@ -397,7 +400,10 @@ def run(options: argparse.Namespace) -> Json:
         begun,
         f"{options.sessions} sessions: {dict(happened)}; {len(found.rows)} judged, {len(found.pairs)} pairs",
     )
-    first = suggested(deal.held_out, before.scores(deal.held_out))
+    suggestions = {
+        "rule": ruled(deal.held_out),
+        BEFORE: suggested(deal.held_out, before.scores(deal.held_out)),
+    }
     result: Json = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "tables": [path.name for path in options.shown],
@@ -407,22 +413,39 @@ def run(options: argparse.Namespace) -> Json:
         "happened": dict(happened),
         "rows": len(found.rows),
         "pairs": len(found.pairs),
-        "first / best": {
-            "rule": spread(ruled(deal.held_out), deal.held_out),
-            "before": spread(first, deal.held_out),
-        },
-        "after / before": {},
+        "held out": {task.name: task.family for task in deal.held_out},
+        "suggestions": suggestions,
     }
     for name, settings in ARMS.items():
         after = before.copy()
         after.learn(found.control if name == CONTROL else found.rows, found.pairs, settings, options.again)
-        now = suggested(deal.held_out, after.scores(deal.held_out))
-        result["first / best"][name] = spread(now, deal.held_out)
-        gained = {task: now[task] - first[task] for task in now}
-        result["after / before"][name] = spread(gained, deal.held_out)
+        suggestions[name] = suggested(deal.held_out, after.scores(deal.held_out))
         _say(begun, name)
     result["seconds"] = round(time.monotonic() - begun)
     return result
+
+
+def pooled(runs: Sequence[Json]) -> Json:
+    """Several deals of the families as one result: of a task that was held out more than once, the mean."""
+    names = list(runs[0]["suggestions"])
+    found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in names}
+    for run_ in runs:
+        for name in names:
+            for task, value in run_["suggestions"][name].items():
+                found[name][task].append(value)
+    means = {name: {task: fmean(values) for task, values in of.items()} for name, of in found.items()}
+    families = {task: family for run_ in runs for task, family in run_["held out"].items()}
+    first = means[BEFORE]
+    return {
+        "deals": len(runs),
+        "held out": len(families),
+        "first / best": {name: spread(values, families) for name, values in means.items()},
+        "after / before": {
+            name: spread({task: value - first[task] for task, value in means[name].items()}, families)
+            for name in ARMS
+        },
+        "runs": list(runs),
+    }
 
 
 def _some(task: Shown, most: int) -> list[tuple[Plan, Human | None]]:
@@ -483,7 +506,8 @@ def _say(begun: float, text: str) -> None:
 
 
 def lines(result: Json) -> Iterator[str]:
-    yield f"{'held-out tasks of new families':36s} {'first / best':>22s} {'after / before':>22s}"
+    told = f"{result['held out']} held-out tasks, {result['deals']} deals"
+    yield f"{told:36s} {'first / best':>22s} {'after / before':>22s}"
     for name, told in result["first / best"].items():
         gained = result["after / before"].get(name)
         yield f"{name:36s} {_interval(told):>22s} {_interval(gained) if gained else '':>22s}"
@@ -496,7 +520,8 @@ def _interval(told: Sequence[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shown", type=Path, action="append", required=True, help="of trainer.shown")
+    parser.add_argument("--shown", type=Path, action="append", default=[], help="of trainer.shown")
+    parser.add_argument("--merge", type=Path, action="append", default=[], help="results of other seeds")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--sessions", type=int, default=500)
     parser.add_argument("--new", type=float, default=0.5, help="share of tasks in new families")
@@ -510,7 +535,8 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="the shipped policy's size on a GPU")
     options = parser.parse_args()
     try:
-        result = run(options)
+        known = [run_ for path in options.merge for run_ in json.loads(path.read_text())["runs"]]
+        result = pooled([*known, *([run(options)] if options.shown else [])])
     except KernelLspError as error:
         sys.exit(f"offline: {error}")
     print("\n".join(lines(result)))

@@ -99,8 +99,22 @@ def test_a_suggestion_is_worth_what_a_user_has_of_it() -> None:
 
 def test_an_interval_is_of_families_and_not_of_tasks() -> None:
     """Of one family with many tasks nothing is known about others; of many that agree it is narrow."""
-    tasks = [task(f"t{n}", f"f{n % 2}") for n in range(20)]
-    low, mid, high = offline.spread({t.name: 0.1 * (n % 2) for n, t in enumerate(tasks)}, tasks)
+    families = {f"t{n}": f"f{n % 2}" for n in range(20)}
+    low, mid, high = offline.spread({f"t{n}": 0.1 * (n % 2) for n in range(20)}, families)
     assert mid == pytest.approx(math.exp(0.05)) and (low, high) == pytest.approx((1.0, math.exp(0.1)))
-    same = offline.spread({t.name: 0.1 for t in tasks}, tasks)
+    same = offline.spread(dict.fromkeys(families, 0.1), families)
     assert same == pytest.approx((math.exp(0.1),) * 3)
+
+
+def test_deals_are_pooled_task_by_task() -> None:
+    def deal(families: dict[str, str], after: float) -> dict[str, Any]:
+        told = dict.fromkeys(families, -0.2)
+        arms = {name: dict.fromkeys(families, after) for name in offline.ARMS}
+        return {"held out": families, "suggestions": {"rule": told, offline.BEFORE: told, **arms}}
+
+    found = offline.pooled([deal({"a": "f", "b": "g"}, -0.1), deal({"b": "g"}, 0.0)])
+    assert (found["deals"], found["held out"]) == (2, 2)
+    _, mid, _ = found["after / before"][offline.CONTROL]
+    assert mid == pytest.approx(math.exp((0.1 + 0.15) / 2))
+    assert found["first / best"]["rule"] == pytest.approx((math.exp(-0.2),) * 3)
+    assert "2 held-out tasks, 2 deals" in next(offline.lines(found))
