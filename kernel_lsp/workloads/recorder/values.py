@@ -71,8 +71,8 @@ class Values:
             return {}
         told: dict[str, Any] = {"zeros": round(self._zeros / self._elements, 1), "finite": self._finite}
         if self._low <= self._high:
-            outward = int if self._integers else _outward
-            told |= {"low": outward(self._low), "high": outward(self._high)}
+            low, high = (int, int) if self._integers else (below, above)
+            told |= {"low": low(self._low), "high": high(self._high)}
         return told
 
 
@@ -91,9 +91,16 @@ def _reduced(tensor: Any, torch: Any) -> tuple[Any, int]:
     return torch.stack((low, high, zeros, whole)), tensor.numel()
 
 
-def _outward(bound: float) -> float:
-    """The next power of two away from zero."""
-    if bound == 0:
-        return 0.0
-    mantissa, exponent = math.frexp(abs(bound))
-    return math.copysign(math.ldexp(1.0, exponent - (mantissa == 0.5)), bound)
+def above(bound: float) -> float:
+    """The next power of two (or its negative, or zero) that is not below."""
+    if bound <= 0:
+        return -below(-bound) if bound else 0.0
+    mantissa, exponent = math.frexp(bound)
+    return math.ldexp(1.0, exponent - (mantissa == 0.5))
+
+
+def below(bound: float) -> float:
+    """The next power of two (or its negative, or zero) that is not above."""
+    if bound <= 0:
+        return -above(-bound) if bound else 0.0
+    return math.ldexp(1.0, math.frexp(bound)[1] - 1)
