@@ -23,7 +23,8 @@ from trainer.advantages import ADVANTAGES, Row
 from trainer.batches import Example
 from trainer.config import Rl
 from trainer.generation import Ask, Generator, Sampled
-from trainer.judging import Case, JudgePool
+from trainer.judge import Case
+from trainer.judging import JudgePool
 from trainer.records import (
     Agent,
     Outcome,

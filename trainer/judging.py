@@ -2,60 +2,32 @@
 
 A `JudgePool` answers cases in order, each exactly once. A candidate that fails is an outcome; a case that
 could not be judged is NOT_RUN with its reason, earns nothing, and is judged again when it is asked again.
-This machine and the nodes of a cluster ask one `Judge`: it makes the candidate with the engine and judges it
-in full, by the very request that an editor's offer rests on.
-Not covered: which steps are tried (worlds.py), how work reaches a node (kernel_lsp/cluster).
+This machine and the nodes of a cluster ask the same `Judge` (judge.py), so their outcomes are the same.
+Not covered: how work reaches a node, and what becomes of it when the node is lost (kernel_lsp/cluster).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kernel_lsp import config, interpreter, wire
 from kernel_lsp.cluster import Cluster
-from kernel_lsp.errors import CaptureError, ConfigError, EvaluationError, JobFailed, RewriteError
-from kernel_lsp.evaluator.request import EvaluationRequest
-from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.pipeline.workshop import EngineWorkshop
-from kernel_lsp.records import EvalStatus, Evaluation, Job, Step
+from kernel_lsp.errors import ConfigError, JobFailed
 from trainer import tasks
+from trainer.judge import Case, Judge
 from trainer.records import Outcome, Status
 from trainer.spaces import Space, looked_up
 
 T = TypeVar("T")
-MOST_OPEN = 4
-"""Tasks whose engine stays: each takes half a gigabyte, and five seconds to open again."""
 WIDTH = {"cuda": 4}
 """Cases at a time on one GPU: one is compiled and tried while another is timed. On a CPU one."""
 QUIET_S = 30.0
 """When nothing was said for so long, a line tells how far it is."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
-    """One candidate to judge."""
-
-    task: str
-    steps: tuple[Step, ...] = ()
-    """For a table, and for who makes the candidate of them."""
-    request: EvaluationRequest | None = None
-    """A candidate that is made already."""
-    program: str | None = None
-    """The task's file, which a live pool adds."""
-
-    @property
-    def id(self) -> str:
-        told = wire.dumps([self.task, self.steps, self.request, self.program])
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
 class JudgePool(Protocol):
@@ -78,97 +50,6 @@ class Table:
 
     async def close(self) -> None:
         pass
-
-
-# --- one device ------------------------------------------------------------------------------------
-
-
-class Judge:
-    """One device, in this process: a cluster's worker too. Several cases may be under way."""
-
-    def __init__(self, device: str, timeout_s: float = 300.0) -> None:
-        """``device``: cuda or cpu. ``timeout_s``: of one evaluation. Caches are those of this machine."""
-        settings = replace(config.load(None)[0], device=device, evaluate_timeout_s=timeout_s)
-        self._pipeline = Pipeline(settings)
-        self._python = interpreter.find(None, settings.python).path
-        self._open: dict[str, _Held] = {}
-        """The last one used is the last."""
-        self._ending: set[asyncio.Task[None]] = set()
-
-    async def do(self, work: Case) -> Outcome:
-        try:
-            if work.request is not None:
-                request = replace(work.request, python=self._python)
-                found = await self._pipeline.gate().evaluate(request)
-                return outcome(found, complete=request.budget.compile_s > 0)
-            return await self._made(work)
-        except RewriteError as error:
-            return Outcome(status=Status.REFUSED, complaint=str(error))
-        except (CaptureError, EvaluationError) as error:
-            return Outcome(status=Status.NOT_RUN, complaint=str(error))
-
-    async def close(self) -> None:
-        for held in self._open.values():
-            self._end(held)
-        self._open.clear()
-        await asyncio.gather(*self._ending, return_exceptions=True)
-        await self._pipeline.close()
-
-    async def _made(self, case: Case) -> Outcome:
-        if not case.program or not case.steps:
-            return Outcome(status=Status.REFUSED, complaint="the reply made no candidate")
-        async with self._task(case.task, case.program) as (one, workshop):
-            candidate = await workshop.apply(case.steps)
-            judged = await one.tournament.judged(candidate, full=True)
-        return outcome(judged.proposal.evaluation, complete=True)
-
-    @contextlib.asynccontextmanager
-    async def _task(self, name: str, program: str) -> AsyncIterator[tuple[Opened, EngineWorkshop]]:
-        """Stays open for the next candidates of the same task."""
-        held = self._open.pop(program, None)
-        if held is None:
-            job = Job(
-                text=program, path=f"{name}.py", qualname="Model", device=self._pipeline.settings.device
-            )
-            held = _Held(self._pipeline, job)
-        self._open[program] = held
-        held.users += 1
-        try:
-            yield await asyncio.shield(held.ready)
-        finally:
-            held.users -= 1
-            idle = [key for key, one in self._open.items() if not one.users]
-            for key in idle[: max(0, len(self._open) - MOST_OPEN)]:
-                self._end(self._open.pop(key))
-
-    def _end(self, held: _Held) -> None:
-        held.over.set()
-        self._ending.add(held.holding)
-        held.holding.add_done_callback(self._ending.discard)
-
-
-class _Held:
-    """A task that one asyncio task opens and closes, whoever uses it in between."""
-
-    def __init__(self, pipeline: Pipeline, job: Job) -> None:
-        self.ready: asyncio.Future[tuple[Opened, EngineWorkshop]] = asyncio.get_running_loop().create_future()
-        self.ready.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self.over = asyncio.Event()
-        self.users = 0
-        self.holding = asyncio.create_task(self._hold(pipeline, job))
-
-    async def _hold(self, pipeline: Pipeline, job: Job) -> None:
-        try:
-            async with pipeline.opened(job) as one:
-                self.ready.set_result((one, EngineWorkshop(one.engine, one.prepared)))
-                await self.over.wait()
-        except Exception as error:  # for whoever waits to use it
-            if self.ready.done():
-                raise
-            self.ready.set_exception(error)
-
-
-# --- pools -----------------------------------------------------------------------------------------
 
 
 class Local:
@@ -261,8 +142,12 @@ class Apart:
 
     def __init__(self, make: Callable[[], JudgePool]) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="judging").start()
+        threading.Thread(target=self._run, daemon=True, name="judging").start()
         self._pool = make()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
 
     async def judge(self, cases: Sequence[Case]) -> list[Outcome]:
         """Cancelling it cancels what is judged."""
@@ -293,18 +178,3 @@ def programs(folder: Path, names: Sequence[str]) -> dict[str, str]:
             "name the folder whose tasks the tables recorded",
         )
     return {name: known[name] for name in names}
-
-
-def outcome(evaluation: Evaluation, *, complete: bool) -> Outcome:
-    """The gate's verdict as a turn keeps it."""
-    passed = evaluation.status is EvalStatus.PASSED
-    times = {timing.provider: timing.median_ms for timing in evaluation.timings}
-    return Outcome(
-        status=Status(evaluation.status.value),
-        correct=None if evaluation.status is EvalStatus.NOT_RUN else passed,
-        speedups=dict(evaluation.speedups) if passed else {},
-        complete=complete,
-        candidate_ms=times.get("candidate"),
-        evaluation_s=evaluation.seconds,
-        complaint="" if passed else evaluation.detail,
-    )

@@ -79,7 +79,7 @@ class Jobs:
 
     def settle(self, job: Job, value: Any = None, failed: tuple[str, str | None] | None = None) -> None:
         """What comes after nobody waits for it any more is left."""
-        job.began = job.stop = None
+        job.began = job.stop = job.work = None
         if job.done.done():
             return
         if failed:

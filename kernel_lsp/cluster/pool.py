@@ -34,6 +34,7 @@ CLOSE_S = 3.0
 """For a station to end its own children; then it is killed, and they end with it."""
 MOST_DEATHS = 3
 """Of stations on one node."""
+SAME = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
 AGAIN_S = 5.0
 """After a loss: Ray takes as long to notice that a node is gone."""
 
@@ -103,12 +104,15 @@ class Cluster:
         if not any(self._wanted(node) for node in nodes):
             names = ", ".join(map(str, nodes)) or "none"
             raise ClusterError(f"no node of the cluster has a GPU (nodes: {names})", "use --device cpu")
-        found = await asyncio.gather(
-            *(self._hire(node, number) for node in nodes for number in range(self._wanted(node)))
-        )
-        if problems := [one for one in found if one]:
-            remedy = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
-            raise ClusterError("; ".join(dict.fromkeys(problems)), remedy)
+        wanted = [(node, number) for node in nodes for number in range(self._wanted(node))]
+        self.say(f"cluster: starting {len(wanted)} processes on {len(nodes)} nodes")
+        found = await asyncio.gather(*(self._hire(*one) for one in wanted), return_exceptions=True)
+        if problems := [str(one) for one in found if isinstance(one, BaseException)]:
+            raise ClusterError("; ".join(dict.fromkeys(problems)), SAME)
+        for problem in filter(None, found):
+            self.say(f"not used: {problem}")
+        if all(found):
+            raise ClusterError(f"no process could be started: {found[0]}", "look at `ray status`")
         self.say(f"cluster: {self.told}")
         self._spawn(self._tend())
 
@@ -169,7 +173,7 @@ class Cluster:
         return node.gpus if self.device == "cuda" else 1
 
     async def _hire(self, node: Node, number: int) -> str | None:
-        """A station that works, or why there is none: its node is then not used again."""
+        """A station that works, or why there is none now. Raises ClusterError where there must not be one."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         options = {
@@ -182,23 +186,25 @@ class Cluster:
         made = library().remote(Station).options(**options)
         actor = made.remote(self.make, self.device, self._packages, self.python)
         place = self._places[node.id, number] = _Place(node=node, number=number, actor=actor)
-        problem: str | None
         try:
             async with asyncio.timeout(READY_S):
                 place.about = await _awaited(actor.about.remote(self._ours))
         except TimeoutError:
-            problem = f"{node} has no free GPU or process within {READY_S:.0f} s"
+            return self._unready(place, f"{node} has no free GPU or process within {READY_S:.0f} s")
         except library().exceptions.RayError as error:
-            problem = f"{node}: {_first_line(error)}"
-        else:
-            problem = self._problem(place)
-        if problem:
+            return self._unready(place, f"{node}: {_first_line(error)}")
+        if problem := self._problem(place):
             self._deaths[node.id] += [time.monotonic()] * MOST_DEATHS
             self._bury(place)
-            return problem
+            raise ClusterError(problem)
         for _ in range(self.width):
             self._spawn(self._lane(place))
         return None
+
+    def _unready(self, place: _Place, problem: str) -> str:
+        self._deaths[place.node.id].append(time.monotonic())
+        self._bury(place)
+        return problem
 
     @property
     def _packages(self) -> tuple[str, str]:
@@ -248,8 +254,11 @@ class Cluster:
         return not deaths or (len(deaths) < MOST_DEATHS and time.monotonic() - deaths[-1] > AGAIN_S)
 
     async def _join(self, node: Node, number: int) -> None:
-        problem = await self._hire(node, number)
-        self.say(f"{node} is not used: {problem}" if problem else f"{node} joined: {self.told}")
+        try:
+            problem = await self._hire(node, number)
+        except ClusterError as error:
+            problem = str(error)
+        self.say(f"not used: {problem}" if problem else f"{node} joined: {self.told}")
 
     # --- jobs --------------------------------------------------------------------------------------
 
@@ -267,8 +276,8 @@ class Cluster:
             try:
                 answer: Answer = await _awaited(ref)
                 self._jobs.settle(job, answer.value, answer.failed)
-            except failures.TaskCancelledError:
-                continue  # nobody waits for it
+            except failures.TaskCancelledError:  # mostly because nobody waits for it any more
+                self._jobs.again(job, "it was cancelled there")
             except failures.RayTaskError as error:  # no failure for a user to read: a bug of the worker's
                 self._jobs.settle(job, failed=(repr(error.cause), None))
             except failures.RayError as error:  # the process, its node, or what it had said

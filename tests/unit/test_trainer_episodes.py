@@ -25,6 +25,7 @@ from kernel_lsp.records import (
 from trainer import episodes, evaluate, judging, rewards, spaces
 from trainer.config import Rl
 from trainer.generation import Ask, Sampled
+from trainer.judge import Case, outcome
 from trainer.records import Agent, Status, Tally
 from trainer.spaces import Axis, Space
 from trainer.worlds import TableWorld
@@ -272,10 +273,10 @@ def test_the_local_pool_asks_the_products_gate_and_keeps_the_order() -> None:
     async def judged() -> list[Status]:
         pool = judging.Local()
         cases = [
-            judging.Case(task="t", request=request("x.clamp_min(0) + 1")),
-            judging.Case(task="t", request=request("torch.relu(x) + 2")),
-            judging.Case(task="t"),
-            judging.Case(task="t", request=request("x.clamp_min(0) + 1")),
+            Case(task="t", request=request("x.clamp_min(0) + 1")),
+            Case(task="t", request=request("torch.relu(x) + 2")),
+            Case(task="t"),
+            Case(task="t", request=request("x.clamp_min(0) + 1")),
         ]
         try:
             return [one.status for one in await pool.judge(cases)]
@@ -290,11 +291,11 @@ def test_a_verdict_becomes_an_outcome_without_guessing() -> None:
     timing = Timing(provider="candidate", median_ms=0.5, p20_ms=0.4, p80_ms=0.6, num_reps=9, cold_cache=True)
     speedups = {"eager": Interval(low=1.1, mid=1.2, high=1.3)}
     passed = Evaluation(status=EvalStatus.PASSED, device="cpu", timings=(timing,), speedups=speedups)
-    found = judging.outcome(passed, complete=True)
+    found = outcome(passed, complete=True)
     assert (
         found.lower_bound == 1.1 and found.candidate_ms == 0.5 and found.complete and found.coverage is None
     )
-    lost = judging.outcome(Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True)
+    lost = outcome(Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True)
     assert lost.correct is None and lost.status is Status.NOT_RUN and lost.complaint == "busy"
     cheated = Evaluation(status=EvalStatus.CHEATED, device="cpu", speedups=speedups)
-    assert judging.outcome(cheated, complete=True).speedups == {}
+    assert outcome(cheated, complete=True).speedups == {}

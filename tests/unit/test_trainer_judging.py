@@ -9,7 +9,8 @@ import pytest
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Step
-from trainer import config, evaluate, judging
+from trainer import config, evaluate
+from trainer.judge import Case
 from trainer.records import Status, Tally
 
 pytestmark = pytest.mark.torch
@@ -59,9 +60,9 @@ def test_a_tables_steps_are_made_and_judged_and_what_cannot_be_made_is_refused(r
     pool = evaluate.pool_of(recipe, world)
     (space,) = world.spaces.values()
     elsewhere = (Step(skill="fused-pointwise", site="nowhere"),)
-    cases = [judging.Case(task="steps", steps=steps) for steps in (space.at((0,)), elsewhere, ())]
+    cases = [Case(task="steps", steps=steps) for steps in (space.at((0,)), elsewhere, ())]
 
-    async def batch(chosen: list[judging.Case]) -> list[Any]:
+    async def batch(chosen: list[Case]) -> list[Any]:
         return await pool.judge(chosen)
 
     first = asyncio.run(batch(cases))  # two batches, each in a loop of its own, as between two steps
