@@ -534,6 +534,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpu", action="store_true", help="the shipped policy's size on a GPU")
     options = parser.parse_args()
+    if not (options.shown or options.merge):
+        parser.error("name measured plans with --shown, or results with --merge")
     try:
         known = [run_ for path in options.merge for run_ in json.loads(path.read_text())["runs"]]
         result = pooled([*known, *([run(options)] if options.shown else [])])
