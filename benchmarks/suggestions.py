@@ -45,13 +45,13 @@ RULE, BEST = "rule", "table"
 
 
 async def suggested(
-    task: SuiteTask, place: Place, models: dict[str, Runtime], best: Sequence[Step]
+    task: SuiteTask, place: Place, models: dict[str, Runtime], margin: float, best: Sequence[Step]
 ) -> dict[str, Any]:
     """Milliseconds of each one's first suggestion. Raises KernelLspError."""
     async with opened(task, place) as (engine, capture):
         made = {RULE: await _first(Planner(engine.make, engine.look), capture, place)}
         for name, runtime in models.items():
-            made[name] = await _first(_learned(engine, capture, place, name, runtime), capture, place)
+            made[name] = await _first(_learned(engine, capture, place, name, runtime, margin), capture, place)
         if best:
             made[BEST] = Course(candidate=await engine.make(best), sites=(), steps=tuple(best))
     plans = [course for course in made.values() if course is not None]
@@ -72,13 +72,21 @@ async def _first(planner: Planner | LearnedPlanner, capture: Capture, place: Pla
     return None
 
 
-def _learned(engine: Engine, capture: Capture, place: Place, name: str, runtime: Runtime) -> LearnedPlanner:
+def _learned(
+    engine: Engine, capture: Capture, place: Place, name: str, runtime: Runtime, margin: float
+) -> LearnedPlanner:
     situation = situation_of(capture, place.device, place.probe.capability)
     if situation is None:
         raise KernelLspError("the engine shows no graph")
     rule = Planner(engine.make, engine.look)
     return LearnedPlanner(
-        situation, name=name, answer=runtime.reply, view=engine.view, make=engine.make, rule=rule
+        situation,
+        name=name,
+        answer=runtime.reply,
+        view=engine.view,
+        make=engine.make,
+        rule=rule,
+        margin=margin,
     )
 
 
@@ -95,7 +103,9 @@ async def run(options: argparse.Namespace) -> int:
     random.Random(0).shuffle(waiting)
     found: dict[str, Any] = {}
     async with placed(probe, options.device) as place, _served(options.model) as models:
-        lanes = [_lane(waiting, place, models, table, found, end) for _ in range(options.lanes)]
+        lanes = [
+            _lane(waiting, place, models, options.margin, table, found, end) for _ in range(options.lanes)
+        ]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(asyncio.get_running_loop().time() + end - time.monotonic()):
                 await asyncio.gather(*lanes)
@@ -118,6 +128,7 @@ async def _lane(
     waiting: list[SuiteTask],
     place: Place,
     models: dict[str, Runtime],
+    margin: float,
     table: dict[str, Any],
     found: dict[str, Any],
     end: float,
@@ -126,7 +137,7 @@ async def _lane(
         task = waiting.pop()
         try:
             async with asyncio.timeout(LONGEST_S):
-                found[task.name] = await suggested(task, place, models, _best(table.get(task.name)))
+                found[task.name] = await suggested(task, place, models, margin, _best(table.get(task.name)))
         except Exception as error:  # one broken task must not cost the others: device time is lent
             print(f"{task.name}: {type(error).__name__}: {error}"[:160], flush=True)
 
@@ -164,6 +175,7 @@ def _told(logarithms: Sequence[float]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, action="append", default=[], help="a packed policy's folder")
+    parser.add_argument("--margin", type=float, default=0.0, help="to leave the rule's course, for all")
     parser.add_argument("--tasks", type=Path, action="append", required=True)
     parser.add_argument("--only", type=Path, help="a JSON list of the tasks' names")
     parser.add_argument("--table", type=Path, help="measured plans: the best one takes part")

@@ -36,6 +36,7 @@ def pack(
     version: str,
     held_out: HeldOut | None,
     devices: tuple[str, ...] = ("cuda",),
+    margin: float = 0.0,
     notes: str = "",
 ) -> Manifest:
     """Raises ConfigError for what is no checkpoint of the compact form, OSError."""
@@ -59,6 +60,7 @@ def pack(
         version=version,
         held_out=held_out,
         devices=devices,
+        margin=margin,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notes=notes,
     )
@@ -80,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", required=True)
     parser.add_argument("--held-out", type=Path, help="JSON; without one it can be packed and never used")
     parser.add_argument("--device", action="append", help="cuda, cpu: whose rewards it learned from (cuda)")
+    parser.add_argument("--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course")
     parser.add_argument("--notes", type=Path, help="the model card's text")
     options = parser.parse_args(arguments)
     try:
@@ -90,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             version=options.version,
             held_out=_check(options.held_out),
             devices=tuple(options.device or ("cuda",)),
+            margin=options.margin,
             notes=options.notes.read_text(encoding="utf-8") if options.notes else "",
         )
     except (KernelLspError, OSError) as error:

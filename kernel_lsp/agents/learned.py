@@ -1,10 +1,12 @@
 """The trained policy as a planner: courses by what the model finds likeliest, then the rule's.
 
-The model selects skills, names steps one by one (the engine applies each before the next is asked for) and
-stops. What it would have said instead is known with its probability, so the next course is the likeliest that
-differs in one word, completed greedily (Lawler's k best solutions, 1972, with a greedy completion). Replies
-are valid by construction (agents/compact). A model that fails is followed by the rule, and the reason is
-told. Not covered: judging; which checkpoint it is.
+The model selects skills, is told the rule's first course, names steps one by one (the engine applies each
+before the next is asked for) and stops. Where it would leave the rule's course it has to be surer than that
+by a margin, which was chosen on tasks that it had not learned from. What it would have said instead is known
+with its probability, so the next course is the likeliest that differs in one word, completed greedily
+(Lawler's k best solutions, 1972, with a greedy completion). Replies are valid by construction
+(agents/compact). A model that fails is followed by the rule, and the reason is told. Not covered: judging;
+which checkpoint it is.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +23,7 @@ from kernel_lsp.agents.backbones.small.runtime import Said
 from kernel_lsp.agents.compact import Phase, Situation, Talk, grammar
 from kernel_lsp.agents.plan import Course, Make, Planner, Prefer, ranked
 from kernel_lsp.errors import BackboneError, RewriteError
-from kernel_lsp.records import Site, Step, Viewed
+from kernel_lsp.records import EvalStatus, Site, Step, Viewed
 
 MOST_COURSES = 4
 """Of the model's; after them come the rule's, which know nothing of what it may have overlooked."""
@@ -28,6 +31,8 @@ MOST_TRIES = 16
 """Courses that are completed to find these: some lead to the same program, or to none."""
 MOST_REPLIES = 40
 """In one course: each step may be refused."""
+
+STOP = ("stop", ".")
 
 View = Callable[[Sequence[Step]], Awaitable[Viewed]]
 """The graph after these steps and the sites that are left."""
@@ -48,6 +53,10 @@ class _Branch:
     begun: tuple[str, ...]
 
 
+class _Untold(Exception):
+    """The rule's course has no words in the compact form."""
+
+
 class LearnedPlanner:
     """The courses for one program; like `Planner`."""
 
@@ -60,32 +69,46 @@ class LearnedPlanner:
         view: View,
         make: Make,
         rule: Planner,
+        margin: float = 0.0,
         prefer: Prefer = lambda site: None,
         tell: Tell = lambda words: None,
     ) -> None:
-        """``name``: `Candidate.proposer`. ``prefer``: parameters that won before count more than the model's.
-        ``tell`` is told why the model was left, when it was."""
-        self._situation, self._name, self._answer = situation, name, answer
+        """``name``: `Candidate.proposer`. ``margin``: of log-probability, to leave the rule's first course.
+        ``prefer``: parameters that won before count more than the model's. ``tell`` is told why the model was
+        left, when it was."""
+        self._situation, self._name, self._answer, self._margin = situation, name, answer, margin
         self._view, self._make, self._rule, self._prefer, self._tell = view, make, rule, prefer, tell
         self._views: dict[str, Viewed | None] = {}
         self._numbers = itertools.count()
         self._heap: list[_Branch] = []
+        self._advice: tuple[Step, ...] = ()
+        """The rule's first course."""
 
     async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
         """Best guess first, without duplicates."""
         seen: set[str] = set()
+        rules = self._rule.courses(sites, triton=triton)
+        first = await anext(rules, None)
+        if first is None:
+            return
         try:
+            self._advice = first.steps
             async for course in self._learned(seen):
                 yield course
         except BackboneError as error:
             self._tell(f"planned by the rule: {error}")
-        async for course in self._rule.courses(sites, triton=triton):
+        except _Untold as error:
+            self._tell(f"planned by the rule: its suggestion cannot be told to the model ({error})")
+        if first.candidate.id not in seen:
+            seen.add(first.candidate.id)
+            yield first
+        async for course in rules:
             if course.candidate.id not in seen:
                 seen.add(course.candidate.id)
                 yield course
 
     async def _learned(self, seen: set[str]) -> AsyncIterator[Course]:
-        """Raises BackboneError."""
+        """Raises BackboneError, _Untold."""
         self._heap = [_Branch(0.0, next(self._numbers), (), ())]
         for _ in range(MOST_TRIES):
             if not self._heap or len(seen) >= MOST_COURSES:
@@ -100,17 +123,65 @@ class LearnedPlanner:
         cost, begun = branch.cost, branch.begun
         replies: tuple[tuple[str, ...], ...] = ()
         while talk.phase in (Phase.SELECT, Phase.STEP) and len(replies) < MOST_REPLIES:
+            if talk.phase is Phase.STEP and talk.turn == 0:
+                await self._advise(talk)
             if len(replies) < len(branch.replies):
                 words = branch.replies[len(replies)]
             else:
                 offer = talk.offer
                 said = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
+                said = await self._careful(talk, said, len(begun))
                 if talk.phase is Phase.STEP:
                     self._branch(cost, replies, said)
                 words, cost, begun = said.words, cost - said.logprob, ()
             await self._follow(talk, words, sites)
             replies = (*replies, words)
         return await self._finished(talk.steps, sites)
+
+    async def _advise(self, talk: Talk) -> None:
+        """Tell it the rule's course as a turn before its own. Raises _Untold where that cannot be said."""
+        for step in self._advice:
+            try:
+                talk.say(talk.reply_for(step))
+            except ValueError as error:
+                raise _Untold(error) from error
+            viewed = await self._viewed(talk.steps)
+            if viewed is None:
+                raise _Untold(f"the engine refuses {step.skill}")
+            talk.saw(viewed)
+        if talk.phase is Phase.STEP:
+            talk.say(STOP)
+        talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
+
+    async def _careful(self, talk: Talk, said: Said, fixed: int) -> Said:
+        """The reply, with the rule's word instead wherever it leaves the rule's course by too little.
+
+        ``fixed``: words at its beginning that are not to be changed.
+        """
+        wanted = self._rules_reply(talk)
+        if wanted is None or self._margin <= 0.0 or said.words[:fixed] != wanted[:fixed]:
+            return said
+        while said.words != wanted:
+            place = next(at for at, word in enumerate(wanted) if said.words[at] != word)
+            choice = next((one for one in said.choices if one.place == place), None)
+            if choice is None or wanted[place] not in choice.words or place < fixed:
+                break
+            rules = choice.logprobs[choice.words.index(wanted[place])]
+            if choice.logprobs[choice.words.index(said.words[place])] - rules >= self._margin:
+                break
+            begun, offer = wanted[: place + 1], talk.offer
+            rest = await self._answer(talk, grammar.chain(begun, offer.after(begun)))
+            before = tuple(one for one in said.choices if one.place <= place)
+            taken = (one.logprobs[one.words.index(wanted[one.place])] for one in before)
+            said = replace(rest, logprob=math.fsum(taken) + rest.logprob, choices=(*before, *rest.choices))
+        return said
+
+    def _rules_reply(self, talk: Talk) -> tuple[str, ...] | None:
+        """How the rule would go on; None: it would not have come here."""
+        done = len(talk.steps)
+        if talk.phase is not Phase.STEP or talk.steps != self._advice[:done]:
+            return None
+        return STOP if done == len(self._advice) else tuple(talk.reply_for(self._advice[done]))
 
     def _branch(self, cost: float, replies: tuple[tuple[str, ...], ...], said: Said) -> None:
         """Every other word that was valid in the place of one that the model has chosen here."""

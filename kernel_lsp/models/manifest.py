@@ -63,6 +63,8 @@ class Manifest:
     held_out: HeldOut | None = None
     devices: tuple[str, ...] = ("cuda", "cpu")
     """Kinds of device whose rewards it has learned from; elsewhere the rule plans."""
+    margin: float = 0.0
+    """Of log-probability, by which it must be surer than of the rule's word to leave the rule's course."""
     created: str = ""
     notes: str = ""
     """Data, steps, limits: the model card in a few lines."""
@@ -85,6 +87,7 @@ def seal(
     version: str,
     held_out: HeldOut | None,
     devices: tuple[str, ...] = ("cuda", "cpu"),
+    margin: float = 0.0,
     created: str = "",
     notes: str = "",
 ) -> Manifest:
@@ -97,6 +100,7 @@ def seal(
         files={file.name: sha256(file) for file in files},
         held_out=held_out,
         devices=devices,
+        margin=margin,
         created=created,
         notes=notes,
     )

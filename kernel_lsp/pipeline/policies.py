@@ -86,6 +86,7 @@ class Policies:
             view=one.engine.view,
             make=one.engine.make,
             rule=rule,
+            margin=bench.policy.manifest.margin if bench.policy.manifest else 0.0,
             prefer=one.known.best,
             tell=tell,
         )

@@ -84,7 +84,9 @@ def prefers(*order: str) -> Weigh:
     return lambda talk, words, word: 2.0 ** -(order.index(word) if word in order else len(order))
 
 
-async def courses(engine: Engine, model: Model, told: list[str] | None = None) -> list[Course]:
+async def courses(
+    engine: Engine, model: Model, told: list[str] | None = None, margin: float = 0.0
+) -> list[Course]:
     planner = LearnedPlanner(
         Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
         name="policy:test@1#0",
@@ -92,6 +94,7 @@ async def courses(engine: Engine, model: Model, told: list[str] | None = None) -
         view=engine.view,
         make=engine.make,
         rule=Planner(engine.make, engine.look),
+        margin=margin,
         tell=(told if told is not None else []).append,
     )
     return [course async for course in planner.courses(engine.sites, triton=True)]
@@ -116,6 +119,56 @@ async def test_the_next_ones_differ_in_the_likeliest_words() -> None:
     # a:64 stop (0.6*0.9*0.8); then @1 instead (0.3); then another step after a:64 (0.6*0.9*0.2, of b and c
     # the likelier); 0.1 for @2 comes before 0.06 for p7.
     assert found == ["a:64", "b", "a:64+b", "c"]
+
+
+async def test_the_model_reads_the_rules_course_before_it_answers() -> None:
+    heard: list[str] = []
+
+    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+        heard.append(talk.text)
+        return 1.0
+
+    await courses(Engine([A, B]), Model(weigh))
+    own = next(text for text in heard if "got" in text)
+    assert "apply_skill @0 BLOCK p6 . then gone @0 apply_skill @1 . then gone @1 stop . got right g- " in own
+
+
+async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None:
+    """The rule: a:64, b, c. The model finds b in place of a 1.5 times as likely (ln 0.41), then stops."""
+
+    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+        return {"@0": 0.4, "@1": 0.6, "@2": 0.01, "p6": 0.5, "p7": 0.6, "stop": 0.9}.get(word, 0.1)
+
+    free = await courses(Engine([A, B, C]), Model(weigh))
+    sure = await courses(Engine([A, B, C]), Model(weigh), margin=0.3)
+    unsure = await courses(Engine([A, B, C]), Model(weigh), margin=0.5)
+    never = await courses(Engine([A, B, C]), Model(weigh), margin=100.0)
+    assert [found[0].candidate.id for found in (free, sure)] == ["b", "b"]
+    assert (
+        unsure[0].candidate.id == "a:64"
+    )  # ln(0.6 / 0.5) for p7 is too little as well; ln 9 for stop is not
+    assert never[0].candidate.id == "a:64+b+c"
+    for found in (sure, unsure, never):
+        assert len({course.candidate.id for course in found}) == len(found)
+
+
+async def test_a_rule_whose_course_has_no_words_plans_alone() -> None:
+    told: list[str] = []
+    engine = Engine([A, B])
+    planner = LearnedPlanner(
+        Situation(graph=GraphView(operations=()), sites=(A, B), device="cuda"),
+        name="policy",
+        answer=Model(prefers("@1")).answer,
+        view=engine.view,
+        make=engine.make,
+        rule=Planner(engine.make, engine.look, lambda site: {"BLOCK": 96}),  # no choice of A's any more
+        tell=told.append,
+    )
+    found = [course async for course in planner.courses([A, B], triton=True)]
+    assert found[0].candidate.id == "a:96+b:96" and {course.candidate.proposer for course in found} == {
+        "plan/2"
+    }
+    assert len(told) == 1 and "cannot be told" in told[0]
 
 
 async def test_the_rule_follows_without_what_was_there() -> None:
