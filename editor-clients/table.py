@@ -35,7 +35,7 @@ FEATURES = {
     "undo": "an undo is noticed, the hint comes back",
     "evidence": "the full report as a document",
     "dismiss": "dismiss, for this code or this folder",
-    "search": "search deeper, the better rewrite replaces the offer",
+    "search": "search deeper, in the background",
     "cancel": "stops what runs",
     "progress": "progress bar with a stop button",
     "status": "what runs, in the status line",

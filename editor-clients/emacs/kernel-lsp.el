@@ -32,7 +32,8 @@
 
 ;; lsp-mode is optional.
 (defvar lsp--cur-workspace)
-(declare-function lsp-request "lsp-mode")
+(defvar lsp-response-timeout)
+(declare-function lsp-request-async "lsp-mode")
 (declare-function lsp-find-workspace "lsp-mode")
 (declare-function lsp-workspace-restart "lsp-mode")
 (declare-function lsp-register-client "lsp-mode")
@@ -112,7 +113,19 @@
   (let ((server (kernel-lsp--server)))
     (if (cl-typep server 'eglot-lsp-server)
         (jsonrpc-request server (intern (concat ":" method)) params :deferred t)
-      (let ((lsp--cur-workspace server)) (lsp-request method params)))))
+      (let ((lsp--cur-workspace server)) (kernel-lsp--request-lsp-mode method params)))))
+
+(defun kernel-lsp--request-lsp-mode (method params)
+  "Ask METHOD with PARAMS and wait; `lsp-request' loses what comes right after an answer."
+  (let ((end (+ (float-time) lsp-response-timeout)) answer refusal)
+    (lsp-request-async method params (lambda (result) (setq answer (list result)))
+                       :error-handler (lambda (found) (setq refusal found))
+                       :mode 'detached)
+    (while (not (or answer refusal (> (float-time) end)))
+      (accept-process-output nil 0.02))
+    (cond (answer (car answer))
+          (refusal (user-error "%s" (kernel-lsp--get refusal :message)))
+          (t (user-error "kernel-lsp gave no answer within %s s; M-x kernel-lsp-restart" lsp-response-timeout)))))
 
 (defun kernel-lsp--execute (command arguments)
   "Run COMMAND of the server with ARGUMENTS, one object."

@@ -19,7 +19,7 @@
       (accept-process-output nil 0.05)
       (story-flush))
     (unless found
-      (story-say reason (format "%S" story-messages))
+      (story-say reason (format "%S %S" kernel-lsp-status story-messages))
       (kill-emacs 1))
     found))
 
@@ -47,11 +47,13 @@
 
 ;; What needs a person: menus, yes-or-no questions, and reading.
 (defun story-choose (prompt collection &rest _)
-  (story-say "MENU" (string-join (split-string prompt "\n") " "))
+  (story-say "ASKED" (string-join (split-string prompt "\n") " "))
   (seq-find (lambda (title) (string-prefix-p story-wanted title)) (all-completions "" collection)))
 (advice-add 'completing-read :override #'story-choose)
 (defun story-yes (prompt)
-  (story-say "DIFF" (with-current-buffer "*kernel-lsp diff*" (format "%d lines:" (count-lines (point-min) (point-max)))) prompt)
+  (if (string-suffix-p "Apply? " prompt)
+      (story-say "DIFF" (with-current-buffer "*kernel-lsp diff*" (format "%d lines:" (count-lines (point-min) (point-max)))) prompt)
+    (push prompt story-messages))
   t)
 (advice-add 'y-or-n-p :override #'story-yes)
 (advice-add 'message :before (lambda (text &rest rest) (when text (push (apply #'format text rest) story-messages))))
@@ -100,14 +102,17 @@
         (call-interactively #'lsp-execute-code-action)
       (eglot-code-actions (point) (point) nil t)))
   (story-until (lambda () (not (equal (buffer-string) story-before))) "NOT APPLIED BY THE MENU")
-  (story-say "OWN-MENU")
+  (story-say "MENU")
   (story-wait 1.5)
   (story-undo "UNDONE AGAIN"))
+
+(defun story-another-server (first reason)
+  (story-until (lambda () (ignore-errors (not (eq first (kernel-lsp--server))))) reason 30))
 
 (defun story-restarts ()
   (let ((first (kernel-lsp--server)))
     (kernel-lsp-restart)
-    (story-until (lambda () (ignore-errors (not (eq first (kernel-lsp--server))))) "NOT RESTARTED")
+    (story-another-server first "NOT RESTARTED")
     (story-until #'story-hint "NO HINT AFTER THE RESTART" 30)
     (story-say "RESTARTED")))
 
@@ -145,21 +150,22 @@
       (user-error (story-say "MISSING" (cadr missing))))))
 
 (defun story-survives-a-crash ()
-  "Eglot starts a server that lived for a while again."
+  "Eglot starts a server that lived for a while again; lsp-mode asks first."
   (let ((first (kernel-lsp--server)))
-    (signal-process (jsonrpc--process first) 'SIGKILL)
-    (story-until (lambda () (ignore-errors (not (eq first (kernel-lsp--server))))) "A CRASH WITHOUT A RESTART" 30)
-    (story-say "CRASH" (or (story-told "after unexpected server exit") "restarted"))))
+    (signal-process (if story-lsp-mode (lsp--workspace-cmd-proc first) (jsonrpc--process first)) 'SIGKILL)
+    (story-another-server first "A CRASH WITHOUT A RESTART")
+    (story-say "CRASH" (or (story-told "after unexpected server exit") (story-told "want to restart it") "restarted"))))
 
 (story-rewrites)
 (story-reads)
 (story-own-menu)
-(unless story-lsp-mode (story-restarts))
+(story-restarts)
 (story-searches)
 (story-dismisses)
 (story-asks-doctor)
-(unless story-lsp-mode
-  (story-survives-a-crash)
+(story-survives-a-crash)
+(if story-lsp-mode
+    (setq lsp-restart 'ignore) ; or ending Emacs is one more crash to ask about
   (eglot-shutdown (eglot-current-server)))
 (story-say "DONE")
 (kill-emacs 0)

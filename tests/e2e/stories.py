@@ -34,6 +34,24 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.rand(768), torch.randn(768, 768)]
 '''
+STEPS = {
+    "ASKED": "consent",
+    "HINT": "hint",
+    "HOVER": "hover",
+    "LENS": "lens",
+    "MENU": "menu",
+    "DIFF": "diff",
+    "APPLIED": "apply",
+    "UNDONE": "undo",
+    "EVIDENCE": "evidence",
+    "DISMISSED": "dismiss",
+    "SEARCH": "search",
+    "CANCELLED": "cancel",
+    "RESTARTED": "restart",
+    "CRASH": "crash",
+    "DOCTOR": "doctor",
+}
+"""What an editor's story prints, and the feature that was seen by that."""
 ON_CPU = {"KERNEL_LSP_DEVICE": "cpu"}
 PATIENCE_S = 240
 """For other people's load on the same cores; a quiet machine needs a fifth."""
@@ -106,6 +124,24 @@ def live(command: list[str], project: Path, environment: dict[str, str]) -> dict
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     steps = {line.split()[0]: line.partition(" ")[2] for line in lines}
     assert lines[-1:] == ["DONE"], done.stdout + done.stderr
+    return steps
+
+
+def tell(
+    name: str, editor: str, command: list[str], project: Path, environment: dict[str, str]
+) -> dict[str, str]:
+    """The whole story in one editor: nothing is saved, the journal knows it, and what was seen is on record."""
+    before = (project / "example.py").read_text()
+    steps = live(command, project, environment)
+    assert (project / "example.py").read_text() == before
+    once = ["chosen", "accepted", "reverted"]
+    fate = [kind for kind in told(Path(environment["KERNEL_LSP_DATA_DIR"])) if kind != "offered"]
+    assert fate == [*once, *once, "dismissed"]
+    features: dict[str, Any] = {feature: step in steps for step, feature in STEPS.items()}
+    features["status"] = "searching Model" in steps["SEARCH"]
+    if not features["lens"]:
+        features["lens"] = None  # nobody looked
+    seen(name, {"editor": editor, "how": "the program", "features": features})
     return steps
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import blocks
-from stories import CLIENTS, ROOT, home_of, live, seen, told
+from stories import CLIENTS, ROOT, home_of, tell
 
 pytestmark = [
     pytest.mark.torch,
@@ -24,21 +24,6 @@ CLIENTS_OF = ("eglot", "lsp-mode")
 """In the order of the page."""
 ANSWERED = "(setq lsp-auto-guess-root t)"
 """lsp-mode's own question about a new project, which it asks in a way that batch mode has no keyboard for."""
-SAW = {
-    "HINT": "hint",
-    "HOVER": "hover",
-    "OWN-MENU": "menu",
-    "DIFF": "diff",
-    "APPLIED": "apply",
-    "UNDONE": "undo",
-    "EVIDENCE": "evidence",
-    "DISMISSED": "dismiss",
-    "SEARCH": "search",
-    "CANCELLED": "cancel",
-    "RESTARTED": "restart",
-    "CRASH": "crash",
-    "DOCTOR": "doctor",
-}
 
 
 def emacs(settings: Path, text: str) -> list[str]:
@@ -64,18 +49,10 @@ def test_the_story(client: str, tmp_path: Path, judged: Path) -> None:
     if not version(f'(or (locate-library "{client}") "")'):
         pytest.skip(f"{client} is not installed (scripts/setup does)")
     project, environment = home_of(tmp_path, judged)
-    before = (project / "example.py").read_text()
     settings = blocks(PAGE, "elisp")[CLIENTS_OF.index(client)].text + ANSWERED
-    steps = live(emacs(tmp_path / "init.el", settings), project, {**environment, "STORY_CLIENT": client})
-    assert (project / "example.py").read_text() == before  # nothing was saved
-    once = ["chosen", "accepted", "reverted"]
-    fate = [kind for kind in told(tmp_path / "data") if kind != "offered"]
-    assert fate == [*once, *once, "dismissed"]
-    only_eglot = {} if client == "eglot" else dict.fromkeys(("RESTARTED", "CRASH"))
-    features = {feature: only_eglot.get(step, step in steps) for step, feature in SAW.items()}
-    features |= {"consent": "MENU" in steps, "status": "searching Model" in steps["SEARCH"], "lens": None}
     name = f"Emacs {version('emacs-version')}, {client} {package(client)}"
-    seen(f"emacs-{client}", {"editor": name, "how": "the program", "features": features})
+    command = emacs(tmp_path / "init.el", settings)
+    steps = tell(f"emacs-{client}", name, command, project, {**environment, "STORY_CLIENT": client})
     assert "kernel-lsp-optimize measures" in steps["SILENT"]
     assert "is not installed: pip install kernel-lsp" in steps["MISSING"]
 

@@ -5,34 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pages import blocks
-from stories import CLIENTS, ROOT, home_of, live, seen, told
+from stories import CLIENTS, ROOT, home_of, tell
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed (apt install neovim)"),
 ]
 PAGE = ROOT / "docs" / "neovim.md"
-SAW = {
-    "ASKED": "consent",
-    "HINT": "hint",
-    "HOVER": "hover",
-    "LENS": "lens",
-    "MENU": "menu",
-    "DIFF": "diff",
-    "APPLIED": "apply",
-    "UNDONE": "undo",
-    "EVIDENCE": "evidence",
-    "DISMISSED": "dismiss",
-    "SEARCH": "search",
-    "CANCELLED": "cancel",
-    "RESTARTED": "restart",
-    "CRASH": "crash",
-    "DOCTOR": "doctor",
-}
 
 
 def neovim(tmp_path: Path, *more: str) -> list[str]:
@@ -51,14 +33,8 @@ def version() -> str:
 def test_the_story(tmp_path: Path, judged: Path) -> None:
     project, environment = home_of(tmp_path, judged)
     story = Path(__file__).with_name("neovim_story.lua")
-    before = (project / "example.py").read_text()
-    steps = live(neovim(tmp_path, "example.py", "-c", f"luafile {story}"), project, environment)
-    assert (project / "example.py").read_text() == before  # nothing was saved
-    once = ["chosen", "accepted", "reverted"]
-    assert told(tmp_path / "data") == ["offered", *once, *once, "offered", "dismissed"]
-    features: dict[str, Any] = {feature: step in steps for step, feature in SAW.items()}
-    features["status"] = "searching Model" in steps["SEARCH"]
-    seen("neovim", {"editor": f"Neovim {version()}", "how": "the program", "features": features})
+    command = neovim(tmp_path, "example.py", "-c", f"luafile {story}")
+    tell("neovim", f"Neovim {version()}", command, project, environment)
 
 
 def test_a_missing_server_is_said_once_with_the_remedy(tmp_path: Path) -> None:
