@@ -244,6 +244,31 @@ async def test_shared_turns_overlap_and_exclusive_ones_do_not(
     assert order[2:] == ["x", "s3"]  # who wants it alone is not overtaken for ever
 
 
+@pytest.mark.parametrize("somebody_waits", [True, False])
+async def test_turns_that_overlap_without_end_let_another_editor_through_when_one_waits(
+    somebody_waits: bool, tmp_path: Path, quiet_gpu: Neighborhood, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel_lsp.evaluator.sharing.manners.MAX_HOLD_S", 0.0)
+    ours, other = (Manners(rules(tmp_path), neighborhood=quiet_gpu) for _ in range(2))
+    order: list[str] = []
+
+    async def work(manners: Manners, name: str) -> None:
+        async with manners.turn("cuda", exclusive=False, report=lambda said: waiting.set()):
+            order.append(name)
+
+    waiting = asyncio.Event()
+    async with asyncio.timeout(LONG_S):
+        async with ours.turn("cuda", exclusive=False):
+            tasks = [asyncio.create_task(work(other, "other"))] if somebody_waits else []
+            if tasks:
+                await waiting.wait()
+            tasks.append(asyncio.create_task(work(ours, "ours")))
+            await asyncio.wait(tasks[-1:], timeout=0.3 if somebody_waits else LONG_S)
+            assert tasks[-1].done() is not somebody_waits
+        await asyncio.gather(*tasks)
+    assert order == (["other", "ours"] if somebody_waits else ["ours"])
+
+
 async def test_trials_on_a_cpu_and_the_interpreter_wait_for_nobody(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:

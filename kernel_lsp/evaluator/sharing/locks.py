@@ -43,26 +43,30 @@ class Files:
 
     def holder(self) -> int | None:
         """Process that has the device now; None when nobody has, or who cannot be told."""
-        if not self._is_locked():
+        if not _is_held(self.lock.lock_file):
             return None
         try:
             return int(self._holder.read_text())
         except (OSError, ValueError):
             return None
 
+    def wanted(self) -> bool:
+        """Whether another process waits for the device."""
+        return _is_held(self.queue.lock_file)
+
     def sign(self) -> None:
         with contextlib.suppress(OSError):  # only a name for those who wait
             self._holder.write_text(str(os.getpid()))
 
-    def _is_locked(self) -> bool:
-        probe = FileLock(self.lock.lock_file)
-        try:
-            with probe.acquire(timeout=0):
-                return False
-        except Timeout:
-            return True
-        except OSError:
+
+def _is_held(file: str) -> bool:
+    try:
+        with FileLock(file).acquire(timeout=0):
             return False
+    except Timeout:
+        return True
+    except OSError:
+        return False
 
 
 def try_lock(lock: FileLock) -> bool:

@@ -53,7 +53,7 @@ CALM_LOOKS = 4
 OWN_ECHO_S = 1.5
 """The driver's utilization covers up to a second, so right after a turn it still shows our own work."""
 MAX_HOLD_S = 30.0
-"""Shared turns that overlap without end let other editors through after this long."""
+"""Shared turns that overlap without end let another editor that waits through after this long."""
 SAY_AGAIN_S = 10.0
 REPEATS = 2
 MEMORY_LIMIT = "KERNEL_LSP_GPU_MEMORY_MB"
@@ -242,8 +242,11 @@ class _Lane:
     def _fits(self, exclusive: bool) -> bool:
         if self._exclusive or (exclusive and self._shared):
             return False
-        tired = self._held_since is not None and time.time() - self._held_since > MAX_HOLD_S
-        return exclusive or (not self._exclusive_waiting and not (self._shared and tired))
+        return exclusive or not (self._exclusive_waiting or (self._shared and self._kept_from_others()))
+
+    def _kept_from_others(self) -> bool:
+        held_s = 0.0 if self._held_since is None else time.time() - self._held_since
+        return held_s > MAX_HOLD_S and self.files.wanted()
 
     async def _tell(self) -> None:
         async with self._changed:
