@@ -93,6 +93,8 @@ EXPRESSIONS = [
     "torch.sub(x, y, alpha=0.5)",
     "torch.exp2(x.clamp(max=3))",
     "torch.addcmul(x, x, y, value=0.3)",
+    "torch.xlogy(x, y.abs())",
+    "torch.xlogy((x > 0).float(), y)",
     "torch.addcdiv(x, y, 1 + x * x)",
     "torch.lerp(x, y, 0.3)",
     "torch.lerp(x, y, 0.9)",
@@ -300,6 +302,14 @@ def test_losses_agree_with_torch(interpreter, expression):
         else "fused-reduction"
     )
     agrees(interpreter, program(expression, "torch.randn(11, 37), torch.randn(11, 37)"), skill)
+
+
+def test_a_divergence_of_two_softmaxes_is_one_kernel(interpreter):
+    expression = (
+        "(lambda p, q: (torch.xlogy(p, p) - p * q).sum(-1))(torch.softmax(x, 1), F.log_softmax(y, 1))"
+    )
+    source = program(expression, "torch.randn(11, 300) * 30, torch.randn(11, 300) * 5")
+    agrees(interpreter, source, "fused-reduction")
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])

@@ -565,3 +565,50 @@ def test_the_diagonal_of_a_product_needs_no_product(forward: str, given: tuple[i
 )
 def test_other_diagonals_are_left_alone(forward: str) -> None:
     assert sites(module(forward, inputs="torch.randn(600, 600)"), "diagonal-of-product") == []
+
+
+# --- total-by-rows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return F.kl_div(F.log_softmax(x, 1), torch.softmax(x * 2, -1), reduction='batchmean')",
+        "return F.kl_div(F.log_softmax(x / 2, 1), torch.relu(x), reduction='sum')",
+        "p = torch.softmax(x, -1)\nreturn -(p * torch.log(p + 1e-9)).sum()",
+        "return (torch.softmax(x, -1) * F.log_softmax(x, -1)).mean() * 3",
+        "p = torch.softmax(x[None], -1)\nreturn (p ** 2).mean()",
+    ],
+)
+def test_a_total_behind_a_softmax_is_taken_by_rows(forward: str) -> None:
+    source = module(forward)
+    made = rewrite(source, "total-by-rows")
+    assert "by_row" in made.program and "kl_div" not in made.program.split("return self._forward_eager")[1]
+    assert_same(source, made, X)
+    weird = X.clone()
+    weird[0, 0], weird[1, 1] = INF, -INF
+    assert_same(source, made, weird)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return torch.softmax(x, 0).sum()",
+        "return torch.softmax(x, -1).sum(0)",
+        "p = torch.softmax(x, -1)\nreturn p, (p * x).sum()",
+        "p = torch.softmax(x, -1)\nreturn (p @ x.T).sum() + (p * x).sum()",
+        "return torch.softmax(x.bfloat16(), -1).square().sum()",
+        "return F.kl_div(F.log_softmax(x, 1), torch.softmax(x, -1), reduction='none')",
+        "return F.kl_div(F.log_softmax(x, 1), F.log_softmax(x, -1), reduction='sum', log_target=True)",
+        "return F.kl_div(F.log_softmax(x, 1), torch.softmax(x, -1)[:1], reduction='sum')",
+        "return (x * 2).sum()",
+        "return torch.softmax(x, -1).sum(dtype=torch.float64)",
+    ],
+)
+def test_other_totals_are_left_alone(forward: str) -> None:
+    assert sites(module(forward), "total-by-rows") == []
+
+
+def test_a_total_that_is_trained_keeps_its_backward() -> None:
+    source = module("return torch.softmax(self.fc(x), -1).square().sum()", "self.fc = nn.Linear(8, 8)")
+    assert sites(source, "total-by-rows", training=True) == []

@@ -39,6 +39,7 @@ NAMES = {
     "reduce-first",
     "remove-dead-work",
     "singleton-reduction",
+    "total-by-rows",
     "triangular-matmul",
     "value-range-collapse",
 }
@@ -81,6 +82,7 @@ QUERIES = {
     "torch.diag(a) @ b": "diagonal-matmul",
     "diag matmul": "diagonal-matmul",
     "trace of a matmul": "diagonal-of-product",
+    "kl_div of log_softmax and softmax": "total-by-rows",
     "arange ones mask created in forward on each call": "hoist-invariant-tensors",
     "conv2d batchnorm2d eval": "fold-batchnorm-eval",
     "batch norm relu add batchnorm2d training": "batch-norm-train",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TypeAlias
 
 Render: TypeAlias = Callable[..., str]
@@ -95,8 +96,15 @@ def atom(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Without the parentheses around all of it."""
-    return text[1:-1] if text.startswith("(") and _is_whole(text) else text
+    """Without the parentheses around all of it: ``(x > 0).to(y)`` begins and ends with others."""
+    around = text.startswith("(") and text.endswith(")") and _is_whole(text)
+    return text[1:-1] if around and _is_balanced(text[1:-1]) else text
+
+
+def _is_balanced(text: str) -> bool:
+    """No parenthesis is closed that is not opened before it."""
+    depths = accumulate((char == "(") - (char == ")") for char in text)
+    return min(depths, default=0) >= 0
 
 
 def _is_whole(text: str) -> bool:
@@ -200,6 +208,8 @@ RENDER: dict[str, Render] = {
     "hardsigmoid": lambda x: _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
     "hardswish": lambda x: f"{x} * " + _clamp(f"({x} + 3.0)", "0.0", "6.0") + " / 6.0",
     "softsign": lambda x: f"{x} / (1.0 + tl.abs({x}))",
+    # 0 where x is, whatever the logarithm says, but for a NaN
+    "xlogy": lambda x, y: f"tl.where(({x} == 0.0) & ({y} == {y}), 0.0, {x} * tl.log({y}))",
     "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))",  # 0 for NaN, as torch
     "isnan": lambda x: f"{x} != {x}",
     "to_float": lambda x: f"{x}.to(tl.float32)",

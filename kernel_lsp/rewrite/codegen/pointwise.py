@@ -319,6 +319,7 @@ TABLE: dict[str, Builder] = {
     "isnan": lambda node, get: apply("isnan", get("self"), dtype="bool"),
     "where": _where, "masked_fill": _masked_fill,
     "maximum": _binary_float("maximum"), "minimum": _binary_float("minimum"),
+    "xlogy": _binary_float("xlogy"),
     "clamp": _clamp, "clamp_min": _clamp_min, "clamp_max": _clamp_max, "hardtanh": _hardtanh,
     "relu6": lambda node, get: apply("hardtanh", as_float(get("self")), 0.0, 6.0, hint="relu6"),
     "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
