@@ -27,7 +27,7 @@ from trainer.imitation import example
 from trainer.lines import Line, Writer
 from trainer.shown import Plan, Shown
 
-MARGINS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 100.0)
+MARGINS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 100.0)
 """By how much a word must be likelier than the rule's before the policy says it; the last never deviates."""
 TOKENS = 32768
 """Padded ones of one forward pass."""
