@@ -33,7 +33,6 @@ from typing import Any
 from kernel_lsp import interpreter, skillbook, wire
 from kernel_lsp.agents.summary_rule import Seen
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.library import Library, store
 from kernel_lsp.pipeline import Pipeline, learning
@@ -279,8 +278,11 @@ class Worker:
         try:
             async with asyncio.timeout(left):
                 found = await proving.run()
-        except (KernelLspError, TimeoutError) as error:
-            print(f"{name} ({where}): {str(error) or 'out of time'}", flush=True)
+        except TimeoutError:
+            print(f"{name} ({where}): out of time", flush=True)
+            return
+        except Exception as error:  # one broken draft must not cost the others: device time is lent
+            print(f"{name} ({where}): {type(error).__name__}: {error}", flush=True)
             return
         self._keep(name, where, found)
         print(f"{name} ({where}): {found.reason}, {time.time() - begun:.0f} s {found.skipped}", flush=True)

@@ -60,6 +60,8 @@ MOST_RIVALS = 3
 """Other learned skills that take part in one task."""
 MOST_TRIES = 3
 """Of one judgement that could not be reached: the device was busy, a process was lost."""
+MOST_LOST = 3
+"""Tasks in a row that cannot be judged: then it is not the tasks."""
 PASSED_OVER = (CaptureError, RewriteError, WorkloadError)
 NO_TASKS = "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, with --tasks"
 
@@ -132,6 +134,8 @@ class Proving:
     """Of a skill that is text."""
     _busy: int = 0
     """Tasks under way."""
+    _lost: int = 0
+    """Tasks that could not be judged, since one could."""
     _met: set[str] = field(default_factory=set)
     """What was opened: two files may hold one task."""
 
@@ -162,8 +166,14 @@ class Proving:
             self._busy += 1
             try:
                 await self._task(path)
+                self._lost = 0
             except PASSED_OVER as error:
                 self._skip(path, "cannot be captured", str(error))
+            except EvaluationError as error:
+                self._lost += 1
+                if self._lost == MOST_LOST:
+                    raise
+                self._skip(path, "cannot be judged", str(error))
             finally:
                 self._busy -= 1
 

@@ -282,7 +282,7 @@ async def test_wherever_it_ends_what_was_judged_is_not_judged_again(
     assert len(rest.asked) == 6 - after
 
 
-async def test_a_lost_process_is_tried_again_and_three_in_a_row_end_it(
+async def test_a_lost_process_is_tried_again_and_three_tasks_in_a_row_end_it(
     tmp_path: Path, draft: Shelved
 ) -> None:
     lost = EvaluationError("the worker died")
@@ -290,7 +290,9 @@ async def test_a_lost_process_is_tried_again_and_three_in_a_row_end_it(
     await verified(pipeline, draft)
     assert len(pipeline.asked) == 18
     with pytest.raises(EvaluationError, match="worker died"):
-        await verified(gate(tmp_path, FASTER, fail=[lost] * 3), draft, fresh=True)
+        await verified(gate(tmp_path, FASTER, fail=[lost] * 9), draft, fresh=True)
+    found = await verified(gate(tmp_path, FASTER, fail=[lost] * 6), draft, fresh=True)
+    assert len(found.tasks) == 1 and found.skipped == {"cannot be judged": 2}
 
 
 async def test_a_pair_whose_half_cannot_be_judged_does_not_count(tmp_path: Path, draft: Shelved) -> None:
