@@ -8,6 +8,7 @@ import typer
 
 from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError, WorkloadError
+from kernel_lsp.presenter.plurals import count
 from kernel_lsp.workloads import running
 
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -49,7 +50,8 @@ def _tell(what: str, recorded: running.Recorded) -> None:
         console.err.print(str(NOTHING), markup=False)
         return
     ways = len(merged.ways) - recorded.left_out
-    lines = [f"{what}: {len(merged.seen)} targets, {ways} ways of calling them, in {recorded.path}"]
+    told = f"{count(len(merged.seen), 'target')}, {count(ways, 'way')} of calling them"
+    lines = [f"{what}: {told}, in {recorded.path}"]
     lines += [
         f"  {entry.get('share', 0):6.1%}  {entry['calls']:>8} calls  {entry['target']}"
         for entry in merged.seen[:SHOWN]

@@ -21,6 +21,7 @@ from kernel_lsp.workloads.tables import FORMAT
 MAX_BYTES = 256 * 1024
 MAX_WAYS = 8
 """Ways of calling one target that are kept, those with the largest shares."""
+MAX_TARGETS = 1000
 SUFFIX = ".recorded.toml"
 HEADER = """# Recorded by kernel-lsp: how this program calls its modules and kernels, and what takes its time.
 # Shapes, ranges and times, no values. Commit or delete it; recording the program again replaces it.
@@ -30,7 +31,7 @@ HEADER = """# Recorded by kernel-lsp: how this program calls its modules and ker
 def write(path: Path, merged: Merged, program: str, created: str) -> int:
     """Replace the file in one step; how many ways of calling were left out. Raises WorkloadError."""
     ways = _few(merged.ways)
-    while len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES:
+    while len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES and ways:
         ways = ways[: len(ways) * 3 // 4]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,7 @@ def _text(merged: Merged, ways: list[Table], program: str, created: str) -> str:
         "left_out": len(merged.ways) - len(ways),
     }
     lines = [HEADER, *_pairs(about)]
-    for entry in merged.seen:
+    for entry in merged.seen[:MAX_TARGETS]:
         lines += ["", "[[seen]]", *_pairs(entry)]
     for way in ways:
         lines += ["", "[[launch]]" if way["kind"] == "launch" else "[[workload]]", *_way(way)]

@@ -374,6 +374,11 @@ def test_many_ways_are_kept_within_the_size(root: Path, monkeypatch: pytest.Monk
     assert [way["calls"] for way in tomllib.loads(path.read_text())["workload"]] == [*range(59, 51, -1)]
     monkeypatch.setattr(recording_file, "MAX_BYTES", 1000)
     assert recording_file.write(path, merged, "a.py", "now") > 51 and path.stat().st_size <= 1000
+    monkeypatch.setattr(recording_file, "MAX_BYTES", 10)
+    assert recording_file.write(path, merged, "a.py", "now") == 59, (
+        "no way has room, what is above still stands"
+    )
+    assert busy(str(root))["a.py::A"].calls == 1770
 
 
 @given(
