@@ -23,7 +23,7 @@ from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
 from tests.unit.cluster_workers import noting
 from trainer import judging
-from trainer.judging import Case
+from trainer.judge import Case
 from trainer.records import Outcome, Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -51,12 +51,13 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A head and a second node, each of one core."""
     connection.library()  # with what it sets before the first import
     from ray.cluster_utils import Cluster as Nodes
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         made = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         made.second = made.add_node(num_cpus=1)
@@ -112,7 +113,8 @@ async def test_jobs_are_done_on_both_nodes_and_failures_come_back_in_words(
         await last
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive and capfd.readouterr().out == ""
-    assert said[0].startswith("cluster: 2 x ") and any("lost a process" in line for line in said)
+    assert said[0] == "cluster: starting 2 processes on 2 nodes" and said[1].startswith("cluster: 2 x ")
+    assert any("lost a process" in line for line in said)
 
 
 def test_what_cannot_be_a_cluster_is_refused_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +185,8 @@ def test_a_suite_on_the_nodes_has_a_row_for_every_task(nodes: Any, tmp_path: Pat
         f"{name}.py": "silent" for name in ("bare0", "bare1", "bare2", "plain")
     }
     assert rows["bare0.py"]["note"].startswith("no workload") and rows["bare0.py"]["family"] == "bare"
-    assert (
-        not rows["plain.py"]["note"].startswith("no workload") and rows["plain.py"]["phases_s"]["capture"] > 0
-    )
+    note, spent = rows["plain.py"]["note"], rows["plain.py"]["phases_s"]
+    assert not note.startswith("no workload") and spent["capture"] > 0
     assert told["runs"][0]["cluster"] == nodes.address and json.loads(out.read_text())["tasks"] == rows
     assert "cluster: 2 x " in ran.stderr and "4 of 4" in ran.stderr
 
