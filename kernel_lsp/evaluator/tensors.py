@@ -118,8 +118,11 @@ def read(path: Path, dtype: torch.dtype, shape: Sequence[int], device: str) -> t
 
 @functools.cache
 def _stage() -> torch.Tensor:
-    """Memory that a GPU copies from and to at full speed."""
-    return torch.empty(STAGE_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)
+    """Memory that a GPU copies from and to at full speed, where the machine lends such."""
+    try:
+        return torch.empty(STAGE_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)
+    except RuntimeError:  # pages cannot be pinned here
+        return torch.empty(STAGE_BYTES, dtype=torch.uint8, device="cpu")
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
