@@ -496,7 +496,7 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         },
         "optimizer": {"rate": options.rate, "schedule": "cosine", "warmup": 10},
         "sft": {"batch": 64, "tokens": 65536 if big else 16384},
-        "hardware": {"gpus": 1} if big else {"threads": 1},
+        "hardware": {"gpus": 1} if big else {"threads": options.threads},
     }
     return config.read(data, Path("offline.toml"))
 
@@ -532,6 +532,7 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=4, help="epochs on the sessions")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1, help="of torch on the CPU")
     parser.add_argument("--gpu", action="store_true", help="the shipped policy's size on a GPU")
     options = parser.parse_args()
     if not (options.shown or options.merge):
