@@ -96,7 +96,7 @@ def write(tensor: torch.Tensor, path: Path) -> None:
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)
     with path.open("xb") as file:
         for part in flat.split(STAGE_BYTES):
-            near = part if part.device.type == "cpu" else _stage()[: part.numel()].copy_(part)
+            near = part if part.device.type == "cpu" else stage()[: part.numel()].copy_(part)
             file.write(_memory(near))
 
 
@@ -108,7 +108,7 @@ def read(path: Path, dtype: torch.dtype, shape: Sequence[int], device: str) -> t
             raise ValueError("a file of another size than its tensor")
         flat = torch.empty(size, dtype=torch.uint8, device=device)
         for part in flat.split(STAGE_BYTES):
-            near = part if device == "cpu" else _stage()[: part.numel()]
+            near = part if device == "cpu" else stage()[: part.numel()]
             if file.readinto(_memory(near)) != part.numel():
                 raise ValueError("a file that ends before its tensor does")
             if near is not part:
@@ -117,7 +117,7 @@ def read(path: Path, dtype: torch.dtype, shape: Sequence[int], device: str) -> t
 
 
 @functools.cache
-def _stage() -> torch.Tensor:
+def stage() -> torch.Tensor:
     """Memory that a GPU copies from and to at full speed, where the machine lends such."""
     try:
         return torch.empty(STAGE_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)

@@ -23,7 +23,7 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.running import memory, parameters, recorder, watch
-from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, tensor_leaves
+from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, stage, tensor_leaves
 
 Answer = Callable[[dict[str, Any], list[bytes], Outbox], dict[str, Any]]
 
@@ -33,6 +33,8 @@ class Worker:
 
     def __init__(self, device: str) -> None:
         self.device = devices.of(device)
+        if device == "cuda":
+            stage()  # before a candidate is watched: what it leaves is told from what was there
         self.target: Any = None
         self.watch = watch.Watch()
         self.memory = memory.Memory(self.device.place)
