@@ -9,6 +9,7 @@ Not covered: how fast it is.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -164,10 +165,21 @@ def _problems(recipe: Recipe, shape: Model, kind: str, tokens: int) -> Iterator[
         yield "rollouts.engine is vllm, and rollouts.gpus is 0: vLLM on the CPU is for tests"
     world = (*recipe.world.tables, *recipe.world.shown)
     data = recipe.sft.data or world if kind == "sft" and recipe.sft else world
+    if kind == "rl":
+        yield from _judging(recipe)
     for pattern in data:
         place = Path(recipe.folder, pattern)
         if not list(place.parent.glob(place.name)):
             yield f"{pattern} finds no file"
+
+
+def _judging(recipe: Recipe) -> Iterator[str]:
+    """What live judges lack."""
+    told = recipe.judging
+    if told.tasks is not None and not Path(recipe.folder, told.tasks).is_dir():
+        yield f"judging.tasks: {told.tasks} is no folder"
+    if told.pool == "cluster" and importlib.util.find_spec("ray") is None:
+        yield "judging.pool is cluster, and ray is not installed: pip install 'kernel-lsp[cluster]'"
 
 
 def show(recipe: Recipe, kind: str) -> int:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Step
-from trainer import config, evaluate
+from trainer import config, evaluate, planning
 from trainer.judge import Case
 from trainer.records import Status, Tally
 
@@ -35,7 +37,8 @@ tasks = "tasks"
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> config.Recipe:
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Recipe:
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "steps.py").write_text(TASK)
     table = {
@@ -97,3 +100,11 @@ def test_where_the_cluster_is_does_not_make_another_run(recipe: config.Recipe) -
         return config.read(told, Path("r.toml")).fingerprint
 
     assert at(address="a:1") == at(address="local") != at(timeout_s=1.0)
+
+
+def test_a_dry_run_says_what_live_judges_lack(recipe: config.Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not planning.plan(recipe, "rl").problems
+    monkeypatch.setitem(sys.modules, "ray", None)
+    lacking = replace(recipe, judging=replace(recipe.judging, tasks="gone", pool="cluster"))
+    folder, library = planning.plan(lacking, "rl").problems
+    assert "gone is no folder" in folder and "kernel-lsp[cluster]" in library
