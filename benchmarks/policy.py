@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +34,18 @@ from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.backbones.small.runtime import Runtime
 from kernel_lsp.agents.compact import Phase, Situation, Talk
 from kernel_lsp.agents.learned import usable
+from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import KernelLspError, RewriteError
-from kernel_lsp.records import Program, Skill, TargetKind, Viewed, Workload, WorkloadOrigin
+from kernel_lsp.records import (
+    EvalStatus,
+    Program,
+    Skill,
+    Step,
+    TargetKind,
+    Viewed,
+    Workload,
+    WorkloadOrigin,
+)
 from kernel_lsp.rewrite.client import Engine
 
 TASKS = Path(__file__).resolve().parent / "tasks"
@@ -125,14 +136,23 @@ async def suggested(
         read_bytes=capture.read_bytes,
         written_bytes=capture.written_bytes,
     )
-    return [await one(task, situation, engine, runtime) for _ in range(rounds)]
+    advice = await anext(Planner(engine.make, engine.look).courses(capture.sites, triton=True), None)
+    if advice is None:
+        return []
+    return [await one(task, situation, advice.steps, engine, runtime) for _ in range(rounds)]
 
 
-async def one(task: str, situation: Situation, engine: Engine, runtime: Runtime) -> Suggestion:
+async def one(
+    task: str, situation: Situation, advice: Sequence[Step], engine: Engine, runtime: Runtime
+) -> Suggestion:
     begun, engine_s, cpu_s = time.perf_counter(), 0.0, 0.0
     talk = Talk(situation)
     words = len(talk.words)
     while talk.phase in (Phase.SELECT, Phase.STEP) and len(talk.steps) <= MOST_STEPS:
+        if talk.turn == 0 and talk.phase.value == "step":
+            asked = time.perf_counter()
+            await advised(talk, advice, engine)
+            engine_s += time.perf_counter() - asked
         said = await runtime.reply(talk)
         cpu_s += said.cpu_s
         talk.say(said.words)
@@ -150,6 +170,15 @@ async def one(task: str, situation: Situation, engine: Engine, runtime: Runtime)
         cpu_ms=cpu_s * 1e3,
         engine_ms=engine_s * 1e3,
     )
+
+
+async def advised(talk: Talk, advice: Sequence[Step], engine: Engine) -> None:
+    """The rule's course, as the policy is told it before it answers."""
+    for step in advice:
+        talk.say(talk.reply_for(step))
+        talk.saw(await engine.view(talk.steps))
+    talk.say(("stop", "."))
+    talk.heard(EvalStatus.PASSED)
 
 
 async def viewed_by(engine: Engine, talk: Talk) -> Viewed | None:
