@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 from . import describe
-from .recording import Look, Recording, Site, Way
+from .recording import Recording
+from .sites import Look, Site, Way
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 24

@@ -17,7 +17,8 @@ from types import CodeType
 from typing import Any, cast
 
 from . import describe, imports
-from .recording import Glance, Look, Recording, Site
+from .recording import Recording
+from .sites import Glance, Look, Site
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 12

@@ -1,0 +1,134 @@
+"""Targets, the ways in which each is called, and how often: what a recording counts and keeps of calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .values import Values, may_compute
+
+MAX_WAYS = 64
+"""Ways of calling one target that are told apart in one process."""
+
+
+class Look:
+    """What one call says about itself; targets of each kind have their own."""
+
+    key: Any
+    """Equal for calls that are alike."""
+    on_cuda: bool
+    tensors: dict[str, Any]
+    """Arguments that are tensors, by name."""
+
+    def about(self) -> dict[str, Any]:
+        """The call in plain values, asked for once per key."""
+        raise NotImplementedError
+
+    def after(self, way: Way, result: Any) -> None:
+        """What is known only when the call is over."""
+
+
+class Way:
+    """One way of calling a target."""
+
+    __slots__ = (
+        "about",
+        "alignment",
+        "glance",
+        "samples",
+        "seconds",
+        "timed",
+        "values",
+        "warm",
+        "warm_seconds",
+    )
+
+    def __init__(self, about: dict[str, Any], glance: Glance) -> None:
+        self.about, self.glance = about, glance
+        self.values: dict[str, Values] = {}
+        self.alignment: dict[str, int] = {}
+        self.samples = self.timed = self.warm = 0
+        self.seconds = self.warm_seconds = 0.0
+
+    def took(self, seconds: float, *, warming: bool) -> None:
+        if warming:
+            self.warm, self.warm_seconds = self.warm + 1, self.warm_seconds + seconds
+        else:
+            self.timed, self.seconds = self.timed + 1, self.seconds + seconds
+
+    def told(self, calls: float) -> dict[str, Any]:
+        """In plain values. ``calls``: how many were like this."""
+        timed, seconds = (self.timed, self.seconds) if self.timed else (self.warm, self.warm_seconds)
+        arguments = [self._argument(spec) for spec in self.about["arguments"]]
+        return {**self.about, "arguments": arguments, "calls": calls, "timed": timed, "seconds": seconds}
+
+    def _argument(self, spec: dict[str, Any]) -> dict[str, Any]:
+        found = dict(spec)
+        if (known := self.values.get(spec.get("name", ""))) and (values := known.told()):
+            found["values"] = values
+        if alignment := self.alignment.get(spec.get("name", "")):
+            found["alignment"] = alignment
+        return found
+
+    def look_into(self, tensors: dict[str, Any], torch: Any) -> None:
+        """Addresses each time; values the first time and then ever more seldom."""
+        for name, tensor in tensors.items():
+            if address := tensor.data_ptr():
+                self.alignment[name] = min(self.alignment.get(name, 256), address & -address)
+        if self.samples & (self.samples - 1) == 0 and may_compute(torch):
+            for name, tensor in tensors.items():
+                self.values.setdefault(name, Values()).look(tensor, torch)
+
+
+class Glance:
+    """Calls of one target that look alike at no cost: same mode, same shape of the first argument."""
+
+    __slots__ = ("calls", "due", "samples")
+
+    def __init__(self) -> None:
+        self.calls = self.samples = 0
+        self.due = 1
+        """Number of the next call that is looked at."""
+
+
+class Site:
+    """One target: a module class or a Triton kernel of the workspace."""
+
+    __slots__ = ("glances", "kind", "owner", "samples", "target", "ways")
+
+    def __init__(self, kind: str, target: str, owner: Any) -> None:
+        self.kind, self.target = kind, target
+        self.owner = owner
+        """Kept alive, because it is looked up by its identity."""
+        self.forget()
+
+    def forget(self) -> None:
+        self.samples = 0
+        self.glances: dict[Any, Glance] = {}
+        self.ways: dict[Any, Way] = {}
+
+    @property
+    def calls(self) -> int:
+        return sum(glance.calls for glance in list(self.glances.values()))
+
+    def glance(self, key: Any) -> Glance:
+        """A new one; those beyond the first `MAX_WAYS` are one."""
+        key = key if len(self.glances) < MAX_WAYS else None
+        return self.glances.setdefault(key, Glance())
+
+    def way(self, look: Look, glance: Glance) -> Way | None:
+        found = self.ways.get(look.key)
+        if found is None and len(self.ways) < MAX_WAYS:
+            found = self.ways[look.key] = Way(look.about(), glance)
+        return found
+
+    def told(self) -> dict[str, Any]:
+        """Calls that are alike at first glance are shared out as the sampled ones of them were."""
+        samples: dict[int, int] = {}
+        for way in self.ways.values():
+            samples[id(way.glance)] = samples.get(id(way.glance), 0) + way.samples
+        ways = [
+            way.told(way.glance.calls * way.samples / samples[id(way.glance)])
+            for way in list(self.ways.values())
+            if way.samples
+        ]
+        return {"kind": self.kind, "target": self.target, "calls": self.calls, "ways": ways}
