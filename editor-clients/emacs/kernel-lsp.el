@@ -116,7 +116,7 @@
       (let ((lsp--cur-workspace server)) (kernel-lsp--request-lsp-mode method params)))))
 
 (defun kernel-lsp--request-lsp-mode (method params)
-  "Ask METHOD with PARAMS and wait; `lsp-request' loses what comes right after an answer."
+  "Ask METHOD with PARAMS; `lsp-request' loses what comes with an answer."
   (let ((end (+ (float-time) lsp-response-timeout)) answer refusal)
     (lsp-request-async method params (lambda (result) (setq answer (list result)))
                        :error-handler (lambda (found) (setq refusal found))
@@ -125,7 +125,7 @@
       (accept-process-output nil 0.02))
     (cond (answer (car answer))
           (refusal (user-error "%s" (kernel-lsp--get refusal :message)))
-          (t (user-error "kernel-lsp gave no answer within %s s; M-x kernel-lsp-restart" lsp-response-timeout)))))
+          (t (user-error "No answer from kernel-lsp within %s s; M-x kernel-lsp-restart" lsp-response-timeout)))))
 
 (defun kernel-lsp--execute (command arguments)
   "Run COMMAND of the server with ARGUMENTS, one object."
