@@ -23,9 +23,7 @@ class Launch:
     launcher: FunctionNode
     grid: ast.expr
     arguments: dict[str, ast.expr]
-    """Kernel parameter or launch option -> what is passed."""
-    is_complete: bool
-    """False when a star hides arguments."""
+    """Kernel parameter or launch option -> what is passed; what a star hides is not in it."""
 
     @cached_property
     def _locals(self) -> dict[str, list[ast.expr | None]]:
@@ -135,15 +133,13 @@ def _is_call_of(call: ast.Call, name: str) -> bool:
 
 def _launch(call: ast.Call, launcher: FunctionNode, order: list[str]) -> Launch:
     given: dict[str, ast.expr] = {}
-    is_complete = not any(k.arg is None for k in call.keywords)
     for position, value in enumerate(call.args):
         if isinstance(value, ast.Starred) or position >= len(order):
-            is_complete = False
             break
         given[order[position]] = value
     given |= {k.arg: k.value for k in call.keywords if k.arg}
     assert isinstance(call.func, ast.Subscript)
-    return Launch(call, launcher, call.func.slice, given, is_complete)
+    return Launch(call, launcher, call.func.slice, given)
 
 
 def _bindings(launcher: FunctionNode) -> dict[str, list[ast.expr | None]]:

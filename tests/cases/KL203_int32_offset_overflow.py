@@ -48,3 +48,14 @@ def bounded(x_ptr, y_ptr, n, height, width, BLOCK: tl.constexpr):
     row = rest % height
     x = tl.load(x_ptr + row * width * height + rest, mask=offs < n)
     tl.store(y_ptr + offs, x, mask=offs < n)
+
+
+@triton.jit
+def a_difference(x_ptr, out_ptr, length, share, width, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * share
+    last = tl.minimum(first + share, length)
+    total = 0.0
+    for start in range(0, (last - first) * width, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + offs, mask=offs < (last - first) * width, other=0.0))
+    tl.store(out_ptr + tl.program_id(0), total)

@@ -81,3 +81,17 @@ def split(x_ptr, y_ptr, width, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
 
 def launch_split(x, y, parts):
     split[(parts,)](x, y, x.shape[1], SPLIT=parts, BLOCK=triton.next_power_of_2(x.shape[1]))
+
+
+@triton.jit
+def one_tile_wide(x_ptr, s_ptr, rows, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + cols, mask=cols < width, other=0.0)
+    tl.store(s_ptr + row, tl.sum(x))
+
+
+def launch_one_tile_wide(x, s):
+    block = triton.next_power_of_2(x.shape[1])
+    grid = (x.shape[0], triton.cdiv(x.shape[1], block))
+    one_tile_wide[grid](x, s, x.shape[0], x.shape[1], BLOCK=block)

@@ -42,3 +42,7 @@ def checked(x, y):
 
 def heads(x, y):
     copy[(triton.cdiv(x.shape[-1], 256), x.shape[0])](x, y, x.shape[-1], BLOCK=256)
+
+
+def groups(x, y, offsets):
+    copy[(triton.cdiv(x.shape[-1], 256), offsets.numel())](x, y, x.shape[-1], BLOCK=256)

@@ -54,6 +54,8 @@ class _Kernel:
                 return self._product(node, self._value(left), self._value(right))
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 a, b = self._value(left), self._value(right)
+                if isinstance(node.op, ast.Sub) and b.from_program:
+                    return _PLAIN  # what lies between two indices is small
                 # A size that is added to an index is no factor: it only moves the index.
                 num_sizes = max((v.num_sizes for v in (a, b) if v.from_program), default=0)
                 return _Integer(a.from_program or b.from_program, num_sizes, a.is_wide or b.is_wide)
@@ -105,7 +107,9 @@ def _check(site: Site) -> Iterator[Hit]:
     facts = site.kernels[0]
     kernel = _Kernel(site, facts.function)
     kernel.run()
-    addresses = {id(n) for access in facts.accesses for n in facts.reached(access.pointer)}
+    # A single number for each program comes from a small tensor.
+    tiles = [a.pointer for a in facts.accesses if "lanes" in facts.atoms(a.pointer)]
+    addresses = {id(n) for pointer in tiles for n in facts.reached(pointer)}
     for node, value in kernel.products:
         if value.num_sizes >= 2 and not value.is_wide and id(node) in addresses:
             yield hit(

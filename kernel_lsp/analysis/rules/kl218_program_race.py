@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kernel_lsp.analysis.kernels import Access, KernelFacts, names_in
 from kernel_lsp.analysis.launches import Launch
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.source import integer
+from kernel_lsp.analysis.source import integer, walk
 from kernel_lsp.records import TargetKind
 
 _LOCKS = frozenset({"atomic_cas", "atomic_xchg"})
@@ -58,7 +58,14 @@ def _header(loop: ast.For | ast.While) -> ast.expr:
 def _has_many(launch: Launch, axis: int) -> bool:
     """The launch's grid is written out and has more than one program along the axis."""
     axes = launch.grid_axes()
-    return axes is not None and axis < len(axes) and integer(launch.resolve(axes[axis])) != 1
+    if axes is None or axis >= len(axes):
+        return False
+    number = launch.resolve(axes[axis])
+    parts = [launch.resolve(n) for n in walk(number) if isinstance(n, ast.expr)]
+    covers_all = any(
+        isinstance(n, ast.Attribute) and n.attr == "next_power_of_2" for p in parts for n in walk(p)
+    )
+    return integer(number) != 1 and not covers_all
 
 
 KL218 = Rule(

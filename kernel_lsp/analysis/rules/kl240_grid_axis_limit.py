@@ -24,11 +24,14 @@ def _check(site: Site) -> Iterator[Hit]:
 
 
 def _counts_elements(launch: Launch, axis: ast.expr) -> bool:
-    """``x.numel()``, ``x.numel() // n``: as many programs as the data has rows."""
+    """``x.numel() // n``: as many programs as the data has rows."""
     node = launch.resolve(axis)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
-        node = launch.resolve(node.left)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "numel"
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
+        return False
+    total = launch.resolve(node.left)
+    return (
+        isinstance(total, ast.Call) and isinstance(total.func, ast.Attribute) and total.func.attr == "numel"
+    )
 
 
 def _is_compared(launch: Launch, axis: ast.expr) -> bool:
