@@ -3,7 +3,7 @@
 Two forms. *Parts*: each float32 factor is first written as the sum of two float16 matrices, and the kernel
 multiplies those, read through tensor descriptors or pointers. *Tiles*: one kernel reads the factors where
 they lie, by their strides; float32 tiles are split in registers. In both, a second kernel adds the shares of
-the inner dimension when it was split among programs.
+the inner dimension when it was split among programs, or programs are persistent and walk over the tiles.
 """
 
 from __future__ import annotations
@@ -58,15 +58,17 @@ def _kernel(job: Job) -> str:
     if job.tile.persistent:
         lines = [f"    {line}" for line in lines]
     lines = [*matmul_loops.begin(job), *lines]
-    many = "tile after tile of BLOCK_ROWS x BLOCK_COLS" if job.tile.persistent else (
-        "one BLOCK_ROWS x BLOCK_COLS tile"
-    )  # fmt: skip
-    doc = f"Each program computes {many}"
-    finished = " and finishes it in registers."
+    return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), _doc(job), lines)
+
+
+def _doc(job: Job) -> str:
+    many = "tile after tile of" if job.tile.persistent else "one"
+    doc = f"Each program computes {many} BLOCK_ROWS x BLOCK_COLS{'' if job.tile.persistent else ' tile'}"
+    if job.split:
+        return f"{doc} of one share of the inner dimension."
     if job.reduced:
-        finished = f" and reduces its {'columns' if job.down else 'rows'}."
-    doc += " of one share of the inner dimension." if job.split else finished
-    return source.kernel_text(f"_{job.region.name}_kernel", _header(job, lines), doc, lines)
+        return f"{doc} and reduces its {'columns' if job.down else 'rows'}."
+    return f"{doc} and finishes it in registers."
 
 
 def _right_cols(job: Job) -> str:
