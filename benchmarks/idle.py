@@ -127,6 +127,7 @@ async def search(path: Path, device: str, seconds: float, watch: Watch) -> Outco
     plan = SearchPlan(
         mode=SearchMode.BEST, budget=SearchBudget(candidates=100_000, seconds=seconds, stagnation=100_000)
     )
+    os.environ.setdefault("KERNEL_LSP_API_KEY", "none")  # no keyring is asked
     async with ScriptedModel([Say(tool="apply_skill", delay_s=REPLY_S)]) as server:
         with tempfile.TemporaryDirectory() as data:
             settings = replace(
