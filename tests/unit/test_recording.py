@@ -407,7 +407,9 @@ def test_powers_of_two_stay(bound: float, edges: tuple[float, float]) -> None:
     assert (below(bound), above(bound)) == edges
 
 
-def test_the_import_hook_leaves_modules_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_import_hook_leaves_modules_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "hooked_module.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -418,6 +420,8 @@ def test_the_import_hook_leaves_modules_as_they_are(tmp_path: Path, monkeypatch:
 
     assert seen == [1]
     assert "exec_module" not in vars(hooked_module.__loader__)
+    imports.after("hooked_module", lambda module: module.of_another_version)
+    assert "hooked_module of this version is not recorded (AttributeError" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):
         import hooked_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
 

@@ -17,7 +17,7 @@ Action = Callable[[Any], None]
 def after(name: str, action: Action) -> None:
     """At once for a module that is imported already."""
     if name in sys.modules:
-        action(sys.modules[name])
+        _safely(action, sys.modules[name])
         return
     if not isinstance(sys.meta_path[0], _Finder):
         sys.meta_path.insert(0, _Finder())
@@ -54,6 +54,14 @@ class _Finder:
             del loader.exec_module
             execute(module)
             if self.waiting.pop(name, None) is not None:
-                action(module)
+                _safely(action, module)
 
         loader.exec_module = exec_module
+
+
+def _safely(action: Action, module: Any) -> None:
+    try:
+        action(module)
+    except Exception as error:  # of a version that we do not know: the program's import must not fail for it
+        what = f"{module.__name__} of this version is not recorded ({type(error).__name__}: {error})"
+        sys.stderr.write(f"kernel-lsp record: {what}\n")
