@@ -7,7 +7,8 @@ Every job has an id; its result is kept once. What a lost node had under way is 
 
 connection.py  Ray itself: is it here, does anybody answer, which nodes there are
 station.py     what runs on a node: one worker that ``make`` made, and what it stands on
-pool.py        who does which job: stations come and go, jobs wait, results arrive
+jobs.py        jobs by id: who waits, what comes next, each result once
+pool.py        stations come and go with their nodes, and do the jobs
 
 Only commands and the trainer use this; the server never does. Not covered: starting nodes (`ray start`), and
 handing out anything but the work: kernel-lsp is installed on every node, in the same version.

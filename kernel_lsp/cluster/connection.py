@@ -28,6 +28,8 @@ ANSWER_S = 5.0
 """For a connection to the port alone."""
 INIT_S = 60.0
 CALL_S = 30.0
+STORE_BYTES = 100 * 2**20
+"""Ray would take 30 % of the memory for objects; jobs and results are a few kilobytes."""
 START = "start one with `ray start --head --port=6379`, the others with `ray start --address=HOST:6379`"
 
 
@@ -116,7 +118,11 @@ class Connection:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if self.address == LOCAL:
             self._folder = tempfile.mkdtemp(prefix="kernel-lsp-ray-")
-            options |= {"include_dashboard": False, "_temp_dir": self._folder}
+            options |= {
+                "include_dashboard": False,
+                "_temp_dir": self._folder,
+                "object_store_memory": STORE_BYTES,
+            }
         library().init(address=self.address, **options)
 
     async def nodes(self) -> list[Node]:

@@ -64,13 +64,22 @@ class Jobs:
         if (job := self.known.get(id)) is not None and job.done.done():
             del self.known[id]
 
-    async def next(self, group: str | None, others: Callable[[], Collection[str | None]]) -> Job:
-        """One of this group, else of one that nobody else works on, else the first."""
-        while not self._queue:
+    async def next(
+        self,
+        group: str | None,
+        others: Callable[[], Collection[str | None]],
+        doubtful: Callable[[], bool] = lambda: False,
+    ) -> Job:
+        """One of this group, else of one that nobody else works on, else the first.
+
+        ``doubtful``: whether whoever asks has a job under way that was lost before. No other such is given
+        then, so that one that kills its process takes the same others with it no more than once.
+        """
+        while not (fitting := [job for job in self._queue if not (job.losses and doubtful())]):
             self._more.clear()
             await self._more.wait()
         taken = others()
-        job = min(self._queue, key=lambda job: (job.group != group, job.group in taken))
+        job = min(fitting, key=lambda job: (job.group != group, job.group in taken))
         self._queue.remove(job)
         return job
 
@@ -80,6 +89,7 @@ class Jobs:
     def settle(self, job: Job, value: Any = None, failed: tuple[str, str | None] | None = None) -> None:
         """What comes after nobody waits for it any more is left."""
         job.began = job.stop = job.work = None
+        self._more.set()  # what had to wait for its end
         if job.done.done():
             return
         if failed:

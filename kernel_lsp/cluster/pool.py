@@ -1,8 +1,8 @@
 """Stations on the nodes of a cluster, which come and go, and the jobs that they do.
 
 Where a station is lost (or only may be lost: then it is killed, so that nothing of it can arrive later), its
-jobs are done elsewhere. Nodes that join later are used; one that loses three stations is not used again. On a
-GPU cluster a station has one GPU, elsewhere a whole node, since trials would disturb the times.
+jobs are done elsewhere. Nodes that join later are used; one that loses three stations in an hour is left
+alone. On a GPU cluster a station has one GPU, elsewhere a whole node, since trials would disturb the times.
 The head of the cluster must live, and this machine's own Ray process: Ray ends its clients with them.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from kernel_lsp.cluster import station
 from kernel_lsp.cluster.connection import START, Connection, Node, library
-from kernel_lsp.cluster.jobs import Jobs
+from kernel_lsp.cluster.jobs import Job, Jobs
 from kernel_lsp.cluster.station import About, Answer, Make, Station
 from kernel_lsp.errors import ClusterError
 
@@ -32,8 +32,8 @@ ALONE_S = 30.0
 """How long a cluster without any station may stay so."""
 CLOSE_S = 3.0
 """For a station to end its own children; then it is killed, and they end with it."""
-MOST_DEATHS = 3
-"""Of stations on one node."""
+MOST_DEATHS, RECENT_S = 3, 3600.0
+"""Of stations on one node; after more of them so recently it gets no other."""
 SAME = "install the same kernel-lsp, torch and triton on every node, or leave that node out"
 AGAIN_S = 5.0
 """After a loss: Ray takes as long to notice that a node is gone."""
@@ -50,6 +50,8 @@ class _Place:
     """None: it is being made."""
     group: str | None = None
     """Of its last job: a worker is warm for more of that."""
+    doubtful: int = 0
+    """Jobs under way that were lost before."""
     lost: bool = False
 
 
@@ -227,7 +229,8 @@ class Cluster:
 
     def _bury(self, place: _Place) -> None:
         place.lost = True
-        self._places.pop((place.node.id, place.number), None)
+        if self._places.get(key := (place.node.id, place.number)) is place:
+            del self._places[key]
         with contextlib.suppress(Exception):  # Ray's own: it is dead already, or nobody is there to tell
             library().kill(place.actor)
 
@@ -250,8 +253,9 @@ class Cluster:
                 raise ClusterError("no node of the cluster is left", START)
 
     def _may_hire(self, node: Node) -> bool:
-        deaths = self._deaths[node.id]
-        return not deaths or (len(deaths) < MOST_DEATHS and time.monotonic() - deaths[-1] > AGAIN_S)
+        now = time.monotonic()
+        deaths = [when for when in self._deaths[node.id] if now - when < RECENT_S]
+        return not deaths or (len(deaths) < MOST_DEATHS and now - deaths[-1] > AGAIN_S)
 
     async def _join(self, node: Node, number: int) -> None:
         try:
@@ -264,25 +268,32 @@ class Cluster:
 
     async def _lane(self, place: _Place) -> None:
         """One job after another, until the station is lost."""
-        failures = library().exceptions
         while True:
-            job = await self._jobs.next(place.group, lambda: self._groups(place))
+            job = await self._jobs.next(place.group, lambda: self._groups(place), lambda: place.doubtful > 0)
             if place.lost:
                 self._jobs.give_back(job)
                 return
-            place.group = job.group
-            ref = place.actor.do.remote(job.work)
-            self._jobs.begin(job, place.node.host, partial(library().cancel, ref))
+            place.group, doubtful = job.group, job.losses > 0
+            place.doubtful += doubtful
             try:
-                answer: Answer = await _awaited(ref)
-                self._jobs.settle(job, answer.value, answer.failed)
-            except failures.TaskCancelledError:  # mostly because nobody waits for it any more
-                self._jobs.again(job, "it was cancelled there")
-            except failures.RayTaskError as error:  # no failure for a user to read: a bug of the worker's
-                self._jobs.settle(job, failed=(repr(error.cause), None))
-            except failures.RayError as error:  # the process, its node, or what it had said
-                self._lost(place, _first_line(error))
-                self._jobs.again(job, _first_line(error))
+                await self._attempt(place, job)
+            finally:
+                place.doubtful -= doubtful
+
+    async def _attempt(self, place: _Place, job: Job) -> None:
+        failures = library().exceptions
+        ref = place.actor.do.remote(job.work)
+        self._jobs.begin(job, place.node.host, partial(library().cancel, ref))
+        try:
+            answer: Answer = await _awaited(ref)
+            self._jobs.settle(job, answer.value, answer.failed)
+        except failures.TaskCancelledError:  # mostly because nobody waits for it any more
+            self._jobs.again(job, "it was cancelled there")
+        except failures.RayTaskError as error:  # no failure for a user to read: a bug of the worker's
+            self._jobs.settle(job, failed=(repr(error.cause), None))
+        except failures.RayError as error:  # the process, its node, or what it had said
+            self._lost(place, _first_line(error))
+            self._jobs.again(job, _first_line(error))
 
     def _groups(self, place: _Place) -> set[str | None]:
         """That others work on."""

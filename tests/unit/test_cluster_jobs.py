@@ -64,6 +64,30 @@ async def test_a_lane_takes_more_of_its_group_then_of_one_that_nobody_has() -> N
     await asyncio.gather(*asking, return_exceptions=True)
 
 
+async def test_two_jobs_that_were_lost_before_never_share_a_process() -> None:
+    jobs, under_way = Jobs(), list[str]()
+    asking = [asyncio.create_task(jobs.result(name, 0, "")) for name in ("deadly", "beside", "fresh")]
+    await asyncio.sleep(0)
+    for job in [await jobs.next(None, set), await jobs.next(None, set)]:
+        jobs.again(job, "killed")
+
+    def doubtful() -> bool:
+        return bool(under_way)
+
+    first = await jobs.next(None, set, doubtful)
+    under_way.append(first.id)
+    assert (first.id, (await jobs.next(None, set, doubtful)).id) == ("beside", "fresh")
+    waiting = asyncio.create_task(jobs.next(None, set, doubtful))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    under_way.clear()
+    jobs.settle(first, 1)
+    assert (await asyncio.wait_for(waiting, 5)).id == "deadly"
+    for one in asking:
+        one.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
 async def test_a_job_that_nobody_waits_for_any_more_is_stopped_and_another_caller_keeps_it() -> None:
     jobs, stopped = Jobs(), list[str]()
     alone = asyncio.create_task(jobs.result("alone", 0, ""))
