@@ -5,7 +5,6 @@ Only ranks choices and keeps hopeless places silent; what is offered has been me
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +42,7 @@ SHORTEST_S = 15e-6
 SHORT_INNER = 64
 LEAST = 0.1
 """Share of the covered operations' own time that must be saved to speak up."""
-MOST_PLANS, MOST_PERSISTENT = 10, 2
+MOST_PLANS, MOST_ALIKE = 10, 2
 LONGEST_WALKED = 2048
 """Inner dimension beyond which finishing a tile is a small share of its time: hiding it gains nothing."""
 FLATTENED = 1.03
@@ -61,14 +60,16 @@ SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128)
 
 
 def plans(product: Product) -> list[Plan]:
-    """Finite search space, most promising first; never more than two that differ in splits alone."""
+    """Finite search space, most promising first; never more than two that differ in splits alone, nor more
+    than two persistent ones."""
     ranked = sorted(_plans(product), key=lambda plan: (seconds(product, plan), host_seconds(plan)))
     found, seen = list[Plan](), dict[tuple[object, ...], int]()
     for plan in ranked:
-        key = plan.parts, plan.descriptors, plan.rows, plan.cols, plan.inner, plan.warps
-        key = ("persistent",) if plan.persistent else key
+        key: tuple[object, ...] = ("persistent",)
+        if not plan.persistent:
+            key = plan.parts, plan.descriptors, plan.rows, plan.cols, plan.inner, plan.warps
         seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= MOST_PERSISTENT and len(found) < MOST_PLANS:
+        if seen[key] <= MOST_ALIKE and len(found) < MOST_PLANS:
             found.append(plan)
     # The first is judged before anything was compared: a form whose gain is an estimate does not lead.
     lead = next(plan for plan in found if not plan.persistent)
@@ -209,18 +210,18 @@ def _shared(
             yield plan
 
 
-def _persistent(product: Product, plan: Plan, stages: int) -> Iterator[Plan]:
+def _persistent(product: Product, plan: Plan, stages: int) -> list[Plan]:
     """The same with programs that compute tile after tile, where each has several and finishing them is a
     good part of the time. ``stages``: as many as fit, for they reach into the next tile."""
     walked = replace(plan, persistent=True)
     several = product.batch * _tiles(product, plan) >= 2 * walked.walkers
     if product.triangular or product.inner > LONGEST_WALKED or not several:
-        return
+        return []
     # In a flattened loop Triton no longer knows that neighboring rows or columns are neighbors in memory.
     if not (plan.parts or product.inner <= plan.inner or product.along_inner):
-        return
-    fitting = (replace(walked, stages=count) for count in range(stages, 1, -1))
-    yield from itertools.islice((plan for plan in fitting if _fits(product, plan)), 1)
+        return []
+    every = (replace(walked, stages=count) for count in range(stages, 1, -1))
+    return [plan for plan in every if _fits(product, plan)][:1]
 
 
 def _worth(size: int, block: int) -> bool:
