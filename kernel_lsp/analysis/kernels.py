@@ -104,13 +104,17 @@ class KernelFacts:
             if not isinstance(node, ast.Name) or node.id in self.parameters:
                 return node
             bound = self.bindings.get(node.id, [])
-            if len(bound) != 1 or not bound[0].is_exact:
+            # Only what stands before: a loop's later statement is another value, and may lead back here.
+            if len(bound) != 1 or not bound[0].is_exact or _place(bound[0].value) >= _place(node):
                 return node
             node = bound[0].value
         return node
 
     def base(self, pointer: ast.expr) -> str | None:
         """The parameter that a pointer starts from; None unless there is exactly one candidate."""
+        return self._base(pointer, frozenset())
+
+    def _base(self, pointer: ast.expr, seen: frozenset[str]) -> str | None:
         node = pointer
         for _ in range(64):
             node = self.resolve(node)
@@ -123,13 +127,16 @@ class KernelFacts:
             break
         if isinstance(node, ast.Name) and node.id in self.parameters and node.id not in self.constexprs:
             return node.id
-        if isinstance(node, ast.Name) and node.id not in self.parameters:
-            return self._moving_base(node.id)
+        if isinstance(node, ast.Name) and node.id not in self.parameters and node.id not in seen:
+            return self._moving_base(node.id, seen | {node.id})
         return None
 
-    def _moving_base(self, name: str) -> str | None:
+    def _moving_base(self, name: str, seen: frozenset[str]) -> str | None:
         """The parameter behind a pointer that a loop advances: ``p = x + offs`` and later ``p += step``."""
-        starts = {self.base(b.value) for b in self.bindings.get(name, []) if name not in names_in(b.value)}
+        if len(seen) > 4:
+            return None  # pointers that are swapped around may start anywhere
+        bound = self.bindings.get(name, [])
+        starts = {self._base(b.value, seen) for b in bound if name not in names_in(b.value)}
         return starts.pop() if len(starts) == 1 else None
 
     def reached(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -288,6 +295,10 @@ def _given(call: ast.Call, position: int | None, name: str) -> ast.expr | None:
         given = call.args[position]
     is_none = isinstance(given, ast.Constant) and given.value is None
     return None if is_none else given
+
+
+def _place(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _leaves(statement: ast.If) -> bool:

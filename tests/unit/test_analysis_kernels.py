@@ -2,10 +2,12 @@
 
 import ast
 
+from kernel_lsp.analysis import analyze
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.launches import Launch, launches_of, tuning_of
 from kernel_lsp.analysis.source import ParseProblem, SourceFile, parse
 from kernel_lsp.analysis.targets import Found, find, structure
+from kernel_lsp.records import Snapshot
 
 SOURCE = """
 import triton
@@ -96,3 +98,23 @@ def test_tuning_reads_configurations_through_a_name() -> None:
     assert [(c.number("BLOCK"), c.number("num_warps")) for c in tuning.configs] == [(128, 8), (256, None)]
     assert list(tuning.names("key") or ()) == ["n"]
     assert tuning.measures and not tuning.may_restore
+
+
+def test_names_that_double_or_lead_in_a_circle_come_to_an_end() -> None:
+    doubled = "".join(f"    a{i + 1} = a{i} + a{i}\n" for i in range(60))
+    text = f"""import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    a0 = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+{doubled}    b = c + c
+    c = b + b
+    for i in range(n):
+        p, q = q + a60, p + a60
+        q, p = p + b, q + c
+        x = tl.load(p + a60, mask=(a60 + c) < n)
+        tl.store(q + a60.to(tl.int64), tl.sum(x * tl.load(q + a60)))
+"""
+    analysis = analyze(Snapshot(uri="u", text=text))
+    assert analysis.problem is None and [t.qualname for t in analysis.targets] == ["kernel"]

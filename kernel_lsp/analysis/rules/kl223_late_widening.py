@@ -99,12 +99,15 @@ def _is_wide(kernel: KernelFacts, dtype: ast.expr) -> bool:
     return dotted is not None and dotted.rpartition(".")[2] in _WIDE
 
 
-def _is_narrow_product(kernel: KernelFacts, node: ast.expr) -> bool:
+def _is_narrow_product(kernel: KernelFacts, node: ast.expr, depth: int = 6) -> bool:
     """A program index times something, added up or not, with nothing wide on the way."""
     node = kernel.resolve(node)
+    if depth == 0:
+        return False
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         return not _mentions_wide(kernel, node) and (
-            _is_narrow_product(kernel, node.left) or _is_narrow_product(kernel, node.right)
+            _is_narrow_product(kernel, node.left, depth - 1)
+            or _is_narrow_product(kernel, node.right, depth - 1)
         )
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return False

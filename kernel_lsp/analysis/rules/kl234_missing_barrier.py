@@ -52,10 +52,12 @@ def _terms(kernel: KernelFacts, pointer: ast.expr) -> dict[str, ast.expr]:
     """Summands of an address, names resolved."""
     found: dict[str, ast.expr] = {}
     queue = [pointer]
+    seen: set[int] = set()
     while queue:
         node = kernel.resolve(queue.pop())
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            queue += [node.left, node.right]
+            queue += [node.left, node.right] if id(node) not in seen else []
+            seen.add(id(node))
         else:
             found[ast.dump(node)] = node
     return found

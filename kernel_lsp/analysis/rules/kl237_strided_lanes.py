@@ -35,8 +35,12 @@ def _lane_factor(kernel: KernelFacts, access: Access) -> str | None:
     """The runtime size that the lanes of a one-dimensional tile are multiplied by."""
     found: set[str] = set()
     queue = [access.pointer]
+    seen: set[int] = set()
     while queue:
         node = kernel.resolve(queue.pop())
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
         if "lanes" not in kernel.atoms(node):
             if _counts_rounds(kernel, node):
                 return None  # the loop goes along the row, and finds it in the cache

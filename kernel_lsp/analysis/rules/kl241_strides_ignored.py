@@ -42,17 +42,15 @@ def _check(site: Site) -> Iterator[Hit]:
 
 
 def _is_elementwise(launch: Launch, tensor: str) -> bool:
-    """The launcher passes a result made like the tensor, and the tensor's number of elements."""
-    given = [launch.resolve(g) for g in launch.arguments.values()]
-    like = {"empty_like", "zeros_like", "ones_like"}
-    calls = [g for g in given if isinstance(g, ast.Call) and isinstance(g.func, ast.Attribute)]
-    made = any(c.func.attr in like and c.args and _is_name(c.args[0], tensor) for c in calls)  # type: ignore[attr-defined]
-    counted = any(c.func.attr == "numel" for c in calls)  # type: ignore[attr-defined]
-    return made and counted
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+    """The launcher passes a result made like the tensor, and a number of elements."""
+    is_made = is_counted = False
+    for given in launch.arguments.values():
+        match launch.resolve(given):
+            case ast.Call(func=ast.Attribute(attr="empty_like" | "zeros_like"), args=[ast.Name(id=name), *_]):
+                is_made |= name == tensor
+            case ast.Call(func=ast.Attribute(attr="numel")):
+                is_counted = True
+    return is_made and is_counted
 
 
 def _minds_layout(launch: Launch) -> bool:

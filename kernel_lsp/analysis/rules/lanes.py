@@ -88,40 +88,48 @@ def reduces_masked_lanes(kernel: KernelFacts, reduction: Reduction, mask: ast.ex
     return FLAT not in axes and (reduction.axis is None or reduction.axis in axes)
 
 
-def lane_axes(kernel: KernelFacts, node: ast.expr) -> set[int] | None:
+def lane_axes(kernel: KernelFacts, node: ast.expr, depth: int = 12) -> set[int] | None:
     """Axes along which a mask varies; None when that cannot be told."""
     node = kernel.resolve(node)
+    if depth == 0:
+        return None
     match node:
         case ast.Subscript(value=value, slice=ast.Tuple(elts=parts)):
-            kept = [i for i, part in enumerate(parts) if isinstance(part, ast.Slice)]
-            if len(kept) != 1 or len(kept) + sum(_is_none(p) for p in parts) != len(parts):
-                return None
-            inner = lane_axes(kernel, value)
-            return None if inner is None else ({kept[0]} if inner == {FLAT} else set() if not inner else None)
+            return _subscript_axes(kernel, value, parts, depth)
         case ast.Compare(left=left, comparators=others):
-            return _union(kernel, [left, *others])
+            return _union(kernel, [left, *others], depth)
         case ast.BinOp(left=left, right=right):
-            return _union(kernel, [left, right])
+            return _union(kernel, [left, right], depth)
         case ast.UnaryOp(operand=operand):
-            return lane_axes(kernel, operand)
+            return lane_axes(kernel, operand, depth - 1)
         case ast.BoolOp(values=values):
-            return _union(kernel, values)
+            return _union(kernel, values, depth)
         case ast.Constant():
             return set()
-        case ast.Call():
-            if kernel.called(node) == "arange":
-                return {FLAT}
-            inner_operand = cast_operand(node)
-            if inner_operand is not None:
-                return lane_axes(kernel, inner_operand)
-    atoms = kernel.atoms(node)
-    return None if atoms & {"lanes", "opaque", "memory"} else set()
+        case ast.Call() if kernel.called(node) == "arange":
+            return {FLAT}
+        case ast.Call() if (inner := cast_operand(node)) is not None:
+            return lane_axes(kernel, inner, depth - 1)
+    return None if kernel.atoms(node) & {"lanes", "opaque", "memory"} else set()
 
 
-def _union(kernel: KernelFacts, nodes: list[ast.expr]) -> set[int] | None:
+def _subscript_axes(
+    kernel: KernelFacts, value: ast.expr, parts: list[ast.expr], depth: int
+) -> set[int] | None:
+    """``lanes[:, None]``: the one axis that is kept."""
+    kept = [i for i, part in enumerate(parts) if isinstance(part, ast.Slice)]
+    inner = lane_axes(kernel, value, depth - 1)
+    if inner is None or len(kept) != 1 or len(kept) + sum(_is_none(p) for p in parts) != len(parts):
+        return None
+    if inner == {FLAT}:
+        return {kept[0]}
+    return None if inner else set()
+
+
+def _union(kernel: KernelFacts, nodes: list[ast.expr], depth: int) -> set[int] | None:
     found: set[int] = set()
     for node in nodes:
-        axes = lane_axes(kernel, node)
+        axes = lane_axes(kernel, node, depth - 1)
         if axes is None:
             return None
         found |= axes
