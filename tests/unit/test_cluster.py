@@ -158,6 +158,23 @@ async def test_nodes_with_other_versions_and_without_gpus_are_refused(
             pass
 
 
+async def test_every_gpu_has_a_process_of_its_own_that_sees_no_other(nodes: Any, tmp_path: Path) -> None:
+    """Ray is told of two GPUs; what the processes say of themselves comes back when they are refused."""
+    blind = tmp_path / "python"
+    blind.write_text("#!/bin/sh\nexit 3\n")
+    blind.chmod(0o755)
+    node = nodes.add_node(num_cpus=1, num_gpus=2)
+    try:
+        with pytest.raises(ClusterError) as refused:
+            async with Cluster(address=nodes.address, make=noting(tmp_path), python=str(blind)):
+                pass
+    finally:
+        nodes.remove_node(node)
+    problems = refused.value.cause.split("; ")
+    assert sorted(one.split(", GPU ")[1][0] for one in problems) == ["0", "1"]
+    assert len({one.split(", GPU ")[0] for one in problems}) == 1  # both on the node that has them
+
+
 def test_a_suite_on_the_nodes_has_a_row_for_every_task(nodes: Any, tmp_path: Path) -> None:
     folder, out = tmp_path / "tasks", tmp_path / "rows.json"
     folder.mkdir()
