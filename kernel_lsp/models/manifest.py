@@ -44,6 +44,11 @@ class HeldOut:
     suite: str = ""
     """Hash of the tasks: only numbers of the same suite are compared."""
 
+    @property
+    def clearly_better(self) -> bool:
+        """Than the rule, by more than chance: what is used without anybody's asking."""
+        return self.low > self.rule
+
     def __str__(self) -> str:
         between = f"{self.low:.3f} to {self.high:.3f}"
         return (

@@ -67,8 +67,9 @@ class Store:
     def used(self) -> Model | None:
         """What the next request is answered by; None: the rule.
 
-        Nothing was ever chosen: the package's own, where it has one that is better than the rule. Raises
-        ModelError when what was chosen is gone or cannot be used: then the rule counts, and this is why.
+        Nothing was ever chosen: the package's own, where it has one that is clearly better than the rule.
+        Raises ModelError when what was chosen is gone or cannot be used: then the rule counts, and this is
+        why.
         """
         chosen = self._history()
         if not chosen:
@@ -170,7 +171,8 @@ class Store:
             with contextlib.suppress(ModelError):  # the rule stands in for what is no better
                 if model.manifest is not None:
                     manifests.refuse_worse(model.manifest, None)
-                    return model
+                    if model.manifest.held_out and model.manifest.held_out.clearly_better:
+                        return model
         return None
 
     def _usable(self, name: str) -> Model:

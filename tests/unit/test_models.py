@@ -63,6 +63,24 @@ def test_the_packages_own_is_used_until_something_is_chosen(store: Store, tmp_pa
     assert back is not None and back.id == "plan-small@10"
 
 
+def test_a_packaged_one_that_is_not_clearly_better_is_there_to_be_chosen(
+    store: Store, tmp_path: Path
+) -> None:
+    close = replace(CHECK, value=0.90, low=0.87)  # the rule's 0.88 is within its interval
+    checkpoint(tmp_path / "package" / "plan-small-1", "1", close)
+    assert store.used() is None
+    chosen = store.use("plan-small@1")
+    assert chosen is not None and store.used() is not None
+
+
+def test_what_comes_with_the_package_is_whole() -> None:
+    for model in Store(Path("nowhere")).models():
+        assert model.packaged and model.problem is None and model.manifest is not None
+        manifest.verify(model.folder, model.manifest)
+        assert model.manifest.held_out is not None and model.manifest.notes
+        assert sum(file.stat().st_size for file in model.folder.iterdir()) < 60e6
+
+
 def test_a_packaged_one_that_is_no_better_than_the_rule_is_passed_over(store: Store, tmp_path: Path) -> None:
     checkpoint(tmp_path / "package" / "a", "1")
     checkpoint(tmp_path / "package" / "b", "2", replace(CHECK, value=0.80))
