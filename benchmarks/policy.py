@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        folder = arguments.model or Path(made)
+        folder = (arguments.model or Path(made)).absolute()  # confined children see whole paths
         if arguments.model is None:
             tiny_policy.write(folder)
         text = asyncio.run(measured(folder, arguments.tasks, arguments.rounds))

@@ -117,7 +117,7 @@ async def run(options: argparse.Namespace) -> int:
 
 @contextlib.asynccontextmanager
 async def _served(folders: Sequence[Path]) -> AsyncIterator[dict[str, Runtime]]:
-    models = {folder.name: Runtime(folder, sys.executable) for folder in folders}
+    models = {folder.name: Runtime(folder.absolute(), sys.executable) for folder in folders}
     try:
         yield models
     finally:
