@@ -6,8 +6,10 @@
 Drafts are made of the recorded tasks (trainer/lessons.py). Families of all other tasks are dealt out by a
 hash: on the first part the product's verification (pipeline/proving.py, the real gate) admits or refuses a
 draft, and whoever is admitted is verified once more on the second, which neither has seen. Drafts about one
-skill go to one GPU, the surest first. The file is written after every verification; what is in it is
-not done again. Not covered: recording (trainer/recording.py), one user's own library.
+skill go to one GPU, the surest first. The file is written after every verification; what is in it is not done
+again. `--draft-only --place 8` makes it without a GPU, with the tasks that each draft would change: opening
+tasks in vain took two thirds of the first lent run. Not covered: recording (trainer/recording.py), one user's
+own library.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import asyncio
 import datetime
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -25,19 +28,34 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 from kernel_lsp import interpreter, skillbook, wire
+from kernel_lsp.agents.plan import Planner
 from kernel_lsp.agents.summary_rule import Seen
 from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
+from kernel_lsp.interpreter import Probe
 from kernel_lsp.library import Library, store
-from kernel_lsp.pipeline import Pipeline, learning
+from kernel_lsp.pipeline import Pipeline, learning, recipes
 from kernel_lsp.pipeline.proving import Asked, Proving
-from kernel_lsp.records import Lesson, Origin, Requirements, Standing, Verification
+from kernel_lsp.records import (
+    Candidate,
+    Lesson,
+    Origin,
+    Requirements,
+    Site,
+    Skill,
+    Standing,
+    Step,
+    Verification,
+)
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 from trainer import lessons, tables, tasks
@@ -152,6 +170,68 @@ def kind_of(one: lessons.Taught) -> str:
     return f"{steps} instead of {' '.join(asked.planned)}" if asked and asked.planned else steps
 
 
+# --- placing ------------------------------------------------------------------------------------
+
+
+class InProcess:
+    """An engine's session in this very process, for our own tasks on fake tensors."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        return tuple(self._session.look(list(steps)))
+
+    async def make(self, steps: Sequence[Step]) -> Candidate:
+        made: Candidate = self._session.make(list(steps))
+        return made
+
+
+def places(path: Path, drafts: Sequence[Skill], bench: Any) -> list[str]:
+    """Drafts that would change the first suggestion for a task; none where it cannot be read."""
+    from kernel_lsp.rewrite.engine import Session
+
+    task = tasks.read_task(path, path.stem)
+    if isinstance(task, str):
+        return []
+    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
+    try:
+        session = Session(task.program, task.workload, bench.device, executable)
+        capture = session.capture()
+        return asyncio.run(_changing(capture, InProcess(session), drafts, bench))
+    except KernelLspError:
+        return []
+
+
+async def _changing(capture: Any, engine: InProcess, drafts: Sequence[Skill], bench: Any) -> list[str]:
+    one: Any = SimpleNamespace(bench=bench, sites=capture.sites, engine=engine)
+    around, triton = recipes.surroundings(bench, capture.inputs), bench.device == "cuda"
+    first = await anext(Planner(engine.make, engine.look).courses(capture.sites, triton=triton), None)
+    found = []
+    for skill in drafts:
+        if not any(conditions.unmet(skill.requires, around)):
+            mine = await recipes.course_of(skill, one)
+            if mine is not None and (first is None or mine.candidate.id != first.candidate.id):
+                found.append(skill.name)
+    return found
+
+
+async def place_all(options: argparse.Namespace, results: Results) -> None:
+    """Which tasks each draft is worth a judgement on: half a second of one core a task, and no GPU."""
+    seen = await _seen(options)
+    probe = Probe(python=sys.executable, torch=seen.torch, triton=seen.triton, capability=seen.architecture)
+    bench = SimpleNamespace(device=options.device, probe=probe)
+    drafts = [one.skill for one in Library(options.data).staged() if one.papers.name in results.drafts]
+    parts = dealt(options, [task for folder in options.tasks for task in tasks.load(folder).tasks])
+    with ProcessPoolExecutor(options.place, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for part, mine in parts.items():
+            jobs = [pool.submit(places, task.path, drafts, bench) for task in mine]
+            for task, job in zip(mine, jobs, strict=True):
+                for name in job.result():
+                    results.drafts[name].setdefault("places", {}).setdefault(part, []).append(task.name)
+    print(f"placed on {sum(map(len, parts.values()))} tasks", flush=True)
+
+
 # --- results ------------------------------------------------------------------------------------
 
 
@@ -236,6 +316,8 @@ class Worker:
     def _candidates(self, name: str, requires: Requirements | None, part: str) -> list[Path]:
         """Tasks that the skill is for, by their inputs, and that look like those that taught it."""
         drafted = self.results.drafts[name]
+        if "places" in drafted:
+            return [self.every[one].path for one in drafted["places"].get(part, ())]
         taught_by = [self.every[one].structure for one in drafted["taught_by"]]
         counts = Counter(kind for one in taught_by for kind in set(one.kinds))
         common = {kind for kind, count in counts.items() if count >= MOST_HAVE * len(taught_by)}
@@ -333,6 +415,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="learned-") as folder:
         options.data = options.data or Path(folder)
         asyncio.run(drafted(options, results))
+        if options.place:
+            asyncio.run(place_all(options, results))
         results.write()
         if results.drafts and not options.draft_only:
             _spread(options, results, until)
@@ -370,6 +454,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="where libraries and judgements are kept; default: nowhere")
     parser.add_argument("--drafts", type=int, default=24, help="at most so many are verified")
     parser.add_argument("--draft-only", action="store_true", help="say what would be verified; needs no GPU")
+    parser.add_argument(
+        "--place",
+        type=int,
+        default=0,
+        metavar="JOBS",
+        help="find out before which tasks drafts change; no GPU",
+    )
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--most", type=int, default=8, help="tasks that a skill changes, per verification")
     parser.add_argument("--jobs", type=int, default=8, help="tasks under way at once on a GPU")
