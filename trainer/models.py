@@ -192,7 +192,8 @@ def logprobs(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
     """
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
     states = causal.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-    chosen = states[batch.rows, batch.places]
+    # Not states[rows, places]: the gradient of that is sorted before it is added up.
+    chosen = states.flatten(0, 1).index_select(0, batch.rows * states.shape[1] + batch.places)
     parts = [
         _chosen(_scaled(causal.lm_head(chosen[i : i + CHUNK]).float(), temperature), batch.part(i, i + CHUNK))
         for i in range(0, chosen.shape[0], CHUNK)
