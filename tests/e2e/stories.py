@@ -130,7 +130,7 @@ def live(command: list[str], project: Path, environment: dict[str, str]) -> dict
 def tell(
     name: str, editor: str, command: list[str], project: Path, environment: dict[str, str]
 ) -> dict[str, str]:
-    """The whole story in one editor: nothing is saved, the journal knows it, and what was seen is on record."""
+    """The whole story in one editor: nothing is saved, the journal knows it, what was seen is on record."""
     before = (project / "example.py").read_text()
     steps = live(command, project, environment)
     assert (project / "example.py").read_text() == before

@@ -11,21 +11,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from editor import source  # noqa: E402
+
 HERE = Path(__file__).parent
 EXTENSION = ROOT / "editor-clients" / "vscode"
 TOOLS = ROOT / ".code-server"
 SERVER = Path(sys.executable).with_name("kernel-lsp")
 LIMIT_S = 900
-MODEL = '''
-
-class Model{n}(nn.Module):
-    """Number {n}."""
-
-    def forward(self, x):
-        y = torch.relu(x) + {n}
-        y = torch.sigmoid(y) * 2.0
-        return torch.sum(y, dim=1)
-'''
 Steps = dict[str, dict[str, Any]]
 
 
@@ -37,12 +30,9 @@ def example(folder: Path) -> str:
     return text
 
 
-def large(num_models: int = 555) -> str:
-    """A module of 5,000 lines."""
-    models = "".join(MODEL.format(n=n) for n in range(num_models))
-    return (
-        f"import torch\nfrom torch import nn\n{models}\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n"
-    )
+def large() -> str:
+    """The module of 5,000 lines that the server's own benchmark opens."""
+    return source(5000)
 
 
 def packaged(node: Path, folder: Path, package: Path) -> Path:
