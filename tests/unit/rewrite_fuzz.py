@@ -23,7 +23,9 @@ from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, Workl
 from kernel_lsp.rewrite.engine import Session
 
 SKILLS = Path(__file__).resolve().parents[2] / "skills"
-PLAIN = sorted(p.parent.name for p in SKILLS.glob("*/rewrite.py") if not p.parent.name.startswith("fused-"))
+PLAIN = sorted(
+    n for p in SKILLS.glob("*/rewrite.py") if not (n := p.parent.name).startswith(("fused-", "triton-"))
+)
 FUSED = sorted(p.parent.name for p in SKILLS.glob("fused-*/rewrite.py"))
 NUMBERS = ["0.0", "1.0", "-1.0", "0.5", "2", "-0.25", "1e-3", "3", "float('inf')", "6.0"]
 UNARY = [
