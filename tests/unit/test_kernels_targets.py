@@ -76,8 +76,16 @@ def test_a_number_in_launch_and_grid_changes_in_both() -> None:
         ("out = torch.empty_like(x)\n", "out = torch.empty(x.shape)\n    parts = torch.empty(128)\n"),
         ("(triton.cdiv(x.numel(), 128),)", "(8,)"),
         ("+ tl.arange(0, BLOCK)\n", "+ tl.arange(0, BLOCK)\n    if BLOCK > 64:\n        offsets += 0\n"),
+        ("offsets, x + tl", "offsets, x * BLOCK + tl"),
+        ("offsets, x + tl", "offsets, x / BLOCK + tl"),
     ],
-    ids=["the number stands elsewhere", "the grid does not follow", "the size selects code"],
+    ids=[
+        "the number stands elsewhere",
+        "the grid does not follow",
+        "the size selects code",
+        "it scales",
+        "it divides",
+    ],
 )
 def test_a_block_size_whose_meaning_is_not_seen_stays(old: str, new: str) -> None:
     assert old in ADD

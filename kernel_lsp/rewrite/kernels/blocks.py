@@ -54,7 +54,7 @@ def adjustable(kernel: Kernel) -> list[Block]:
     """Every block size of the kernel that a rewrite may change, in the order of its parameters."""
     found = []
     for name in kernel.source.constexprs():
-        why = _use(kernel.function, name)
+        why = _use(kernel, name)
         if why is None:
             continue
         masked = _is_masked(kernel.function, name)
@@ -70,9 +70,9 @@ def adjustable(kernel: Kernel) -> list[Block]:
 # --- in the kernel ---------------------------------------------------------------------------
 
 
-def _use(function: Function, name: str) -> str | None:
+def _use(kernel: Kernel, name: str) -> str | None:
     """How the kernel uses it, or None when it does something that is not understood."""
-    loop = grid = False
+    function, loop, grid = kernel.function, False, False
     for node, parents in _uses(function, name):
         parent = parents[-1]
         if isinstance(parent, ast.Call) and _attribute(parent) in ("arange", "cdiv"):
@@ -83,12 +83,14 @@ def _use(function: Function, name: str) -> str | None:
             loop = True
         elif isinstance(parent, ast.Tuple | ast.List) and _shapes(parents):
             pass
-        elif isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+        elif isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult | ast.Add):
             other = parent.left if parent.right is node else parent.right
-            grid = grid or _is_program(function, other)
-        elif isinstance(parent, ast.BinOp | ast.AugAssign) and isinstance(parent.op, ast.Add):
-            pass
-        else:
+            if not _is_place(kernel, other):
+                return None
+            grid = grid or (isinstance(parent.op, ast.Mult) and _is_program(function, other))
+        elif not (isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add)):
+            return None
+        elif not _is_place(kernel, parent.target):
             return None
     if not called(function, "arange") or not (loop or grid):
         return None
@@ -118,6 +120,16 @@ def _shapes(parents: list[ast.AST]) -> bool:
     """In the shape of a fresh block: tl.zeros((M, N), …), tl.full."""
     calls = [p for p in parents if isinstance(p, ast.Call)]
     return bool(calls) and _attribute(calls[-1]) in ("zeros", "full", "broadcast_to")
+
+
+def _is_place(kernel: Kernel, node: ast.expr) -> bool:
+    """Where something is, rather than what: of no load, and of no number that is not whole."""
+    sources = _sources(kernel.function, node)
+    values = [node, *(value for name in sources for value in _values(kernel.function, name))]
+    given = {name: one.arguments.get(name) for one in kernel.launched for name in sources}
+    return not any(called(value, "load") for value in values) and not any(
+        isinstance(number, float) for number in given.values()
+    )
 
 
 def _is_program(function: Function, node: ast.expr) -> bool:
