@@ -88,9 +88,10 @@ def _use(kernel: Kernel, name: str) -> str | None:
             if not _is_place(kernel, other):
                 return None
             grid = grid or (isinstance(parent.op, ast.Mult) and _is_program(function, other))
-        elif not (isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add)):
-            return None
-        elif not _is_place(kernel, parent.target):
+        elif isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add):
+            if not _is_place(kernel, parent.target):
+                return None
+        else:
             return None
     if not called(function, "arange") or not (loop or grid):
         return None
