@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"journal", "models"}
     | {"process", "interpreter", "cache"},
     # Accepted rewrites, judged again. The host writes them when they are accepted.
-    "guarding": BASE | {"analysis", "evaluator", "rewrite.edit"},
+    "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
     "host": BASE | {"pipeline", "journal", "guarding"},
     "server": BASE | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"},
     "cli": {"*"},

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import analysis
+from kernel_lsp.errors import RewriteError
 from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
 from kernel_lsp.files import read_source
 from kernel_lsp.guarding import reverting
@@ -26,6 +27,7 @@ from kernel_lsp.records import (
     Snapshot,
     Target,
 )
+from kernel_lsp.rewrite.kernels import harness
 
 Report = Callable[[Progress], None]
 STILL_FASTER = 1.0
@@ -71,7 +73,11 @@ async def _one(
     here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
     if target.fingerprint == acceptance.before:
         return replace(here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}")
-    request = _request(acceptance, analysis.slice_program(snapshot, target), python=python, cuda=cuda)
+    try:
+        now = harness.judged(analysis.slice_program(snapshot, target), target)
+    except RewriteError as error:
+        return replace(here, detail=f"{error.cause}; delete {file}")
+    request = _request(acceptance, now, python=python, cuda=cuda)
     evaluation = await gate.evaluate(request, lambda progress: None)
     return _judged(here, text, target, request, evaluation)
 

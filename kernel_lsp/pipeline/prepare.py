@@ -15,7 +15,6 @@ from kernel_lsp.records import (
     Program,
     Snapshot,
     Target,
-    TargetKind,
     Workload,
 )
 from kernel_lsp.rewrite import edit
@@ -85,13 +84,8 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
 
 
 def _program(snapshot: Snapshot, target: Target) -> Program:
-    """What is captured and judged; of a kernel the function that launches it. Raises RewriteError."""
-    program = analysis.slice_program(snapshot, target)
-    if target.kind is not TargetKind.TRITON_KERNEL:
-        return program
-    if not target.launchers:
-        raise RewriteError(f"no function of this file launches {target.qualname} as kernel[grid](…)")
-    return harness.launching(program, target.qualname, target.launchers[0])
+    """What is captured and judged. Raises RewriteError."""
+    return harness.judged(analysis.slice_program(snapshot, target), target)
 
 
 def _workloads(

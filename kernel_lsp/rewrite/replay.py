@@ -8,6 +8,8 @@ views.
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import fx
 
@@ -20,6 +22,7 @@ from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_rand
 aten = torch.ops.aten
 RECURRENT = (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
 TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
+INTO = re.compile(r"\btorch\.\w+\([^\n]*\bout=")
 SHORTEST_KERNEL_S = 2e-6
 STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
 """cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
@@ -254,8 +257,10 @@ def _device(graph: Graph, node: fx.Node) -> float:
 
 
 def _launched(kernel: Generated) -> int:
-    """Kernels of one call: what its generator counted, or the launches that can be seen in the source."""
-    return max(kernel.launches, kernel.definitions.count("_kernel["))
+    """Kernels of one call: what its generator counted, or the launches that can be seen in the source, and
+    the library's that put their results together."""
+    seen = kernel.definitions.count("_kernel[") + len(INTO.findall(kernel.definitions))
+    return max(kernel.launches, seen)
 
 
 def _steps(node: fx.Node) -> int:

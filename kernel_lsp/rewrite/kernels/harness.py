@@ -12,11 +12,21 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kernel_lsp.records import Program, TargetKind
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.records import Program, Target, TargetKind
 from kernel_lsp.rewrite.kernels.source import Function, Source, assigned, names_in
 
 ENTRY = "launch_on_copies"
 WRITES = ("store", *(f"atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "cas", "xchg")))
+
+
+def judged(program: Program, target: Target) -> Program:
+    """What a target is judged by: itself, or a kernel by its launcher. Raises RewriteError."""
+    if target.kind is not TargetKind.TRITON_KERNEL:
+        return program
+    if not target.launchers:
+        raise RewriteError(f"no function of this file launches {target.qualname} as kernel[grid](…)")
+    return launching(program, target.qualname, target.launchers[0])
 
 
 def launching(program: Program, kernel: str, launcher: str) -> Program:
