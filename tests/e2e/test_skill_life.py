@@ -91,7 +91,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(64, 1024), torch.randn(64, 1024)]
+    return [torch.randn(512, 4096), torch.randn(512, 4096)]
 
 
 def get_init_inputs():
@@ -146,7 +146,7 @@ def judged(home: Path) -> dict[str, str]:
 
 
 def drafted(home: Path) -> str:
-    rows = ArgSpec(name=None, dtype="float32", shape=(64, 1024))
+    rows = ArgSpec(name=None, dtype="float32", shape=(512, 4096))
     seen = Seen(
         device="cpu", device_name=None, architecture=None, inputs=(rows,), layouts=("contiguous",), torch=None
     )
