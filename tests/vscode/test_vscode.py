@@ -159,8 +159,8 @@ def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def places(vscode: Path, place: Path) -> Steps:
-    """Told twice at most: one of six windows on 2026-11-21 never drew the lenses of its large file, and nobody
-    knows why."""
+    """Told twice at most: one of seven windows on 2026-11-21 never drew the lenses of its large file, for a
+    reason that is not known."""
     base = place / "places"
     for name in ("project", "state", "again", "data"):
         (base / name).mkdir(parents=True)
