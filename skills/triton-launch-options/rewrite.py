@@ -49,22 +49,19 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
 
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     launch = kernel.source.launches()[0]
-    missing = []
-    for name, value in parameters.items():
-        said = launch.keyword(name)
-        if said is not None:
-            kernel.replace(said, str(value))
-        elif value != kernel.launched[0].options.get(name, _default(name)):
-            missing.append(f"{name}={value}")
-    if missing:
+    said = {name: node for name in parameters if (node := launch.keyword(name)) is not None}
+    changed = {node: str(parameters[name]) for name, node in said.items()}
+    now = kernel.launched[0].options
+    added = [
+        f"{name}={value}"
+        for name, value in parameters.items()
+        if name not in said and value != now.get(name, _default(name))
+    ]
+    if added:
         last = [*launch.call.args, *(k.value for k in launch.call.keywords)][-1]
-        if any(last is node for node, _ in kernel.edits):  # its own text changes, too
-            kernel.edits = [
-                (node, f"{text}, {', '.join(missing)}" if node is last else text)
-                for node, text in kernel.edits
-            ]
-        else:
-            kernel.replace(last, f"{kernel.text(last)}, {', '.join(missing)}")
+        changed[last] = ", ".join([changed.get(last, kernel.text(last)), *added])
+    for node, text in changed.items():
+        kernel.replace(node, text)
 
 
 def _guess(kernel: Kernel) -> int:

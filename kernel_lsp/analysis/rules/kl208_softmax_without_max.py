@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.exponents import is_limited
 from kernel_lsp.records import TargetKind
 
 _EXPONENTIALS = ("exp", "exp2", "math.exp", "math.exp2")
@@ -33,25 +34,7 @@ def _is_softmax(kernel: KernelFacts, node: ast.BinOp) -> bool:
     if ast.dump(summed) != ast.dump(numerator) or kernel.called(numerator) not in _EXPONENTIALS:
         return False
     assert isinstance(numerator, ast.Call)
-    return bool(numerator.args) and not _is_bounded(kernel, numerator.args[0])
-
-
-def _is_bounded(kernel: KernelFacts, exponent: ast.expr) -> bool:
-    """Something is subtracted on the way, or the value is limited, or it cannot be followed."""
-    return any(_limits(kernel, part) for part in kernel.formula(exponent))
-
-
-def _limits(kernel: KernelFacts, part: ast.AST) -> bool:
-    match part:
-        case ast.BinOp(op=ast.Sub()) | ast.UnaryOp(op=ast.USub()):
-            return True
-        case ast.Call(func=ast.Attribute(attr="to")):
-            return False
-        case ast.Call():
-            return kernel.called(part) != "load"
-        case ast.Name(id=name):
-            return name in kernel.bindings
-    return False
+    return bool(numerator.args) and not is_limited(kernel, numerator.args[0])
 
 
 KL208 = Rule(

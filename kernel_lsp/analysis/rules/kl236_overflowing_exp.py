@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.exponents import is_limited
 from kernel_lsp.records import TargetKind
 
 _EXP = ("exp", "math.exp")
@@ -38,7 +39,7 @@ def _check(site: Site) -> Iterator[Hit]:
 def _is_softplus(kernel: KernelFacts, node: ast.Call) -> bool:
     if kernel.called(node) not in _LOG or not node.args:
         return False
-    return (power := _plus_one(kernel, node.args[0])) is not None and _can_overflow(kernel, power)
+    return (power := _plus_one(kernel, node.args[0])) is not None and not is_limited(kernel, power.args[0])
 
 
 def _is_tanh(kernel: KernelFacts, node: ast.BinOp) -> bool:
@@ -50,7 +51,7 @@ def _is_tanh(kernel: KernelFacts, node: ast.BinOp) -> bool:
     if power is None or not isinstance(above, ast.BinOp) or not isinstance(above.op, ast.Sub):
         return False
     parts = [ast.dump(kernel.resolve(p)) for p in (above.left, above.right)]
-    return ast.dump(power) in parts and _can_overflow(kernel, power)
+    return ast.dump(power) in parts and not is_limited(kernel, power.args[0])
 
 
 def _plus_one(kernel: KernelFacts, node: ast.expr) -> ast.Call | None:
@@ -64,24 +65,6 @@ def _plus_one(kernel: KernelFacts, node: ast.expr) -> ast.Call | None:
         if is_one and isinstance(power, ast.Call) and kernel.called(power) in _EXP and power.args:
             return power
     return None
-
-
-def _can_overflow(kernel: KernelFacts, power: ast.Call) -> bool:
-    """Nothing is negated or subtracted in the exponent, and all of it can be followed."""
-    return not any(_turns(kernel, part) for part in kernel.formula(power.args[0]))
-
-
-def _turns(kernel: KernelFacts, part: ast.AST) -> bool:
-    match part:
-        case ast.BinOp(op=ast.Sub()) | ast.UnaryOp(op=ast.USub()):
-            return True
-        case ast.Call(func=ast.Attribute(attr="to")):
-            return False
-        case ast.Call():
-            return kernel.called(part) != "load"
-        case ast.Name(id=name):
-            return name in kernel.bindings
-    return False
 
 
 KL236 = Rule(

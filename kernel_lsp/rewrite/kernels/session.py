@@ -83,9 +83,7 @@ class KernelSession:
         if not changed:
             raise RewriteError("these steps change nothing", "choose other parameters")
         others = tuple((name, _function(source, name)) for name in changed if name != source.kernel)
-        edit = SourceEdit(
-            qualname=source.kernel, target=_function(source, source.kernel), others=others
-        )  # fmt: skip
+        edit = SourceEdit(qualname=source.kernel, target=_function(source, source.kernel), others=others)
         return Candidate(
             id=hashlib.sha256(f"{self.program.entry}\0{source.text}".encode()).hexdigest()[:16],
             edit=edit,
