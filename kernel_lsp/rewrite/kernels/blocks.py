@@ -199,14 +199,14 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     launches = kernel.source.launches()
     if len(launches) != 1 or not kernel.launched:
         return None
-    given = _argument(kernel, name)
+    given = passed(kernel, name)
     value = kernel.launched[0].constants.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     if isinstance(given, ast.Constant):
-        others = [_argument(kernel, other) for other in kernel.source.constexprs()]
+        others = [passed(kernel, other) for other in kernel.source.constexprs()]
         inside = [n for n in _constants(kernel.launcher, value) if not any(n is one for one in others)]
-        grid = _constants(_grid(kernel), value)
+        grid = _constants(grid_of(kernel), value)
         if [n for n in inside if n not in grid]:
             return None  # the same number elsewhere may mean the same thing
         return [given, *grid] if _grid_follows(kernel, name, why, value) else None
@@ -217,8 +217,8 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     return None
 
 
-def _argument(kernel: Kernel, name: str) -> ast.expr | None:
-    """What the launch passes for a parameter."""
+def passed(kernel: Kernel, name: str) -> ast.expr | None:
+    """What the launch passes for a parameter; None: its default."""
     launch = kernel.source.launches()[0]
     if (given := launch.keyword(name)) is not None:
         return given
@@ -227,7 +227,7 @@ def _argument(kernel: Kernel, name: str) -> ast.expr | None:
     return launch.call.args[at] if at < len(launch.call.args) else None
 
 
-def _grid(kernel: Kernel) -> ast.expr:
+def grid_of(kernel: Kernel) -> ast.expr:
     """The grid's expression, looked up where it is a name."""
     grid = kernel.source.launches()[0].grid
     if isinstance(grid, ast.Name):
@@ -239,7 +239,7 @@ def _grid(kernel: Kernel) -> ast.expr:
 
 def _grid_follows(kernel: Kernel, said: str, why: str, literal: int | None, name: str | None = None) -> bool:
     """A block per program needs ``cdiv(extent, block)`` in the grid, a loop needs no mention of it."""
-    grid = _grid(kernel)
+    grid = grid_of(kernel)
     blocks = [call.args[1] for call in _cdivs(grid) if len(call.args) == 2]
     wanted = {said, name or said}
     mentioned = [
