@@ -148,11 +148,22 @@ def test_what_cannot_be_opened_is_said_in_one_line(text: str, said: str) -> None
     assert isinstance(made, Outcome) and made.note is not None and said in made.note
 
 
-def test_a_launcher_that_needs_values_is_refused_with_its_reason() -> None:
+def test_a_launcher_that_chooses_by_values_is_refused_with_its_reason() -> None:
     text = HEAD + ADD.replace("    out = torch", "    if x.sum() > 0:\n        return x\n    out = torch")
-    one = prepared(text, "add_kernel")
-    with pytest.raises(CaptureError, match="could not be followed to its launches"):
-        KernelSession(one.program, one.workload, "cuda", [])
+    with pytest.raises(CaptureError, match="chooses what it launches by values"):
+        opened(text, "add_kernel")
+
+
+def test_a_number_that_only_data_tells_is_unknown() -> None:
+    """Losses count what they do not ignore: the launch follows from shapes all the same."""
+    text = HEAD + ADD.replace(
+        "    out = torch", "    assert x.max() < 9\n    count = y.sum().item()\n    out = torch"
+    )
+    text = text.replace("(x_ptr, y_ptr, out_ptr, n,", "(x_ptr, y_ptr, out_ptr, n, count,").replace(
+        "x.numel(), BLOCK=128", "x.numel(), count, BLOCK=128"
+    )
+    (launch,) = opened(text, "add_kernel")[1].kernel.launched
+    assert launch.arguments["n"] == 1000 and launch.arguments["count"] is None and launch.grid == (8,)
 
 
 def test_a_tuned_kernel_is_refused_where_only_the_interpreter_is() -> None:

@@ -1,8 +1,10 @@
 """What a launcher launches: run on fake tensors, with every launch written down instead of made.
 
 `observe(program, workload) -> tuple[Launched, ...]`. Nothing is computed and nothing of the user's size is
-allocated. Not covered: launchers whose next launch depends on what an earlier one computed, and kernels that
-are launched through anything but ``JITFunction.run`` and autotune.
+allocated. A number that only data tells is guessed twice, and unknown where the guess shows in a launch.
+Wrappers around a kernel (autotune and its subclasses, heuristics, a library's own) are followed to the kernel.
+Not covered: launchers whose next launch depends on what an earlier one computed, and what is launched by
+anything but ``JITFunction.run``, such as compiled kernels that a launcher keeps.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Program, Workload
+from kernel_lsp.rewrite.kernels.pretending import Guessing, on_a_gpu
 from kernel_lsp.rewrite.loading import OnCpu, conversions, execute, lookup, make_arguments
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
@@ -66,26 +69,61 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
             f"{', '.join(program.missing)} is used but not defined in this file",
             "import or define it in the same file",
         )
-    found: list[Launched] = []
-    with FakeTensorMode(allow_non_fake_inputs=True), OnCpu(), conversions(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
-        namespace = execute(program.source)
-        launcher = lookup(namespace, program)
-        args, kwargs = make_arguments(namespace, workload)
-        with _written_down(found, _owners(launcher, args, kwargs)), _on_a_gpu():
-            try:
-                launcher(*args, **kwargs)
-            except (Exception, SystemExit) as error:  # the launcher is the user's code
-                said = f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]
-                raise CaptureError(
-                    f"{program.entry} could not be followed to its launches ({said})",
-                    "launch the kernel from a function whose launches follow from shapes alone",
-                ) from error
+    guess = Guessing(1, holds=True)
+    found = _followed(program, workload, guess)
+    if bool in guess.asked:
+        try:
+            otherwise = _followed(program, workload, Guessing(1, holds=False))
+        except CaptureError:  # an assertion about values: where it does not hold, nothing is launched
+            otherwise = found
+        found = _alike(program, found, otherwise)
+    if guess.asked - {bool}:
+        found = _alike(program, found, _followed(program, workload, Guessing(2, holds=True)))
     if not found:
         raise CaptureError(
             f"{program.entry} launched no Triton kernel for this workload", "give a workload that launches it"
         )
     return tuple(found)
+
+
+def _followed(program: Program, workload: Workload, guess: Guessing) -> list[Launched]:
+    found: list[Launched] = []
+    with FakeTensorMode(allow_non_fake_inputs=True), OnCpu(), conversions(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
+        with on_a_gpu():
+            namespace = execute(program.source)
+            launcher = lookup(namespace, program)
+            args, kwargs = make_arguments(namespace, workload)
+            with _written_down(found, _owners(launcher, args, kwargs)), guess:
+                try:
+                    launcher(*args, **kwargs)
+                except (Exception, SystemExit) as error:  # the launcher is the user's code
+                    said = f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]
+                    raise CaptureError(
+                        f"{program.entry} could not be followed to its launches ({said})",
+                        "launch the kernel from a function whose launches follow from shapes alone",
+                    ) from error
+    return found
+
+
+def _alike(program: Program, first: list[Launched], second: list[Launched]) -> list[Launched]:
+    """What both guesses saw; a number that changed with the guess is unknown. Raises CaptureError."""
+    facts = [[replace(one, arguments={}) for one in launches] for launches in (first, second)]
+    if facts[0] != facts[1]:
+        raise CaptureError(
+            f"{program.entry} chooses what it launches by values (.item() or a condition on a tensor)",
+            "launch the kernel from a function whose launches follow from shapes alone",
+        )
+    return [
+        replace(
+            one,
+            arguments={
+                name: value if value == other.arguments[name] else None
+                for name, value in one.arguments.items()
+            },
+        )
+        for one, other in zip(first, second, strict=True)
+    ]
 
 
 def _owners(launcher: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[int, str]:
@@ -112,24 +150,52 @@ def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[Non
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
-    def tuned(self: Any, *args: Any, **kwargs: Any) -> None:
+    def tuned(self: Any, *args: Any, **kwargs: Any) -> Any:
         configs = [{**c.kwargs, **{n: getattr(c, n) for n in OPTIONS}} for c in self.configs]
-        inner = self.fn
-        while not hasattr(inner, "arg_names") or isinstance(inner, Autotuner):
-            inner = inner.fn  # heuristics, and autotune of autotune
         chosen = {name for config in self.configs for name in config.kwargs}
-        found.append(_launched(inner, args, kwargs, owners, tuple(configs), chosen))
+        self.best_config = self.configs[0]  # libraries read it after a launch
+        kernel, decided = _unwrapped(self.fn)
+        found.append(_launched(kernel, args, kwargs, owners, tuple(configs), chosen | decided))
+        return _Compiled(found)
 
-    def run(self: Any, *args: Any, **kwargs: Any) -> None:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         found.append(_launched(self, args, kwargs, owners))
+        return _Compiled(found)
 
-    kept = [(kind, kind.run) for kind in (Autotuner, InterpretedFunction, JITFunction)]
-    Autotuner.run, InterpretedFunction.run, JITFunction.run = tuned, run, run
+    tuners = [kind for kind in _subclasses(Autotuner) if "run" in vars(kind)]
+    kept = [(kind, kind.run) for kind in (*tuners, InterpretedFunction, JITFunction)]
+    for kind, _ in kept:
+        kind.run = tuned if issubclass(kind, Autotuner) else run
     try:
         yield
     finally:
         for kind, original in kept:
             kind.run = original
+
+
+def _subclasses(kind: Any) -> list[Any]:
+    below: list[Any] = kind.__subclasses__()
+    return [kind, *(one for subclass in below for one in _subclasses(subclass))]
+
+
+def _unwrapped(wrapper: Any) -> tuple[Any, set[str]]:
+    """The kernel that autotune stands before, and the constants that heuristics between them decide."""
+    decided: set[str] = set()
+    while hasattr(wrapper.fn, "fn"):
+        decided |= set(getattr(wrapper, "values", ()))
+        wrapper = wrapper.fn
+    return wrapper, decided
+
+
+class _Compiled:
+    """What a launch returns: libraries keep it, and launch it again by ``compiled[grid](…)``."""
+
+    def __init__(self, found: list[Launched]) -> None:
+        self._found, self._launched = found, found[-1]
+
+    def __getitem__(self, grid: Any) -> Any:
+        again = replace(self._launched, grid=tuple(int(extent) for extent in _as_tuple(grid)))
+        return lambda *_, **__: self._found.append(again)
 
 
 def _launched(
@@ -175,15 +241,3 @@ def _described(value: Any, owners: dict[int, str]) -> Any:
         stride=tuple(value.stride()),
         argument=owners.get(_storage(value)),
     )
-
-
-@contextlib.contextmanager
-def _on_a_gpu() -> Iterator[None]:
-    """Launchers assert ``x.is_cuda`` and enter ``torch.cuda.device(x.device)``: both hold where they run."""
-    device, is_cuda = torch.cuda.device, torch.Tensor.is_cuda
-    torch.cuda.device = lambda *_: contextlib.nullcontext()
-    torch.Tensor.is_cuda = property(lambda self: True)
-    try:
-        yield
-    finally:
-        torch.cuda.device, torch.Tensor.is_cuda = device, is_cuda
