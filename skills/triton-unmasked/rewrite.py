@@ -1,0 +1,251 @@
+"""Masks that hold for every lane, where the launcher finds by the sizes of a call that they do.
+
+A comparison stays where it is and gets `| EVEN_N`: Triton drops the mask where that constant is true.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels import terms
+from kernel_lsp.rewrite.kernels.blocks import grid_of, passed
+from kernel_lsp.rewrite.kernels.terms import Reader, Terms
+from kernel_lsp.rewrite.kernels.view import Kernel, Launched, Match, Proof, proof
+
+EVEN, WHOLE = "is a multiple of", "is at least"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Under which condition a comparison is true in every lane of every program."""
+
+    compare: ast.Compare
+    extent: str
+    """Parameter of the kernel."""
+    block: str
+    """Parameter of the kernel, or a number."""
+    needs: str
+    why: str
+
+    @property
+    def name(self) -> str:
+        return ("EVEN_" if self.needs == EVEN else "WHOLE_") + self.extent.upper()
+
+    @property
+    def said(self) -> str:
+        return f"{self.extent} {self.needs} {self.block}"
+
+
+def match(kernel: Kernel) -> list[Match]:
+    source = kernel.source
+    if source.configs() is not None or len(source.launches()) != 1 or not kernel.launched:
+        return []
+    if kernel.function.args.kwonlyargs or _end_of_signature(kernel) is None:
+        return []
+    found = [fact for fact in _facts(kernel) if _observed(kernel, fact) and _condition(kernel, fact)]
+    blocks = {(fact.name, fact.block) for fact in found}
+    if not found or len(blocks) > len({name for name, _ in blocks}):
+        return []
+    names = ", ".join(dict.fromkeys(fact.extent for fact in found))
+    return [Match(f"masks of {names}", f"no masks where {_all_said(found)}", 0.04, data=tuple(found))]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    return [
+        *(
+            proof(f"`{kernel.text(fact.compare)}` holds in every lane where {fact.said}", True, fact.why)
+            for fact in match.data
+        ),
+        proof(
+            "other sizes keep their masks",
+            True,
+            "the launcher decides it by the sizes of each call, and without a word of it the masks are there",
+        ),
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    for fact in match.data:
+        kernel.replace(fact.compare, f"({kernel.text(fact.compare)}) | {fact.name}")
+    facts = {fact.name: fact for fact in match.data}
+    end = _end_of_signature(kernel)
+    assert end is not None
+    kernel.replace(end, kernel.text(end) + _parameters(kernel, end, facts))
+    call = kernel.source.launches()[0].call
+    last = [*call.args, *(k.value for k in call.keywords)][-1]
+    given = (f", {name}={_condition(kernel, fact)}" for name, fact in facts.items())
+    kernel.replace(last, kernel.text(last) + "".join(given))
+
+
+def _parameters(kernel: Kernel, end: ast.expr, facts: dict[str, Fact]) -> str:
+    """As they stand behind the last one, each in a line of its own."""
+    indent, kind = " " * (kernel.function.col_offset + 4), _constexpr(kernel)
+    added = "".join(
+        f",\n{indent}# Whether {fact.said}, so that nothing is masked.\n{indent}{name}: {kind} = False"
+        for name, fact in facts.items()
+    )
+    in_one_line = end.lineno == kernel.function.lineno
+    return added + ("\n" + indent[4:] if in_one_line else "")
+
+
+def _all_said(facts: list[Fact]) -> str:
+    return " and ".join(dict.fromkeys(fact.said for fact in facts))
+
+
+# --- in the kernel ---------------------------------------------------------------------------
+
+
+def _facts(kernel: Kernel) -> Iterator[Fact]:
+    reader = Reader(kernel.function)
+    for node in ast.walk(kernel.function):
+        if isinstance(node, ast.Compare) and (below := _below_zero(reader, node)) is not None:
+            yield from _fact(kernel, reader, node, below)
+
+
+def _below_zero(reader: Reader, node: ast.Compare) -> Terms | None:
+    """The sum that the comparison says to be negative."""
+    if len(node.ops) != 1:
+        return None
+    left, right = reader.terms(node.left), reader.terms(node.comparators[0])
+    match node.ops[0]:
+        case ast.Lt():
+            return terms.added(left, right, -1)
+        case ast.Gt():
+            return terms.added(right, left, -1)
+        case ast.LtE():
+            return terms.added(terms.added(left, right, -1), {(): 1}, -1)
+        case ast.GtE():
+            return terms.added(terms.added(right, left, -1), {(): 1}, -1)
+    return None
+
+
+def _fact(kernel: Kernel, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:
+    """Of ``start + arange(0, block) - extent``."""
+    lanes = [product for product in below if any(a.kind == "arange" for a in product)]
+    if len(lanes) != 1 or below[lanes[0]] != 1 or len(lanes[0]) != 1:
+        return
+    call = lanes[0][0].node
+    assert isinstance(call, ast.Call)
+    block = reader.terms(call.args[1])
+    if (name := _block_name(kernel, block)) is None:
+        return
+    for product, count in below.items():
+        if count != -1 or len(product) != 1 or product[0].key not in kernel.launched[0].arguments:
+            continue
+        extent: Terms = {product: 1}
+        start = {p: n for p, n in below.items() if p not in (product, lanes[0])}
+        if start and (why := _starts_blocks(kernel, reader, start, extent, block, name)):
+            yield Fact(node, product[0].key, name, EVEN, why)
+        elif not start:
+            yield Fact(node, product[0].key, name, WHOLE, f"its lanes are 0 to {name} - 1")
+
+
+def _block_name(kernel: Kernel, block: Terms) -> str | None:
+    one = terms.atom(block)
+    if one is not None and one.kind == "name" and one.key in kernel.source.constexprs():
+        return one.key
+    return str(block[()]) if list(block) == [()] else None
+
+
+def _starts_blocks(
+    kernel: Kernel, reader: Reader, start: Terms, extent: Terms, block: Terms, name: str
+) -> str | None:
+    """Why the start is a multiple of the block and below the extent; None: it is not seen to be."""
+    for one in {a for product in start for a in product}:
+        whole = start == {(one,): 1}
+        by_block = start == terms.multiplied({(one,): 1}, block)
+        if (
+            one.kind == "program"
+            and by_block
+            and _grid_is(kernel, axis := int(one.key.split()[0]), extent, name)
+        ):
+            return f"the grid's axis {axis} has one program for each {name} of them"
+        if one.kind == "loop" and (ends := terms.bounds(one.node)) is not None:
+            first, end, step = (reader.terms(e) if e is not None else None for e in ends)
+            if whole and end == extent and terms.divides(block, first or {}) and _is_step(step, block):
+                return f"the loop goes to it in steps of {name}"
+            if by_block and end is not None and _is_cdiv(reader, end, extent, block):
+                return f"the loop has one round for each {name} of them"
+    return None
+
+
+def _is_step(step: Terms | None, block: Terms) -> bool:
+    """A positive number of blocks."""
+    if step is None or not terms.divides(block, step):
+        return False
+    own = {a for product in block for a in product}
+    return all(
+        n > 0 and all(a in own or a.kind == "programs" for a in product) for product, n in step.items()
+    )
+
+
+def _is_cdiv(reader: Reader, end: Terms, extent: Terms, block: Terms) -> bool:
+    one = terms.atom(end)
+    return one is not None and one.kind == "cdiv" and one.key == f"{terms.key(extent)} by {terms.key(block)}"
+
+
+# --- in the launcher -------------------------------------------------------------------------
+
+
+def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
+    """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
+    launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), Reader(kernel.launcher)
+    values = {name: plain.terms(e) for name in kernel.source.constexprs() if (e := passed(kernel, name))}
+    reader, at = Reader(kernel.launcher, values), None
+    if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
+        grid, at = grid.body, launch.call
+    (one,) = (a for product in extent for a in product)
+    size = passed(kernel, one.key)
+    given: Terms | None = {(): int(block)} if block.isdecimal() else values.get(block)
+    if not isinstance(grid, ast.Tuple | ast.List) or axis >= len(grid.elts) or size is None or given is None:
+        return False
+    return _is_cdiv(reader, reader.terms(grid.elts[axis], at), plain.terms(size), given)
+
+
+def _condition(kernel: Kernel, fact: Fact) -> str | None:
+    """As the launcher says it; None: what it passes is more than a name, a number or a size."""
+    call = kernel.source.launches()[0].call
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return None
+    texts = []
+    for name in (fact.extent, fact.block):
+        given = passed(kernel, name)
+        if not name.isdecimal() and (given is None or not terms.is_pure(given)):
+            return None
+        text = name if given is None else kernel.text(given)
+        texts.append(f"({text})" if isinstance(given, ast.BinOp) else text)
+    return f"{texts[0]} % {texts[1]} == 0" if fact.needs == EVEN else f"{texts[0]} >= {texts[1]}"
+
+
+def _observed(kernel: Kernel, fact: Fact) -> bool:
+    """In some launch of the workload."""
+    return any(_holds(fact, one) for one in kernel.launched)
+
+
+def _holds(fact: Fact, launched: Launched) -> bool:
+    extent = launched.arguments.get(fact.extent)
+    block = int(fact.block) if fact.block.isdecimal() else launched.constants.get(fact.block)
+    if type(extent) is not int or type(block) is not int:
+        return False
+    return extent % block == 0 if fact.needs == EVEN else extent >= block
+
+
+def _end_of_signature(kernel: Kernel) -> ast.expr | None:
+    """Where a parameter can be added: behind the last one's default or annotation."""
+    arguments = kernel.function.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or not arguments.args:
+        return None
+    return arguments.defaults[-1] if arguments.defaults else arguments.args[-1].annotation
+
+
+def _constexpr(kernel: Kernel) -> str:
+    """``tl.constexpr``, as the kernel writes it."""
+    every = kernel.function.args.args
+    noted = (ast.unparse(a.annotation) for a in every if a.annotation)
+    return next((text for text in noted if "constexpr" in text), "tl.constexpr")

@@ -1,0 +1,125 @@
+"""Skills for Triton kernels that rest on facts of text and launches: where they apply and where not.
+
+That what they write computes the same is seen in Triton's interpreter, for sizes with and without the fact.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rewrite_helpers import skill
+
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.records import Job, Site
+from kernel_lsp.rewrite.kernels.session import KernelSession
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+GOLDEN = Path(__file__).resolve().parents[1] / "cases" / "golden"
+COMPARE = """
+import sys, runpy, torch
+folder = sys.argv[1]
+for case in sys.argv[2:]:
+    name, launcher, *shapes = case.split(" ")
+    before, after = (runpy.run_path(f"{folder}/triton-{name}{end}.py") for end in (".in", ""))
+    for shape in shapes:
+        torch.manual_seed(0)
+        inputs = [torch.randn(*map(int, one.split("x"))) for one in shape.split(",")]
+        expected, found = before[launcher](*inputs), after[launcher](*inputs)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, msg=lambda s: f"{case} {shape}: {s}")
+"""
+CASES = {
+    "unmasked": "row_sums 16x128 13x100 16x100 13x128",
+}
+"""Launcher, and sizes of its inputs: the first ones have the fact that the skill rests on."""
+
+
+def test_what_is_written_computes_the_same_with_and_without_the_fact() -> None:
+    cases = [f"{name} {case}" for name, case in CASES.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARE, str(GOLDEN), *cases],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def opened(text: str, kernel: str, name: str) -> KernelSession:
+    made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
+    assert isinstance(made, Prepared), made
+    return KernelSession(made.program, made.workload, "cuda", [skill(f"triton-{name}")])
+
+
+def sites(text: str, kernel: str, name: str) -> tuple[Site, ...]:
+    session = opened(text, kernel, name)
+    found = session.capture().sites
+    assert not session.notes
+    return found
+
+
+def golden(name: str, *changes: tuple[str, str]) -> str:
+    """The case's file with some of its text replaced."""
+    text = (GOLDEN / f"triton-{name}.in.py").read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+# --- unmasked ---------------------------------------------------------------------------------
+
+ROWS, COLUMNS, BOTH = "masks of n_rows", "masks of n_columns", "masks of n_rows, n_columns"
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (("x=f16[4096,1024]", "x=f16[4097,1025]"), None),
+        (("x=f16[4096,1024]", "x=f16[4096,1025]"), ROWS),
+        (('triton.cdiv(n_rows, meta["BLOCK_R"])', "132"), COLUMNS),
+        (('triton.cdiv(n_rows, meta["BLOCK_R"])', 'triton.cdiv(n_rows, meta["BLOCK_R"]) + 1'), COLUMNS),
+        (('triton.cdiv(n_rows, meta["BLOCK_R"])', 'triton.cdiv(n_columns, meta["BLOCK_R"])'), COLUMNS),
+        (("tl.program_id(0) * BLOCK_R +", "tl.program_id(0) * BLOCK_R + 1 +"), COLUMNS),
+        (("tl.program_id(0) * BLOCK_R", "tl.program_id(0) * BLOCK_C"), COLUMNS),
+        (("range(0, n_columns, BLOCK_C)", "range(1, n_columns, BLOCK_C)"), ROWS),
+        (("range(0, n_columns, BLOCK_C)", "range(0, n_columns, BLOCK_R)"), ROWS),
+        (("range(0, n_columns, BLOCK_C)", "range(0, n_columns + 1, BLOCK_C)"), ROWS),
+        (("        total += tl.sum", "        start += 1\n        total += tl.sum"), ROWS),
+        (("    row_mask =", "    n_rows = n_rows - 1\n    row_mask ="), COLUMNS),
+        (("    row_mask =", "    if n_columns > 7:\n        rows += 1\n    row_mask ="), COLUMNS),
+        (("triton.cdiv(n_rows,", "triton.cdiv(x.shape[0],"), COLUMNS),
+        (("out, n_rows, n_columns,", "out, n_rows, sum([n_columns]),"), ROWS),
+        (("@triton.jit", '@triton.autotune([triton.Config({"BLOCK_R": 8})], key=[])\n@triton.jit'), None),
+        (("row_sums_kernel[grid](x, out,", "row_sums_kernel[grid](*(x, out),"), None),
+        (("range(0, n_columns, BLOCK_C)", "range(0, n_columns, BLOCK_C * 2)"), BOTH),
+        (("columns[None, :] < n_columns", "n_columns > columns[None, :]"), BOTH),
+        (("columns[None, :] < n_columns", "columns[None, :] <= n_columns - 1"), BOTH),
+        (("columns[None, :] < n_columns", "tl.arange(0, BLOCK_C)[None, :] < n_columns - start"), BOTH),
+        (
+            (
+                "range(0, n_columns, BLOCK_C):\n        columns = start",
+                "range(tl.cdiv(n_columns, BLOCK_C)):\n        columns = start * BLOCK_C",
+            ),
+            BOTH,
+        ),
+    ],
+)
+def test_masks_go_only_where_loop_and_grid_show_that_they_hold(
+    change: tuple[str, str], left: str | None
+) -> None:
+    found = sites(golden("unmasked", change), "row_sums_kernel", "unmasked")
+    assert [site.site for site in found] == ([left] if left else [])
+
+
+def test_a_size_that_is_asked_for_again_is_the_same_unless_the_tensor_was_changed() -> None:
+    again = ("out, n_rows,", "out, x.shape[0],"), ("triton.cdiv(n_rows,", "triton.cdiv(x.shape[0],")
+    assert [s.site for s in sites(golden("unmasked", *again), "row_sums_kernel", "unmasked")] == [
+        "masks of n_rows, n_columns"
+    ]
+    changed = golden("unmasked", *again, ("    BLOCK_C = 64\n", "    x.t_()\n    BLOCK_C = 64\n"))
+    assert [s.site for s in sites(changed, "row_sums_kernel", "unmasked")] == [COLUMNS]
