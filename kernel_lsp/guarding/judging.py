@@ -73,8 +73,10 @@ async def _one(
     here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
     if target.fingerprint == acceptance.before:
         return replace(here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}")
+    before = evidence.request_of(acceptance.evidence)
+    launcher = harness.launcher_of(before.candidate_source, before.candidate_entry)
     try:
-        now = harness.judged(analysis.slice_program(snapshot, target), target)
+        now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
     except RewriteError as error:
         return replace(here, detail=f"{error.cause}; delete {file}")
     request = _request(acceptance, now, python=python, cuda=cuda)

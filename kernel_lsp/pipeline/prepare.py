@@ -55,11 +55,11 @@ def prepare(job: Job) -> Prepared | Outcome:
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
         return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
+    launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     try:
-        program = _program(snapshot, target)
+        program = _program(snapshot, target, launcher)
     except RewriteError as error:
         return Outcome(qualname=job.qualname, note=error.cause)
-    known, problems = _workloads(snapshot, target, found, job.folder)
     if not known:
         return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
     return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=known[0])
@@ -80,21 +80,30 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
     target = analysis.find_target(analysis.analyze(snapshot), prepared.target.qualname)
     if target is None:
         return None
-    return Edited(fingerprint=target.fingerprint, program=_program(snapshot, target))
+    program = _program(snapshot, target, prepared.program.launcher)
+    return Edited(fingerprint=target.fingerprint, program=program)
 
 
-def _program(snapshot: Snapshot, target: Target) -> Program:
+def _program(snapshot: Snapshot, target: Target, launcher: str | None) -> Program:
     """What is captured and judged. Raises RewriteError."""
-    return harness.judged(analysis.slice_program(snapshot, target), target)
+    return harness.judged(analysis.slice_program(snapshot, target), target, launcher)
 
 
 def _workloads(
     snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
-) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
-    """Of a kernel also those of the function that launches it: they are that function's arguments."""
+) -> tuple[str | None, tuple[Workload, ...], tuple[WorkloadError, ...]]:
+    """Of a kernel also those of the function that launches it: they are that function's arguments.
+
+    Of several launchers the first that has a workload of its own counts, else the first.
+    """
     known, problems = workloads.workloads_for(snapshot, target, folder)
-    launcher = analysis.find_target(found, target.launchers[0]) if target.launchers else None
-    if launcher is None:
-        return known, problems
-    more, others = workloads.workloads_for(snapshot, launcher, folder)
-    return (*more, *known), (*problems, *others)
+    for name in target.launchers:
+        launcher = analysis.find_target(found, name)
+        if launcher is not None:
+            more, others = workloads.workloads_for(snapshot, launcher, folder)
+        else:  # without a comment above it, it is no target of its own
+            more, others = workloads.recorded(snapshot, replace(target, qualname=name), folder)
+        problems += others
+        if more:
+            return name, (*more, *known) if name == target.launchers[0] else more, problems
+    return next(iter(target.launchers), None), known, problems

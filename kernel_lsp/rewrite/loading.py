@@ -32,6 +32,11 @@ def execute(source: str) -> dict[str, Any]:
             "choose the project's interpreter in the settings, or install it there",
         ) from error
     except (Exception, SystemExit) as error:  # anything the user's definitions raise
+        if isinstance(error, ImportError) and "relative import" in str(error):
+            raise CaptureError(
+                "the program imports from its own package by dots, which a part of a file cannot",
+                "import by the package's whole name, and install it in the project's interpreter",
+            ) from error
         raise CaptureError(
             f"the program's definitions failed: {_line(error)}",
             "run the file once by itself to see the full error",

@@ -17,7 +17,7 @@ from kernel_lsp.workloads.launched import busy, launches, launching, shares_in
 from kernel_lsp.workloads.pragma import pragmas
 from kernel_lsp.workloads.recorded import recorded
 
-__all__ = ["busy", "launches", "shares_in", "workloads_for"]
+__all__ = ["busy", "launches", "recorded", "shares_in", "workloads_for"]
 
 _MAKERS = ("get_inputs", "get_init_inputs")
 
@@ -26,7 +26,7 @@ def workloads_for(
     snapshot: Snapshot, target: Target, folder: str | None
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """Every known workload of the target, best first, and what was wrong with the others."""
-    from_files, file_problems = recorded(snapshot, target, folder) if folder else ((), ())
+    from_files, file_problems = recorded(snapshot, target, folder)
     if folder and target.kind is TargetKind.TRITON_KERNEL:
         seen, unreadable = launching(snapshot, target, folder)
         from_files, file_problems = (*from_files, *seen), (*file_problems, *unreadable)

@@ -42,9 +42,11 @@ _WORKLOAD_KEYS = {"target", "name", "training", "inputs", "init", *_SEEN_KEYS}
 
 
 def recorded(
-    snapshot: Snapshot, target: Target, folder: str
+    snapshot: Snapshot, target: Target, folder: str | None
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """The target's workloads in the root's TOML files: ``workloads.toml`` first, then by share of time."""
+    if folder is None:
+        return (), ()
     key = f"{relative(snapshot.uri, folder)}::{target.qualname}"
     found: list[tuple[float, Workload]] = []
     problems: list[WorkloadError] = []

@@ -1,5 +1,6 @@
 """A Triton kernel as a target: what is seen and proved of it, what changes, and that it still computes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from kernel_lsp.pipeline.prepare import Prepared, edited, prepare
 from kernel_lsp.records import Candidate, Job, Outcome, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.blocks import adjustable
+from kernel_lsp.rewrite.kernels.harness import launcher_of, written_arguments
 from kernel_lsp.rewrite.kernels.launching import Pointer
 from kernel_lsp.rewrite.kernels.session import KernelSession
+from kernel_lsp.rewrite.kernels.source import Source
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -124,6 +127,7 @@ def scale(x, factor=0.5):
 def test_a_kernel_that_works_in_place_is_judged_on_copies() -> None:
     one, session = opened(HEAD + IN_PLACE, "scale_kernel")
     assert one.program.entry == "launch_on_copies" and one.program.launcher == "scale"
+    assert launcher_of(one.program.source, one.program.entry) == "scale"
     assert one.program.source.endswith(
         "def launch_on_copies(x, factor=0.5):\n"
         "    x = x.clone()\n"
@@ -133,6 +137,54 @@ def test_a_kernel_that_works_in_place_is_judged_on_copies() -> None:
     made = session.make([Step(skill="triton-launch-options", site="launch of scale_kernel")])
     assert made.edit is not None
     assert "launch_on_copies" not in apply_edit(one.snapshot.text, one.target.span, made.edit)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "copied"),
+    [
+        ("def f(x):\n    x = x.view(-1).contiguous()\n    KERNEL(x)", ["x"]),
+        ("def f(x, out=None):\n    y = torch.empty_like(x) if out is None else out\n    KERNEL(y)", ["out"]),
+        ("def f(x, k):\n    x, k = prepared(x, k)\n    KERNEL(k)", ["x", "k"]),
+        ("def f(x):\n    out = torch.empty_like(x)\n    KERNEL(out)", []),
+        ("def f(x):\n    out = x.clone()\n    KERNEL(out)", []),
+        ("def f(x):\n    KERNEL(torch.view_as_real(x))", ["x"]),
+    ],
+    ids=["a view", "one of two", "through a function", "a fresh one", "a copy", "a function of torch"],
+)
+def test_what_a_launcher_writes_is_found_under_other_names(launcher: str, copied: list[str]) -> None:
+    kernel = "@triton.jit\ndef kernel(p, n):\n    write(p + n, n)\n"
+    helper = "@triton.jit\ndef write(at, value):\n    tl.store(at, value)\n\n\n"
+    call = re.sub(r"KERNEL\((.*)\)", r"kernel[(1,)](\1, 4)", launcher)
+    assert written_arguments(Source.parse(f"{HEAD}{helper}{kernel}\n\n{call}\n", "kernel", "f")) == copied
+
+
+TWO_LAUNCHERS = (
+    ADD
+    + """
+
+# kernel-lsp: workload x=f32[64]
+def doubled(x):
+    return add(x, x)
+
+
+# kernel-lsp: workload x=f32[2000]
+def double(x):
+    out = torch.empty_like(x)
+    add_kernel[(triton.cdiv(x.numel(), 128),)](x, x, out, x.numel(), BLOCK=128)
+    return out
+"""
+)
+
+
+def test_the_launcher_that_has_a_workload_is_the_one_that_is_followed() -> None:
+    one, session = opened(HEAD + TWO_LAUNCHERS, "add_kernel")
+    assert one.program.launcher == "add" and session.kernel.launched[0].grid == (8,)
+    text = TWO_LAUNCHERS.replace("# kernel-lsp: workload x=f32[1000] y=f32[1000]\n", "")
+    one, session = opened(HEAD + text, "add_kernel")
+    assert one.program.launcher == "double" and session.kernel.launched[0].grid == (16,)
+    step = Step(skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1})
+    after = edited(one, session.make([step]))
+    assert after is not None and after.program.launcher == "double"
 
 
 @pytest.mark.parametrize(

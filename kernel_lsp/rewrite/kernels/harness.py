@@ -9,7 +9,7 @@ reaches through containers or objects.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from kernel_lsp.errors import RewriteError
@@ -17,16 +17,25 @@ from kernel_lsp.records import Program, Target, TargetKind
 from kernel_lsp.rewrite.kernels.source import Function, Source, assigned, names_in
 
 ENTRY = "launch_on_copies"
+FRESH = ("clone", "new_empty", "new_zeros", "new_ones", "new_full", "sum", "mean", "item", "size", "stride")
+"""Methods whose result is no view of their tensor."""
+VIEWS = ("transpose", "permute", "reshape", "flatten", "squeeze", "unsqueeze", "view_as_real")
+"""Functions of torch whose result may be a view of their first argument."""
 WRITES = ("store", *(f"atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor", "cas", "xchg")))
 
 
-def judged(program: Program, target: Target) -> Program:
-    """What a target is judged by: itself, or a kernel by its launcher. Raises RewriteError."""
+def judged(program: Program, target: Target, launcher: str | None = None) -> Program:
+    """A target itself, or the launcher of a kernel, the first where none is named. Raises RewriteError."""
     if target.kind is not TargetKind.TRITON_KERNEL:
         return program
     if not target.launchers:
-        raise RewriteError(f"no function of this file launches {target.qualname} as kernel[grid](…)")
-    return launching(program, target.qualname, target.launchers[0])
+        raise RewriteError(
+            f"no function of this file launches {target.qualname} as {target.qualname}[grid](…): "
+            "write one that does, with a workload above it"
+        )
+    if launcher not in target.launchers:
+        launcher = target.launchers[0]
+    return launching(program, target.qualname, launcher)
 
 
 def launching(program: Program, kernel: str, launcher: str) -> Program:
@@ -39,27 +48,74 @@ def launching(program: Program, kernel: str, launcher: str) -> Program:
     return replace(made, source=text, entry=ENTRY)
 
 
+def launcher_of(program: str, entry: str) -> str:
+    """The launcher that a judged program's entry is or calls."""
+    if entry != ENTRY:
+        return entry
+    source = Source.parse(program, ENTRY, ENTRY)
+    call = next(n for n in ast.walk(source.function(ENTRY).body[-2]) if isinstance(n, ast.Call))
+    return ast.unparse(call.func)
+
+
 def written_arguments(source: Source) -> list[str]:
     """Parameters of the launcher that some kernel of the program stores into as they are given."""
     launcher = source.function(source.launcher)
-    own = [a.arg for a in _parameters(launcher) if not assigned(launcher, a.arg)]
+    kernels = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list}
     found: set[str] = set()
-    for call, kernel in _launches(source, launcher):
-        written = written_parameters(kernel)
-        names = [a.arg for a in _parameters(kernel)]
-        given = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
-        found |= {e.id for name, e in given if name in written and isinstance(e, ast.Name)}
-    return [name for name in own if name in found]
+    for call, kernel in _launches(launcher, kernels):
+        written = written_parameters(kernel, {n: f for n, f in kernels.items() if f is not kernel})
+        for name, value in _given(call, kernel):
+            if name in written:
+                found |= _sharing(launcher, value)
+    return [a.arg for a in _parameters(launcher) if a.arg in found]
 
 
-def written_parameters(kernel: Function) -> set[str]:
-    """Parameters that a stored-to address comes from."""
+def _sharing(launcher: Function, value: ast.expr) -> set[str]:
+    """Names whose memory a value may be: followed through views, branches and functions of the same file."""
+    found: set[str] = set()
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case ast.Name(id=name) if name not in found:
+                found.add(name)
+                waiting += _assigned_to(launcher, name)
+            case ast.Attribute(value=of) | ast.Subscript(value=of) | ast.Starred(value=of):
+                waiting.append(of)
+            case ast.Call(func=ast.Attribute(value=of, attr=method), args=args):
+                waiting += [of] if method not in FRESH else []
+                waiting += args[:1] if method in VIEWS else []
+            case ast.Call(func=ast.Name(), args=args):
+                waiting += args
+            case ast.IfExp(body=body, orelse=orelse):
+                waiting += [body, orelse]
+            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.BoolOp(values=parts):
+                waiting += parts
+    return found
+
+
+def _assigned_to(launcher: Function, name: str) -> list[ast.expr]:
+    """What a name stands for, also as part of a tuple: ``q, k = prepared(q, k)``."""
+    return [
+        node.value
+        for node in ast.walk(launcher)
+        if isinstance(node, ast.Assign) and any(name in names_in(target) for target in node.targets)
+    ]
+
+
+def written_parameters(kernel: Function, helpers: Mapping[str, Function]) -> set[str]:
+    """Parameters that a stored-to address comes from, also in the functions of the program that it calls."""
     names = {a.arg for a in _parameters(kernel)}
     found: set[str] = set()
     for node in ast.walk(kernel):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITES:
             target = node.args[0] if node.args else node.func.value
             found |= _bases(kernel, target) & names
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in helpers:
+            helper = helpers[node.func.id]
+            others = {name: one for name, one in helpers.items() if one is not helper}
+            for name, value in _given(node, helper):
+                if name in written_parameters(helper, others):
+                    found |= _bases(kernel, value) & names
     return found
 
 
@@ -75,9 +131,8 @@ def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
     return {node.id}.union(*(_bases(kernel, value, depth - 1) for value in said))
 
 
-def _launches(source: Source, launcher: Function) -> Iterator[tuple[ast.Call, Function]]:
+def _launches(launcher: Function, kernels: Mapping[str, Function]) -> Iterator[tuple[ast.Call, Function]]:
     """Every launch in the launcher, with the kernel of this program that it launches."""
-    kernels = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list}
     for node in ast.walk(launcher):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             name = node.func.value
@@ -85,8 +140,20 @@ def _launches(source: Source, launcher: Function) -> Iterator[tuple[ast.Call, Fu
                 yield node, kernels[name.id]
 
 
+def _given(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:
+    names = [a.arg for a in _parameters(function)]
+    return [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+
+
 def _parameters(function: Function) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _defaults(function: Function) -> list[tuple[ast.arg, ast.expr]]:
+    given = function.args
+    last = [*given.posonlyargs, *given.args][-len(given.defaults) :] if given.defaults else []
+    named = [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d is not None]
+    return [*zip(last, given.defaults, strict=True), *named]
 
 
 def _around(launcher: Function, name: str, copied: list[str]) -> str:
@@ -94,7 +161,13 @@ def _around(launcher: Function, name: str, copied: list[str]) -> str:
     passed = [
         a.arg if a not in launcher.args.kwonlyargs else f"{a.arg}={a.arg}" for a in _parameters(launcher)
     ]
-    copies = "".join(f"    {argument} = {argument}.clone()\n" for argument in copied)
+    optional = {a.arg for a, default in _defaults(launcher) if ast.unparse(default) == "None"}
+    copies = "".join(
+        f"    {name} = {name} if {name} is None else {name}.clone()\n"
+        if name in optional
+        else f"    {name} = {name}.clone()\n"
+        for name in copied
+    )
     return (
         f"def {ENTRY}({arguments}):\n{copies}"
         f"    result = {name}({', '.join(passed)})\n"

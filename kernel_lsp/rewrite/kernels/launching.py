@@ -1,8 +1,8 @@
 """What a launcher launches: run on fake tensors, with every launch written down instead of made.
 
 `observe(program, workload) -> tuple[Launched, ...]`. Nothing is computed and nothing of the user's size is
-allocated. A number that only data tells is guessed twice, and unknown where the guess shows in a launch.
-Wrappers around a kernel (autotune and its subclasses, heuristics, a library's own) are followed to the kernel.
+allocated. What only data tells is guessed twice, and unknown where the guess shows in a launch.
+Wrappers around a kernel (autotune, its subclasses, heuristics, a library's own) are followed to the kernel.
 Not covered: launchers whose next launch depends on what an earlier one computed, and what is launched by
 anything but ``JITFunction.run``, such as compiled kernels that a launcher keeps.
 """

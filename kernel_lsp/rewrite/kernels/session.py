@@ -51,6 +51,11 @@ class KernelSession:
                 "judge it on a machine with a GPU",
             )
         self.kernel = self._observed(source)
+        if not self.kernel.launched:
+            raise CaptureError(
+                f"{source.launcher} launches other kernels than {source.kernel} for this workload",
+                "give a workload, with sizes and flags, for which it launches this one",
+            )
 
     def capture(self) -> Capture:
         pointers = self.kernel.pointers()
