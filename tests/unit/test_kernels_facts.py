@@ -32,6 +32,7 @@ for case in sys.argv[2:]:
         torch.testing.assert_close(found, expected, rtol=0, atol=0, msg=lambda s: f"{case} {shape}: {s}")
 """
 CASES = {
+    "eviction": "rms_norm 5x1000,1000 1x64,64",
     "unmasked": "row_sums 16x128 13x100 16x100 13x128",
 }
 """Launcher, and sizes of its inputs: the first ones have the fact that the skill rests on."""
@@ -123,3 +124,29 @@ def test_a_size_that_is_asked_for_again_is_the_same_unless_the_tensor_was_change
     ]
     changed = golden("unmasked", *again, ("    BLOCK_C = 64\n", "    x.t_()\n    BLOCK_C = 64\n"))
     assert [s.site for s in sites(changed, "row_sums_kernel", "unmasked")] == [COLUMNS]
+
+
+# --- eviction ---------------------------------------------------------------------------------
+
+SECOND = "        x = tl.load(x_ptr + row * width + columns, mask=mask).to(tl.float32)\n"
+WEIGHT = "tl.load(weight_ptr + columns, mask=mask)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ([(SECOND, "")], "what is read again stays in the caches (1 of 2 loads)"),
+        ([(SECOND, ""), (WEIGHT, "tl.load(weight_ptr + row * width + columns)")], None),
+        ([(SECOND, SECOND.replace("columns,", "columns + 1,")), (WEIGHT, "1.0")], None),
+        ([(WEIGHT, "tl.load(weight_ptr + tl.load(weight_ptr + columns, mask=mask))")], "(2 of 3 loads)"),
+        ([(WEIGHT, 'tl.load(weight_ptr + columns, mask=mask, cache_modifier=".ca")')], "(1 of 2 loads)"),
+        ([(WEIGHT, "tl.dot(x, x)")], None),
+    ],
+    ids=["one pass", "all streamed", "other places", "an index that was loaded", "said already", "a product"],
+)
+def test_policies_only_where_something_is_read_again(
+    changes: list[tuple[str, str]], left: str | None
+) -> None:
+    found = sites(golden("eviction", *changes), "rms_norm_kernel", "eviction")
+    assert len(found) == (left is not None)
+    assert not left or found[0].summary.endswith(left)
