@@ -12,7 +12,7 @@ NUMBERS_A_THREAD, NUMBERS_OF_A_TILE = 8, 64
 
 
 def match(kernel: Kernel) -> list[Match]:
-    if kernel.source.configs() is not None or len(kernel.source.launches()) != 1 or not kernel.launched:
+    if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.launched[0].configs:
         return []
     summary = "launch with the warps and stages that measured best"
     return [Match(f"launch of {kernel.source.kernel}", summary, 0.1)]
@@ -20,12 +20,18 @@ def match(kernel: Kernel) -> list[Match]:
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     launch = kernel.source.launches()[0]
-    spread = [k for k in launch.call.keywords if k.arg is None]
+    spread = any(k.arg is None for k in launch.call.keywords)
+    named = launch.keyword("num_warps") is not None
+    decided = [name for name in kernel.launched[0].options if launch.keyword(name) is None]
     return [
         proof(
             "nothing else sets them",
-            not spread,
-            "the launch names its keywords" if not spread else "the launch passes **options",
+            named or (not spread and not decided),
+            "the launch names them, which nothing can do twice"
+            if named
+            else "the launch names its keywords, and no heuristic adds to them"
+            if not spread and not decided
+            else f"{', '.join(decided) or '**options'} may be set elsewhere",
         ),
         proof(
             "the kernel does not ask for them",
@@ -41,7 +47,10 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     guess = _guess(kernel)
     first = [guess, warps] if guess != warps else [8 if warps != 8 else 4, warps]
     found: dict[str, list[object]] = {"num_warps": list(dict.fromkeys([*first, *WARPS]))}
-    if called(kernel.function, "dot") and any("range" in kernel.text(n) for n in kernel.function.body):
+    launch = kernel.source.launches()[0]
+    free = launch.keyword("num_stages") is not None or all(k.arg for k in launch.call.keywords)
+    loops = any("range" in kernel.text(n) for n in kernel.function.body)
+    if free and loops and called(kernel.function, "dot"):
         stages = options.get("num_stages", DEFAULT_STAGES)
         found["num_stages"] = [stages, *(s for s in STAGES if s != stages)]
     return found

@@ -10,6 +10,8 @@ from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
+LARGEST_TILE = 256
+"""Of a product, along one axis."""
 OPTIONS = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
 
 
@@ -36,12 +38,14 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
 def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     configs = kernel.launched[0].configs
     blocks = {block.name: block for block in adjustable(kernel)}
+    multiplies = bool(called(kernel.function, "dot"))
     found: dict[str, list[object]] = {}
     for name, now in configs[0].items():
         seen = sorted({config[name] for config in configs}, key=lambda value: value != now)
         if name in blocks:
-            found[name] = list(dict.fromkeys([*seen, *blocks[name].choices()]))
-        elif name in OPTIONS and (name != "num_stages" or called(kernel.function, "dot")):
+            sizes = [size for size in blocks[name].choices() if size <= LARGEST_TILE or not multiplies]
+            found[name] = list(dict.fromkeys([*seen, *sizes]))
+        elif name in OPTIONS and (name != "num_stages" or multiplies):
             found[name] = list(dict.fromkeys([*seen, *OPTIONS[name]]))
         elif name not in ("num_ctas", "num_stages"):
             found[name] = list(seen)

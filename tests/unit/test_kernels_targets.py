@@ -110,6 +110,41 @@ def test_offsets_that_wrap_around_need_no_mask() -> None:
     assert block.masked and 1024 in block.choices()
 
 
+SUM = """
+@triton.jit
+def sum_kernel(x_ptr, w_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        inside = start + at < n
+        total += tl.load(x_ptr + tl.program_id(0) * n + start + at, mask=inside, other=0.0) * WEIGHT
+    tl.store(out_ptr + tl.program_id(0), tl.sum(total))
+
+
+# kernel-lsp: workload x=f32[8,1000] w=f32[1000]
+def sums(x, w):
+    out = torch.empty(8)
+    BLOCK = min(4096, triton.next_power_of_2(x.shape[1]))
+    sum_kernel[(8,)](x, w, out, 1000, BLOCK, num_warps=4 if BLOCK < 2048 else 8, **{})
+    return out
+"""
+
+
+def test_a_block_that_the_launcher_computes_changes_at_the_launch() -> None:
+    text = HEAD + SUM.replace("WEIGHT", "tl.load(w_ptr + start + at, mask=inside, other=0.0)")
+    one, session = opened(text, "sum_kernel")
+    assert {site.skill for site in session.capture().sites} >= {"triton-block-size", "triton-launch-options"}
+    made = session.make([Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 256})])
+    assert made.edit is not None
+    assert "(x, w, out, 1000, 256, num_warps" in apply_edit(text, one.target.span, made.edit)
+
+
+def test_a_block_that_holds_all_of_a_row_stays() -> None:
+    """The weights of the first block would be taken for those of all."""
+    text = HEAD + SUM.replace("WEIGHT", "tl.load(w_ptr + at, mask=at < n, other=0.0)")
+    assert adjustable(opened(text, "sum_kernel")[1].kernel) == []
+
+
 IN_PLACE = """
 @triton.jit
 def scale_kernel(x_ptr, n, factor, BLOCK: tl.constexpr):

@@ -1,9 +1,10 @@
 """Block sizes that may be other ones: constexprs that cut an axis into pieces, each piece masked.
 
 `adjustable(kernel)` finds every constexpr P of which the text shows how it is used: offsets ``P * program +
-arange(0, P)`` under a grid of ``cdiv(extent, P)``, or a loop that advances by P. Where all memory accesses
-that depend on it are masked, any power of two means the same; where one is not, only sizes that divide
-today's do. Not covered: a constexpr that also selects code or sizes a tensor of the launcher.
+arange(0, P)`` under a grid of ``cdiv(extent, P)``, or a loop that advances by P, and every access that
+depends on P moves with program or loop. Where all of these are masked, any power of two means the same; where
+one is not, only sizes that divide today's do. Not covered: a constexpr that also selects code or sizes a
+tensor of the launcher.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def adjustable(kernel: Kernel) -> list[Block]:
     found = []
     for name in kernel.source.constexprs():
         why = _use(kernel, name)
-        if why is None:
+        if why is None or not _moves(kernel.function, name):
             continue
         masked = _is_masked(kernel.function, name)
         if kernel.source.configs() is not None:
@@ -141,17 +142,50 @@ def _is_program(function: Function, node: ast.expr) -> bool:
     return any(called(value, "program_id") for value in values)
 
 
+def _moves(function: Function, name: str) -> bool:
+    """No access goes to the first block alone, as one to a row that is held whole would."""
+    carriers = {
+        n
+        for n in _assigned_names(function)
+        if any(_advances(function, v, name) for v in _values(function, n))
+    }
+    for _, access in _accesses(function):
+        through = _sources(function, access.args[0]) if access.args else {name}
+        if name in through and not through & carriers and not _advances(function, access.args[0], name):
+            return False
+    return True
+
+
+def _assigned_names(function: Function) -> set[str]:
+    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _advances(function: Function, value: ast.expr, name: str) -> bool:
+    """From block to block: by the program's number, as a loop's variable, or by adding the block's length."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("range", "static_range"):
+            return name in names_in(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and name in names_in(node):
+            return True
+    return isinstance(value, ast.Name | ast.BinOp) and name in names_in(value) and not called(value, "arange")
+
+
+def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
+    """Every load, store and atomic operation, with the place of its mask among the arguments."""
+    for kind, at in (("load", 1), ("store", 2), *((f"atomic_{op}", 2) for op in ATOMICS)):
+        yield from ((at, access) for access in called(function, kind))
+
+
 def _is_masked(function: Function, name: str) -> bool:
     """Of all loads and stores that depend on the block. Offsets that are taken modulo something stay inside
     what they are taken of, so a load through them needs no mask."""
     if called(function, "make_block_ptr") or called(function, "make_tensor_descriptor"):
         return False
-    for kind, at in (("load", 1), ("store", 2), *((f"atomic_{op}", 2) for op in ATOMICS)):
-        for access in called(function, kind):
-            through = _sources(function, access.args[0], wrapped=kind != "load") if access.args else {name}
-            masks = [k.value for k in access.keywords if k.arg == "mask"] or access.args[at : at + 1]
-            if name in through and (not masks or name not in _sources(function, masks[0])):
-                return False
+    for at, access in _accesses(function):
+        through = _sources(function, access.args[0], wrapped=at != 1) if access.args else {name}
+        masks = [k.value for k in access.keywords if k.arg == "mask"] or access.args[at : at + 1]
+        if name in through and (not masks or name not in _sources(function, masks[0])):
+            return False
     return True
 
 
@@ -214,6 +248,8 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
         said = assigned(kernel.launcher, given.id)
         if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
             return [said[0].value] if _grid_follows(kernel, given.id, why, None, name) else None
+    if given is not None and why == OF_LOOP and _grid_follows(kernel, ast.unparse(given), why, None, name):
+        return [given]  # however the launcher computes it: the loop alone knows it
     return None
 
 

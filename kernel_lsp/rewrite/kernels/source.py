@@ -70,11 +70,12 @@ class Source:
         return tuple(a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation))
 
     def configs(self) -> ast.expr | None:
-        """What ``triton.autotune`` was given; None: the kernel is not tuned."""
+        """What ``triton.autotune``, or a library's tuner like it, was given; None: no tuner is there."""
         for decorator in self.function(self.kernel).decorator_list:
-            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("autotune"):
+            if isinstance(decorator, ast.Call):
                 named = [k.value for k in decorator.keywords if k.arg == "configs"]
-                return named[0] if named else (decorator.args[0] if decorator.args else None)
+                if named or ast.unparse(decorator.func).endswith("autotune"):
+                    return named[0] if named else (decorator.args[0] if decorator.args else None)
         return None
 
     # --- positions ---------------------------------------------------------------------------
@@ -93,14 +94,24 @@ class Source:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return start, self._offset(node.end_lineno, node.end_col_offset)
 
+    def _whole(self, node: ast.AST) -> tuple[int, int]:
+        """The span, of a statement that has its lines for itself with these."""
+        start, end = self.span(node)
+        first = self.text.rfind("\n", 0, start) + 1
+        last = self.text.find("\n", end) + 1 or len(self.text)
+        alone = not (self.text[first:start] + self.text[end:last]).strip()
+        return (first, last) if isinstance(node, ast.stmt) and alone else (start, end)
+
     def _offset(self, line: int, column: int) -> int:
         start = _starts(self.text)[line - 1]
         return start + len(self.text[start:].split("\n", 1)[0].encode()[:column].decode())
 
     def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> Source:
-        """With each node's text replaced. Raises RewriteError when it would not compile."""
+        """With each node's text replaced; a statement without text goes with its line. Raises RewriteError
+        when it would not compile."""
         text = self.text
-        for (start, end), new in sorted(((self.span(node), new) for node, new in edits), reverse=True):
+        places = ((self.span(node) if new else self._whole(node), new) for node, new in edits)
+        for (start, end), new in sorted(places, reverse=True):
             text = text[:start] + new + text[end:]
         try:
             return Source.parse(text, self.kernel, self.launcher)
