@@ -182,6 +182,9 @@ class InProcess:
     async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
         return tuple(self._session.look(list(steps)))
 
+    async def weigh(self, steps: Sequence[Step]) -> float:
+        return float(self._session.weigh(list(steps)))
+
     async def make(self, steps: Sequence[Step]) -> Candidate:
         made: Candidate = self._session.make(list(steps))
         return made
@@ -206,7 +209,8 @@ def places(path: Path, drafts: Sequence[Skill], bench: Any) -> list[str]:
 async def _changing(capture: Any, engine: InProcess, drafts: Sequence[Skill], bench: Any) -> list[str]:
     one: Any = SimpleNamespace(bench=bench, sites=capture.sites, engine=engine)
     around, triton = recipes.surroundings(bench, capture.inputs), bench.device == "cuda"
-    first = await anext(Planner(engine.make, engine.look).courses(capture.sites, triton=triton), None)
+    planner = Planner(engine.make, engine.look, weigh=engine.weigh)
+    first = await anext(planner.courses(capture.sites, triton=triton), None)
     found = []
     for skill in drafts:
         if not any(conditions.unmet(skill.requires, around)):

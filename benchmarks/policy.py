@@ -136,7 +136,8 @@ async def suggested(
         read_bytes=capture.read_bytes,
         written_bytes=capture.written_bytes,
     )
-    advice = await anext(Planner(engine.make, engine.look).courses(capture.sites, triton=True), None)
+    planner = Planner(engine.make, engine.look, weigh=engine.weigh)
+    advice = await anext(planner.courses(capture.sites, triton=True), None)
     if advice is None:
         return []
     return [await one(task, situation, advice.steps, engine, runtime) for _ in range(rounds)]

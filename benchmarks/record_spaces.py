@@ -129,7 +129,7 @@ async def record(name: str, bench: Bench, gate: Gate, settings: Settings) -> dic
 
 
 async def _course(one: Opened) -> Course:
-    planner = Planner(one.engine.make, one.engine.look)
+    planner = Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)
     count = 0
     async for course in planner.courses(one.sites, triton=one.bench.device == "cuda"):
         if SMALLEST <= math.prod(len(c) for axes in _axes(course) for c in axes.values()) <= LARGEST:

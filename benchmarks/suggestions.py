@@ -49,7 +49,7 @@ async def suggested(
 ) -> dict[str, Any]:
     """Milliseconds of each one's first suggestion. Raises KernelLspError."""
     async with opened(task, place) as (engine, capture):
-        made = {RULE: await _first(Planner(engine.make, engine.look), capture, place)}
+        made = {RULE: await _first(Planner(engine.make, engine.look, weigh=engine.weigh), capture, place)}
         for name, runtime in models.items():
             made[name] = await _first(_learned(engine, capture, place, name, runtime, margin), capture, place)
         if best:
@@ -78,7 +78,7 @@ def _learned(
     situation = situation_of(capture, place.device, place.probe.capability)
     if situation is None:
         raise KernelLspError("the engine shows no graph")
-    rule = Planner(engine.make, engine.look)
+    rule = Planner(engine.make, engine.look, weigh=engine.weigh)
     return LearnedPlanner(
         situation,
         name=name,

@@ -69,7 +69,7 @@ class Plans:
     # --- one by one --------------------------------------------------------------------------
 
     async def _ruled(self, most: int) -> list[Course]:
-        planner = Planner(self._made, self._look)
+        planner = Planner(self._made, self._look, weigh=self._engine.weigh)
         found: list[Course] = []
         async for course in planner.courses(self._sites, triton=self._triton):
             if course.candidate.id not in self._seen:

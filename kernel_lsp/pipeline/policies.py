@@ -64,7 +64,7 @@ class Policies:
             self.trouble = words
             report(Progress(phase="plan", message=words))
 
-        rule = Planner(one.engine.make, one.engine.look, one.known.best)
+        rule = Planner(one.engine.make, one.engine.look, one.known.best, one.engine.weigh)
         bench, capture = one.bench, one.capture
         if self.trouble is not None:
             tell(f"planned by the rule: {self.trouble}")

@@ -231,7 +231,7 @@ class Proving:
     def _planner(self, one: Opened) -> planning.Planner | LearnedPlanner:
         """What would plan here, without the parameters that this user's own searches have found."""
         if one.bench.policy is None:
-            return planning.Planner(one.engine.make, one.engine.look)
+            return planning.Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)
         return self.pipeline.policies.planner(replace(one, known=_Forgetful()), self.report)
 
     def _others(self, one: Opened) -> list[Skill]:

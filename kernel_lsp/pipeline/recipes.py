@@ -101,7 +101,8 @@ async def _instead(asked: Requirements | None, one: Opened, *, triton: bool) -> 
     """Whether the rule's first suggestion has what the skill was shown instead of."""
     if asked is None or not (asked.planned or asked.unplanned):
         return True
-    first = await anext(Planner(one.engine.make, one.engine.look).courses(one.sites, triton=triton), None)
+    planner = Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)
+    first = await anext(planner.courses(one.sites, triton=triton), None)
     taken = {step.skill for step in first.steps} if first is not None else set()
     return set(asked.planned) <= taken and not taken & set(asked.unplanned)
 
@@ -113,7 +114,7 @@ async def _tuned(skill: Skill, one: Opened, prefer: Prefer, *, triton: bool) -> 
         asked = next((step for step in skill.recipe if _meant(step, site)), None)
         return prefer(site) if asked is None else chosen(asked, site)
 
-    planner = Planner(one.engine.make, one.engine.look, told)
+    planner = Planner(one.engine.make, one.engine.look, told, one.engine.weigh)
     course = await anext(planner.courses(one.sites, triton=triton), None)
     if course is None or not any(_meant(step, site) for step in skill.recipe for site in course.sites):
         return None

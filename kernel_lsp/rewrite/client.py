@@ -110,6 +110,12 @@ class Engine:
         answer = await self._ask({"op": "view", "steps": list(steps)}, PROPOSE_SECONDS)
         return wire.from_json(Viewed, answer)
 
+    async def weigh(self, steps: Sequence[Step]) -> float:
+        """Estimated seconds of a call after these steps, without what they wrap around it; for a CUDA
+        device and a graph only, to be compared with each other. Raises RewriteError."""
+        answer = await self._ask({"op": "weigh", "steps": list(steps)}, PROPOSE_SECONDS)
+        return wire.from_json(float, answer)
+
     async def make(self, steps: Sequence[Step]) -> Candidate:
         """Like :meth:`propose` for one who wants no further step. Raises RewriteError."""
         answer = await self._ask({"op": "make", "steps": list(steps)}, PROPOSE_SECONDS)

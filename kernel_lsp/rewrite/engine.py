@@ -3,7 +3,8 @@
     python bootstrap.py LIMITS kernel_lsp.rewrite.engine        (see client.py)
 
 Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
-``view`` (that, and the graph), ``make`` (the program), ``propose`` (both), ``variants`` (other parameters).
+``view`` (that, and the graph), ``weigh`` (about how long a call takes), ``make`` (the program), ``propose``
+(program and what could follow), ``variants`` (other parameters).
 A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
 that one bad skill never ends the engine. Never runs the target on real data.
 """
@@ -32,7 +33,7 @@ from kernel_lsp.records import (
     Viewed,
     Workload,
 )
-from kernel_lsp.rewrite import cost, kinds
+from kernel_lsp.rewrite import calltime, cost, kinds
 from kernel_lsp.rewrite.aliasing import separate_results
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.choices import combinations
@@ -123,6 +124,10 @@ class Session:
         graph = self._replay(self.graph, steps)[0]
         return Viewed(graph=view_of(graph), sites=self.sites(graph))
 
+    def weigh(self, steps: list[Step]) -> float:
+        """Estimated seconds of a call after these steps, without what they wrap around it."""
+        return calltime.seconds(self._applied(self.graph, steps)[0])
+
     def make(self, steps: list[Step]) -> Candidate:
         """The rewritten program after these steps."""
         graph, proofs, summaries = self._replay(self.graph, steps)
@@ -172,6 +177,7 @@ class Session:
             before, proofs, summaries = self._applied(origin, steps[:-1])
             graph = before.copy()
             proved, summary = self._apply(graph, steps[-1])
+            calltime.hand_over(before, graph)
             if len(self._prefixes) >= MAX_PREFIXES:
                 self._prefixes.clear()
             self._prefixes[key] = graph, [*proofs, *proved], [*summaries, summary]
@@ -307,6 +313,7 @@ def main() -> None:
                         "propose": session.propose,
                         "look": session.look,
                         "view": session.view,
+                        "weigh": session.weigh,
                         "make": session.make,
                     }
                     result = asked[request["op"]](wire.from_json(list[Step], request["steps"]))

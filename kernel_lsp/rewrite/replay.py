@@ -8,35 +8,17 @@ views.
 
 from __future__ import annotations
 
-import re
-
 import torch
 from torch import fx
 
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite import cost, guard
+from kernel_lsp.rewrite import calltime, guard
 from kernel_lsp.rewrite.aliasing import root_of
-from kernel_lsp.rewrite.generated import Generated, Wrapper
+from kernel_lsp.rewrite.generated import Wrapper
 from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
 
 aten = torch.ops.aten
-RECURRENT = (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
 TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
-INTO = re.compile(r"\btorch\.\w+\([^\n]*\bout=")
-SHORTEST_KERNEL_S = 2e-6
-STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
-"""cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
-128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the host's time: a
-recording that is not faster is not offered."""
-OPERATION_HOST_S, VIEW_HOST_S, KERNEL_HOST_S = 10e-6, 2e-6, 20e-6
-"""What the host needs for an operation of torch, a view, and a Triton kernel with what its launcher asks and
-allocates: eight linear layers with their ReLUs took 208 us in eager on an H200's host, from a graph 75 us; a
-launch alone takes 16 to 18 us."""
-DESCRIPTOR_HOST_S = 4e-6
-"""What the host needs for a tensor descriptor: 3 us to make one on an H200's host, and its place among a
-kernel's arguments."""
-REPLAY_HOST_S, PART_HOST_S = 30e-6, 1.7e-6
-"""What the host needs for a replay with its copies, and to look at one layer or one weight."""
 LEAST_GAIN = 0.1
 EFFECTS = "at most buffers of norms, and the device's random stream, which a replay advances as calls do"
 
@@ -180,13 +162,8 @@ def fits(graph: Graph) -> bool:
 
 def benefit(graph: Graph) -> float:
     """Share of the target's time that a replay saves, by the estimate; 0 below LEAST_GAIN."""
-    before, after = _seconds(graph)
+    before, after = calltime.seconds(graph), calltime.replayed(graph)
     return 1.0 - after / before if after < (1.0 - LEAST_GAIN) * before else 0.0
-
-
-def launches(graph: Graph) -> int:
-    counts = (_launched(node.meta["generated"]) if "generated" in node.meta else 1 for node in graph.nodes)
-    return sum(count for node, count in zip(graph.nodes, counts, strict=True) if not _is_view(node))
 
 
 def proofs(graph: Graph) -> list[Proof]:
@@ -221,61 +198,6 @@ def wrap(graph: Graph, name: str, note: str, imports: tuple[str, ...] = (), defi
         graph.require(condition, "a replay leaves nothing for a backward pass")
     graph.require("not torch.compiler.is_compiling()", "a tracer must see the operations themselves")
     graph.caveat("a recorded call keeps its memory, for at most four kinds of calls of a module")
-
-
-# --- what pays ---------------------------------------------------------------------------
-
-
-def _seconds(graph: Graph) -> tuple[float, float]:
-    """One call before and after: host and device work side by side, so the slower of them counts."""
-    host = sum(_host(node) for node in graph.nodes)
-    device = sum(_device(graph, node) for node in graph.nodes)
-    inputs = [item.node for item in graph.inputs if item.node is not None]
-    results = [leaf for leaf in graph.outputs if isinstance(leaf, fx.Node)]
-    moved = sum(2 * cost.moved_bytes_of(graph, node) for node in (*inputs, *results))
-    copies = moved / cost.RATES["cuda"].bytes_per_s + SHORTEST_KERNEL_S * (len(inputs) + len(results))
-    parts = len(graph.state) + sum(1 for _ in graph.origin.module.modules()) if graph.origin.module else 0
-    return max(host, device), max(device + copies, REPLAY_HOST_S + PART_HOST_S * parts)
-
-
-def _host(node: fx.Node) -> float:
-    if (kernel := node.meta.get("generated")) is not None:
-        own = _launched(kernel) * (KERNEL_HOST_S if kernel.is_triton else OPERATION_HOST_S)
-        return own + DESCRIPTOR_HOST_S * kernel.definitions.count(".from_tensor(")
-    if is_op(node, *RECURRENT):
-        return _steps(node) * STEP_HOST_S
-    return VIEW_HOST_S if _is_view(node) else OPERATION_HOST_S
-
-
-def _device(graph: Graph, node: fx.Node) -> float:
-    if _is_view(node):
-        return 0.0
-    if is_op(node, *RECURRENT):
-        return _steps(node) * STEP_OF_LIBRARY_S
-    launched = _launched(node.meta["generated"]) if "generated" in node.meta else 1
-    return max(cost.seconds(graph, node) - cost.RATES["cuda"].overhead_s, launched * SHORTEST_KERNEL_S)
-
-
-def _launched(kernel: Generated) -> int:
-    """Kernels of one call: what its generator counted, or the launches that can be seen in the source, and
-    the library's that put their results together."""
-    seen = kernel.definitions.count("_kernel[") + len(INTO.findall(kernel.definitions))
-    return max(kernel.launches, seen)
-
-
-def _steps(node: fx.Node) -> int:
-    """Time steps of a library's recurrent layers, each of which is a few kernels."""
-    layers = int(argument(node, "num_layers", 1)) * (1 + bool(argument(node, "bidirectional", False)))
-    steps: int = max(node.args[0].meta["val"].shape[:2])
-    return steps * layers
-
-
-def _is_view(node: fx.Node) -> bool:
-    if "generated" in node.meta:
-        return False
-    return is_op(node, *cost.VIEWS, aten.unbind, aten.split, aten.chunk) or not hasattr(
-        node.target, "_schema"
-    )
 
 
 # --- what is sound -----------------------------------------------------------------------

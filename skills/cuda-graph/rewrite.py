@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite import replay
+from kernel_lsp.rewrite import calltime, replay
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 NOTE = (
@@ -20,7 +20,7 @@ def match(graph: Graph) -> list[Match]:
         Match(
             nodes=tuple(graph.nodes),
             label=graph.label(*[item.node for item in graph.inputs if item.node is not None][:1]),
-            summary=f"replay {replay.launches(graph)} launches as one CUDA graph",
+            summary=f"replay {calltime.launches(graph)} launches as one CUDA graph",
             benefit=replay.benefit(graph),
             wraps=True,
         )

@@ -70,6 +70,30 @@ async def test_what_goes_around_a_target_comes_last_and_is_a_candidate_of_its_ow
     assert await names([sites[2]], triton=True) == ["w:x"]
 
 
+async def test_the_shortest_call_comes_first_and_a_plainer_one_where_they_are_about_equal() -> None:
+    """w saves nine tenths of either chain: a+f takes 1 second, a alone 1.03 or 1.2."""
+    sites = [site("a", 0.1), site("f", 0.2, plain=False), site("w", 0.9, wraps=True)]
+    applier = Applier(sites)
+    for plain, first in ((1.03, ["a+w", "a+f+w", "a", "a+f"]), (1.2, ["a+f+w", "a+w", "a+f", "a"])):
+
+        async def weigh(steps: Sequence[Step], plain: float = plain) -> float:
+            return 1.0 if "f" in {step.skill for step in steps} else plain
+
+        planner = plan.Planner(applier.make, applier.look, weigh=weigh)
+        found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
+        assert found[:4] == first and sorted(found) == sorted(await names(sites, triton=True))
+
+
+async def test_where_nobody_can_tell_fusions_come_first() -> None:
+    async def weigh(steps: Sequence[Step]) -> float:
+        raise RewriteError("how long it takes is not estimated")
+
+    sites = [site("a", 0.1), site("f", 0.2, plain=False), site("w", 0.9, wraps=True)]
+    planner = plan.Planner(Applier(sites).make, Applier(sites).look, weigh=weigh)
+    found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
+    assert found == await names(sites, triton=True)
+
+
 async def test_two_wrappers_are_two_courses() -> None:
     sites = [site("a"), site("w", 0.9, wraps=True), site("v", 0.3, wraps=True)]
     assert (await names(sites, triton=True))[:3] == ["a+w", "a+v", "a"]

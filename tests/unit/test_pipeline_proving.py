@@ -79,7 +79,9 @@ class Gate:
             identity=lambda: {"program": program, "workload": WORKLOAD, "device": "cpu"},
             sites=self.sites,
             matches=(),
-            engine=SimpleNamespace(look=self._look, make=lambda steps: self._make(name, steps)),
+            engine=SimpleNamespace(
+                look=self._look, make=lambda steps: self._make(name, steps), weigh=lambda steps: None
+            ),
             tournament=SimpleNamespace(
                 recalled=lambda candidate, full: None,
                 judged=lambda candidate, full: self._judged(name, candidate),

@@ -123,7 +123,7 @@ def job(*skills: Skill, policy: object = None) -> Any:
         matches=(SkillMatch(skill="b", score=1.0, words=()),),
         known=SimpleNamespace(best=lambda site: None),
         sites=PROGRAM,
-        engine=SimpleNamespace(look=look, make=make),
+        engine=SimpleNamespace(look=look, make=make, weigh=None),
     )
 
 

@@ -123,7 +123,7 @@ def test_a_librarys_recurrent_layer_launches_kernels_for_each_step() -> None:
 
 
 def test_every_kernel_of_a_generated_launcher_counts() -> None:
-    from kernel_lsp.rewrite import replay
+    from kernel_lsp.rewrite import calltime
 
     source = module(
         "return torch.relu(self.layer(x)).sum(-1)",
@@ -136,7 +136,7 @@ def test_every_kernel_of_a_generated_launcher_counts() -> None:
         plan = f"{form} 128x128x64 warps 8 stages 2 splits 1"
         step = Step(skill="fused-matmul", site=site.site, parameters={"plan": plan})
         graph, _, _ = opened._replay(opened.graph, [step])
-        assert replay.launches(graph) == launches
+        assert calltime.launches(graph) == launches
 
 
 def test_sizes_that_depend_on_data_are_refused() -> None:

@@ -59,6 +59,9 @@ class InProcess:
     async def look(self, steps: list[Step]) -> tuple[Site, ...]:
         return self._session.look(list(steps))
 
+    async def weigh(self, steps: list[Step]) -> float:
+        return self._session.weigh(list(steps))
+
     async def variants(self, steps: list[Step], at: int, limit: int) -> list[object]:
         return list(self._session.variants(list(steps), at, limit))
 

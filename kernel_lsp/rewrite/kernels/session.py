@@ -78,6 +78,9 @@ class KernelSession:
     def view(self, steps: list[Step]) -> Viewed:
         raise RewriteError("a Triton kernel has no graph to be shown", "plan with the rule")
 
+    def weigh(self, steps: list[Step]) -> float:
+        raise RewriteError("how long a Triton kernel takes is not estimated", "measure it")
+
     def make(self, steps: list[Step]) -> Candidate:
         """The rewritten program after these steps."""
         kernel, proofs, summaries = self._applied(steps)

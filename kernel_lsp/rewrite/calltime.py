@@ -1,0 +1,145 @@
+"""About how long one call of a whole target takes: the host's part beside the device's, the longer of them.
+
+Ranks what is planned (which course first, whether a recording pays); what is offered has been measured. Rates
+are one H200's. Host times are those of its idle host, half of what 5,091 plans of 387 programs took beside 23
+other jobs (plans-h200-2026-11-21.json, least squares over the calls that the host decides): what matters is
+how they compare. Not covered: the CPU, where host and device are one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.graph import Graph, argument, is_op
+
+aten = torch.ops.aten
+RECURRENT = (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
+PRODUCTS = (aten.linear, aten.matmul, aten.mm, aten.bmm, aten.addmm, aten.baddbmm, aten.einsum)
+CONVOLUTIONS = (*cost.CONVOLUTIONS, *cost.TRANSPOSED)
+SEVERAL = (
+    aten.layer_norm, aten.group_norm, aten.batch_norm, aten.instance_norm, aten.rms_norm, aten.softmax,
+    aten.log_softmax, aten.logsumexp, aten.var, aten.std, aten.embedding, aten.cat, aten.pad, aten.dropout,
+    aten.max_pool1d, aten.max_pool2d, aten.max_pool3d, aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d,
+    aten.scaled_dot_product_attention, aten.cross_entropy_loss, aten.smooth_l1_loss,
+)  # fmt: skip
+"""Operations that check more, allocate more, or run as several."""
+INTO = re.compile(r"\btorch\.\w+\([^\n]*\bout=")
+SHORTEST_KERNEL_S = 2e-6
+STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
+"""cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
+128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the host's time: a
+recording that is not faster is not offered."""
+OPERATION_HOST_S, SEVERAL_HOST_S, PRODUCT_HOST_S, CONVOLUTION_HOST_S = 10e-6, 15e-6, 20e-6, 40e-6
+"""What the host needs for an operation of torch, by what stands behind it: one kernel, a few, cuBLAS, cuDNN.
+Eight linear layers with their ReLUs, 240 us by this, took 208 us in eager on an idle host."""
+VIEW_HOST_S, KERNEL_HOST_S, DESCRIPTOR_HOST_S = 1e-6, 30e-6, 4e-6
+"""For a view, a Triton kernel with what its launcher asks and allocates and its share of the guard (the
+launch alone 16 to 18 us), and a tensor descriptor."""
+REPLAY_HOST_S, COPY_HOST_S, PART_HOST_S = 25e-6, 8e-6, 1.7e-6
+"""For a replay, for each tensor that is copied in or out, and to look at one layer or one weight."""
+PRODUCT_FLOPS = {4: 50e12, 2: 650e12}
+"""cuBLAS, by bytes of an element."""
+CONVOLUTION_FLOPS, CONVOLUTION_PASSES = 380e12, 3
+"""cuDNN on tensor cores, with its transposes before and after (codegen/conv_cost.py is exact about them)."""
+GENERATED_FLOPS = {4: 160e12, 2: 450e12}
+"""Generated products: in float32 three products of 16-bit parts (codegen/matmul_cost.py)."""
+
+
+def seconds(graph: Graph) -> float:
+    """One call as the graph stands, without what is wrapped around it."""
+    return max(sum(_host(node) for node in graph.nodes), _device_seconds(graph))
+
+
+def replayed(graph: Graph) -> float:
+    """One call that replays the graph's kernels from a recording, with copies of inputs and results."""
+    inputs = [item.node for item in graph.inputs if item.node is not None]
+    tensors = [*inputs, *(leaf for leaf in graph.outputs if isinstance(leaf, fx.Node))]
+    moved = sum(2 * cost.moved_bytes_of(graph, node) for node in tensors)
+    copies = moved / cost.RATES["cuda"].bytes_per_s + SHORTEST_KERNEL_S * len(tensors)
+    parts = len(graph.state) + sum(1 for _ in graph.origin.module.modules()) if graph.origin.module else 0
+    host = REPLAY_HOST_S + COPY_HOST_S * len(tensors) + PART_HOST_S * parts
+    return max(_device_seconds(graph) + copies, host)
+
+
+def launches(graph: Graph) -> int:
+    """Kernels of one call."""
+    return sum(_launched(node) for node in graph.nodes if not _is_view(node))
+
+
+def hand_over(before: Graph, after: Graph) -> None:
+    """Tell the launches that a rewrite brought what they compute: the operations that it took away. Their
+    source does not say it, and an inner dimension cannot be seen from results."""
+    stays, was = {node.name for node in after.nodes}, {node.name for node in before.nodes}
+    new = [node for node in after.nodes if "generated" in node.meta and node.name not in was]
+    for node in new:
+        gone = (_flops(old) for old in before.nodes if old.name not in stays)
+        node.meta["flops"] = sum(gone) / len(new)
+
+
+def _host(node: fx.Node) -> float:
+    if (kernel := node.meta.get("generated")) is not None:
+        own = _launched(node) * (KERNEL_HOST_S if kernel.is_triton else 2 * OPERATION_HOST_S)
+        return own + DESCRIPTOR_HOST_S * kernel.definitions.count(".from_tensor(")
+    if is_op(node, *RECURRENT):
+        return _steps(node) * STEP_HOST_S
+    if _is_view(node):
+        return VIEW_HOST_S
+    kinds = (PRODUCTS, PRODUCT_HOST_S), (CONVOLUTIONS, CONVOLUTION_HOST_S), (SEVERAL, SEVERAL_HOST_S)
+    return next((time for ops, time in kinds if is_op(node, *ops)), OPERATION_HOST_S)
+
+
+def _device_seconds(graph: Graph) -> float:
+    return sum(_device(node) for node in graph.nodes if not _is_view(node))
+
+
+def _device(node: fx.Node) -> float:
+    if is_op(node, *RECURRENT):
+        return _steps(node) * STEP_OF_LIBRARY_S
+    rates, passes = cost.RATES["cuda"], CONVOLUTION_PASSES if is_op(node, *CONVOLUTIONS) else 1
+    moving = passes * cost.moved_bytes(node) / rates.bytes_per_s
+    return max(moving, _flops(node) / _rate(node), SHORTEST_KERNEL_S * _launched(node))
+
+
+def _rate(node: fx.Node) -> float:
+    value = node.meta.get("val")
+    first = next((v for v in (value if isinstance(value, (list, tuple)) else [value])), None)
+    size = 2 if isinstance(first, torch.Tensor) and first.element_size() <= 2 else 4
+    if "generated" in node.meta:
+        return GENERATED_FLOPS[size]
+    if is_op(node, *CONVOLUTIONS):
+        return CONVOLUTION_FLOPS
+    return PRODUCT_FLOPS[size] if is_op(node, *PRODUCTS) else cost.RATES["cuda"].flops_per_s
+
+
+def _flops(node: fx.Node) -> float:
+    return float(node.meta.get("flops", 0.0)) if "generated" in node.meta else cost.flops(node)
+
+
+def _launched(node: fx.Node) -> int:
+    """Kernels of one operation: of a generated one what its generator counted, or the launches that can be
+    seen in the source, and the library's that put their results together."""
+    kernel: Generated | None = node.meta.get("generated")
+    if kernel is None:
+        return 1
+    seen = kernel.definitions.count("_kernel[") + len(INTO.findall(kernel.definitions))
+    return max(kernel.launches, seen)
+
+
+def _steps(node: fx.Node) -> int:
+    """Time steps of a library's recurrent layers, each of which is a few kernels."""
+    layers = int(argument(node, "num_layers", 1)) * (1 + bool(argument(node, "bidirectional", False)))
+    steps: int = max(node.args[0].meta["val"].shape[:2])
+    return steps * layers
+
+
+def _is_view(node: fx.Node) -> bool:
+    if "generated" in node.meta:
+        return False
+    return is_op(node, *cost.VIEWS, aten.unbind, aten.split, aten.chunk) or not hasattr(
+        node.target, "_schema"
+    )
