@@ -1,0 +1,222 @@
+"""Rows that a program goes through in pieces, loop after loop: what all these loops have in common.
+
+Standard library only. Not covered: pieces of more than one axis, loops inside of branches or other loops.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels.source import names_in
+from kernel_lsp.rewrite.kernels.values import Values
+from kernel_lsp.rewrite.kernels.view import Kernel
+
+PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """``for start in range(0, extent, block)``, twice or more at the top of the kernel."""
+
+    extent: str
+    """Parameter that all loops go up to."""
+    block: str
+    """constexpr by which they advance."""
+    loops: tuple[ast.For, ...]
+    body: tuple[ast.stmt, ...]
+    """All of the kernel, without its docstring."""
+
+    def starts(self) -> set[str]:
+        return {loop.target.id for loop in self.loops if isinstance(loop.target, ast.Name)}
+
+
+def looped(kernel: Kernel) -> Looped | None:
+    """None: the kernel is not written like that."""
+    body = [s for s in kernel.function.body if not _is_text(s)]
+    loops = [s for s in body if isinstance(s, ast.For)]
+    if len(loops) < 2 or not all(isinstance(s, (*PLAIN, ast.For)) for s in body):
+        return None
+    extents = {_bounds(loop) for loop in loops}
+    bounds = next(iter(extents))
+    if len(extents) != 1 or bounds is None:
+        return None
+    found = Looped(*bounds, tuple(loops), tuple(body))
+    parameters = {a.arg for a in kernel.function.args.args}
+    stored = {
+        n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    fits = found.extent in parameters and found.block in kernel.source.constexprs()
+    return found if fits and not stored & parameters and not _meet(found, stored) else None
+
+
+def _meet(found: Looped, stored: set[str]) -> bool:
+    """A loop's variable is used as something else, too."""
+    inside = {id(n) for loop in found.loops for n in ast.walk(loop)}
+    outside = [n for s in found.body for n in ast.walk(s) if id(n) not in inside]
+    used = {n.id for n in outside if isinstance(n, ast.Name)}
+    set_again = {n.id for loop in found.loops for n in _names(loop.body) if isinstance(n.ctx, ast.Store)}
+    return bool(found.starts() & (used | set_again))
+
+
+def _bounds(loop: ast.For) -> tuple[str, str] | None:
+    match loop:
+        case ast.For(
+            target=ast.Name(),
+            iter=ast.Call(
+                func=func,
+                args=[ast.Constant(value=0), ast.Name(id=extent), ast.Name(id=block)],
+            ),
+            orelse=[],
+        ) if ast.unparse(func).split(".")[-1] == "range" and all(isinstance(s, PLAIN) for s in loop.body):
+            return extent, block
+    return None
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def values_of(kernel: Kernel, found: Looped) -> Values:
+    return Values(found.extent, kernel.pointers())
+
+
+def once(values: Values, found: Looped) -> None:
+    """Run the whole kernel as if each loop had one turn, which begins at 0."""
+    for statement in found.body:
+        if isinstance(statement, ast.For):
+            assert isinstance(statement.target, ast.Name)
+            values.names[statement.target.id] = values.of(ast.Constant(0))
+            for inner in statement.body:
+                values.run(inner)
+        else:
+            values.run(statement)
+
+
+# --- what a loop hands on ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """A name that each turn of a loop adds to, or takes a maximum or minimum with."""
+
+    name: str
+    kind: str
+    """sum, max or min."""
+    term: ast.expr
+    """What is added: of one lane, before ``tl.sum`` and the like."""
+    scalar: bool
+    """Each turn reduces its block; else each lane has its own share, reduced after the loop."""
+    statement: ast.stmt
+
+
+def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
+    """All that the loop hands on to its next turn or to what follows; None: something else is handed on, too,
+    or depends on where the pieces begin."""
+    inside = {id(n) for n in ast.walk(loop)}
+    outside = {
+        n.id for s in found.body for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in inside
+    }
+    stored = [n for n in _names(loop.body) if isinstance(n.ctx, ast.Store)]
+    handed = {n.id for n in stored if n.id in outside and _lives(found, loop, n.id)}
+    handed |= {
+        s.target.id for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)
+    }
+    made = []
+    for name in sorted(handed, key=[n.id for n in stored].index):
+        one = _accumulation(loop, name)
+        if one is None or names_in(one.term) & handed or (not one.scalar and not _reduced(found, one)):
+            return None
+        made.append(one)
+    return made if _only_places(loop) else None
+
+
+def _lives(found: Looped, loop: ast.For, name: str) -> bool:
+    """It is known before the loop, or read behind it before it is set anew."""
+    at = found.body.index(loop)
+    before = {n.id for n in _names(found.body[:at]) if isinstance(n.ctx, ast.Store)}
+    if name in before:
+        outer = [s for s in found.body[:at] if not isinstance(s, ast.For)]
+        if name in {n.id for n in _names(outer)}:
+            return True
+    for statement in _flat(found.body[at + 1 :]):
+        if isinstance(statement, ast.AugAssign):
+            if name in names_in(statement):
+                return True
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            if statement.value is not None and name in names_in(statement.value):
+                return True
+            if name in {n.id for n in _names([statement]) if isinstance(n.ctx, ast.Store)}:
+                return False
+        elif name in names_in(statement):
+            return True
+    return False
+
+
+def _flat(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield from statement.body if isinstance(statement, ast.For) else (statement,)
+
+
+def _names(body: Sequence[ast.stmt]) -> Iterator[ast.Name]:
+    return (n for s in body for n in ast.walk(s) if isinstance(n, ast.Name))
+
+
+def _accumulation(loop: ast.For, name: str) -> Accumulation | None:
+    at = [s for s in loop.body if any(n.id == name for n in _names([s]))]
+    if len(at) != 1:
+        return None
+    match at[0]:
+        case ast.AugAssign(op=ast.Add(), value=term):
+            kind = "sum"
+        case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)):
+            kind, term = "sum", right if _is(left, name) else left
+            if not _is(left, name) and not _is(right, name):
+                return None
+        case ast.Assign(
+            value=ast.Call(func=ast.Attribute(attr="maximum" | "minimum" as f), args=[a, b], keywords=[])
+        ):
+            kind, term = f[:3], b if _is(a, name) else a
+            if not _is(a, name) and not _is(b, name):
+                return None
+        case _:
+            return None
+    if name in names_in(term):
+        return None
+    match term:
+        case ast.Call(func=ast.Attribute(attr=attr), args=[inner, *_]) if attr == kind:
+            return Accumulation(name, kind, inner, True, at[0])
+    return Accumulation(name, kind, term, False, at[0])
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _reduced(found: Looped, one: Accumulation) -> bool:
+    """Outside of its loop the name is only made, and taken through the reduction that fits."""
+    taken = {
+        id(call.args[0])
+        for s in found.body
+        for call in ast.walk(s)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == one.kind
+        if call.args
+    }
+    own = {id(n) for n in ast.walk(one.statement)}
+    reads = [n for n in _names(found.body) if n.id == one.name and isinstance(n.ctx, ast.Load)]
+    return all(id(n) in taken or id(n) in own for n in reads)
+
+
+def _only_places(loop: ast.For) -> bool:
+    """The loop's variable only says which columns a block has: ``start + tl.arange(0, …)``."""
+    assert isinstance(loop.target, ast.Name)
+    places = {
+        id(side)
+        for s in loop.body
+        for sum_ in ast.walk(s)
+        if isinstance(sum_, ast.BinOp) and isinstance(sum_.op, ast.Add)
+        for side, other in ((sum_.left, sum_.right), (sum_.right, sum_.left))
+        if isinstance(other, ast.Call) and ast.unparse(other.func).endswith(".arange")
+    }
+    return all(id(n) in places for n in _names(loop.body) if n.id == loop.target.id)
