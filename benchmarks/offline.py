@@ -9,8 +9,9 @@ one job: what the policy and the rule would try is judged (by the recorded times
 offered, and a simulated user answers; all of it is written by the product's journal and tracker, and read
 back by the trainer like anybody's journal. Training is offline, by the three ways of trainer/sft.py, and by
 one that must not help: the same rows with their rewards dealt out anew within each task.
-The user is stated below (`User`). What is suggested is the likeliest of a task's measured plans; a wrong or
-slow one counts as the program itself. Not covered: what real people keep; exploration beyond what was judged.
+The user is stated in simulated.py (`User`). What is suggested is the likeliest of a task's measured plans; a
+wrong or slow one counts as the program itself. Not covered: what real people keep; exploration beyond what
+was judged.
 """
 
 from __future__ import annotations
@@ -34,22 +35,11 @@ from typing import Any
 
 import numpy as np
 
-from kernel_lsp import wire
+from benchmarks.simulated import WORKLOAD, Sessions, User, fingerprint
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
-from kernel_lsp.journal import Journal, outcomes
-from kernel_lsp.journal.tracker import Identity, Offer, Tracker
-from kernel_lsp.records import (
-    Candidate,
-    EvalStatus,
-    Evaluation,
-    Json,
-    Proposal,
-    Timing,
-    Verdict,
-    Workload,
-    WorkloadOrigin,
-)
+from kernel_lsp.journal import Journal
+from kernel_lsp.records import Json
 from trainer import config, models, rewards, rollouts, sft, shown, sources
 from trainer.batches import Example
 from trainer.config import Recipe, Sft
@@ -58,10 +48,6 @@ from trainer.shown import Plan, Shown
 from trainer.tasks import fingerprint_id
 from trainer.training import Run
 
-WORKLOAD = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
-CLIENT = "simulated user"
-OFFERED = 1.05
-"""Lower bound over eager from which the product offers."""
 JUDGED = 4
 """Plans of the policy that a job judges, beside the rule's first."""
 ARMS: dict[str, dict[str, Any]] = {
@@ -72,24 +58,6 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 BEFORE, CONTROL = "before", "rewards dealt anew (must not help)"
 RESAMPLED = 4000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class User:
-    """Accepts what looks fast and keeps what is: half of the rewrites of ``taste`` speedup are taken, nearly
-    all of 1.5 times as much. In daily use it is measured once more, with a scatter of ``scatter``; below
-    ``keeps`` it is taken back."""
-
-    taste: float = 1.2
-    sharpness: float = 10.0
-    keeps: float = 1.15
-    scatter: float = 0.05
-
-    def accepts(self, speedup: float, draw: random.Random) -> bool:
-        return draw.random() < 1 / (1 + math.exp(-self.sharpness * math.log(speedup / self.taste)))
-
-    def stays(self, speedup: float, draw: random.Random) -> bool:
-        return speedup * math.exp(draw.gauss(0.0, self.scatter)) >= self.keeps
 
 
 # --- who sees what --------------------------------------------------------------------------------
@@ -121,98 +89,6 @@ def dealt(every: Sequence[Shown], share: float, seed: int) -> Deal:
 
 def _mark(seed: int, name: str) -> str:
     return hashlib.sha256(f"{seed}\0{name}".encode()).hexdigest()
-
-
-# --- sessions -------------------------------------------------------------------------------------
-
-
-class Sessions:
-    """A journal that simulated people fill, by the product's own code."""
-
-    def __init__(self, journal: Journal, user: User, seed: int) -> None:
-        self._journal, self._user, self._seed = journal, user, seed
-        self.happened: Counter[str] = Counter()
-
-    def work(self, number: int, task: Shown, plans: Sequence[Plan], clock: float) -> None:
-        """One session: a job for one target, an offer, an answer."""
-        folder = f"/home/user{number}/project"
-        proposals = [proposal(task, plan, clock) for plan in plans]
-        place = {"folder": folder, "path": f"{folder}/{task.name}.py"}
-        outcomes.save_proposals(
-            self._journal, proposals, **place, keep_source=False, client=CLIENT, training=True
-        )
-        fast = [p for p in proposals if p.verdict is Verdict.FASTER]
-        best = max(fast, key=lambda p: _lower(p), default=None)
-        if best is None:
-            self.happened["nothing to offer"] += 1
-            return
-        self._answered(best, folder, task.name, random.Random(f"{self._seed}/{number}"), clock)
-
-    def _answered(self, made: Proposal, folder: str, name: str, draw: random.Random, clock: float) -> None:
-        tracker = Tracker(session=f"s{folder}", client=CLIENT)
-        where = Identity(folder=folder, path=f"{name}.py", qualname=made.qualname)
-        offer = Offer(
-            proposal=made.id,
-            identity=where,
-            before=made.fingerprint,
-            after=made.fingerprint_after,
-            skills=tuple(step.skill for step in made.candidate.steps),
-            speedup=_lower(made),
-        )
-        events = tracker.offered(offer, clock)
-        if not self._user.accepts(_lower(made), draw):
-            events += tracker.dismissed(made.id, "proposal", "slower", clock + 5)
-            self.happened["dismissed"] += 1
-        else:
-            events += tracker.chosen(offer, clock + 5)
-            events += tracker.observed(where, made.fingerprint_after, "change", clock + 6)
-            events += tracker.observed(where, made.fingerprint_after, "save", clock + 9)
-            if self._user.stays(made.evaluation.speedups["eager"].mid, draw):
-                self.happened["kept"] += 1
-            else:
-                events += tracker.observed(where, made.fingerprint, "save", clock + 600)
-                self.happened["reverted"] += 1
-        self._journal.record(events)
-
-
-def proposal(task: Shown, plan: Plan, clock: float) -> Proposal:
-    """A recorded plan as the gate's verdict would be stored."""
-    outcome = plan.outcome
-    timings = [("candidate", outcome.candidate_ms), *outcome.baseline_ms.items()]
-    evaluation = Evaluation(
-        status=EvalStatus(outcome.status.value),
-        device=task.situation.device,
-        speedups=dict(outcome.speedups),
-        timings=tuple(
-            Timing(provider=name, median_ms=ms, p20_ms=ms, p80_ms=ms, num_reps=1, cold_cache=True)
-            for name, ms in timings
-            if ms
-        ),
-    )
-    text = wire.dumps(list(plan.steps))
-    name = hashlib.sha256(f"{task.name}\0{text}".encode()).hexdigest()[:16]
-    lower = outcome.lower_bound or 0.0
-    passed = evaluation.status is EvalStatus.PASSED
-    slower = Verdict.CORRECT if passed else Verdict.REJECTED
-    return Proposal(
-        id=name,
-        fingerprint=_fingerprint(task),
-        fingerprint_after=f"after {name}",
-        qualname="Model",
-        workload=WORKLOAD,
-        candidate=Candidate(id=name, edit=None, program="", entry="Model", steps=plan.steps),
-        evaluation=evaluation,
-        verdict=Verdict.FASTER if passed and lower >= OFFERED else slower,
-        created=datetime.datetime.fromtimestamp(clock, datetime.UTC).isoformat(timespec="seconds"),
-    )
-
-
-def _lower(made: Proposal) -> float:
-    return made.evaluation.speedups["eager"].low
-
-
-def _fingerprint(task: Shown) -> str:
-    return _mark(0, task.name)[:16]
 
 
 # --- the policy -----------------------------------------------------------------------------------
@@ -315,7 +191,7 @@ class Logged:
 
 
 def logged(trajectories: Sequence[Trajectory], tasks: Sequence[Shown], seed: int) -> Logged:
-    names = {fingerprint_id(_fingerprint(task), WORKLOAD): task for task in tasks}
+    names = {fingerprint_id(fingerprint(task), WORKLOAD): task for task in tasks}
     rows, control, draw = list[Example](), list[Example](), random.Random(seed)
     liked: dict[str, dict[bool, list[Example]]] = defaultdict(lambda: {True: [], False: []})
     for one in trajectories:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import offline
+from benchmarks import offline, simulated
 from kernel_lsp.journal import Journal
 from kernel_lsp.records import Interval, Step
 from trainer import rollouts, shown
 from trainer.records import Human, Outcome, Status
 from trainer.shown import Plan, Shown
+from trainer.tasks import fingerprint_id
 
 pytestmark = pytest.mark.torch
 
@@ -38,7 +39,7 @@ def task(name: str, family: str, speedups: Sequence[float | None] = (1.0, 2.0)) 
     return Shown(name=name, family=family, situation=situation, plans=plans, views={})
 
 
-class Fixed(offline.User):
+class Fixed(simulated.User):
     """Takes what is 1.2 times as fast and keeps what is 1.5 times as fast, always."""
 
     def accepts(self, speedup: float, draw: Any) -> bool:
@@ -63,7 +64,7 @@ def test_what_a_person_did_is_read_back_beside_what_was_judged(
     worked = task("t", "f", speedups)
     path = tmp_path / "journal.db"
     with Journal.open(path) as journal:
-        sessions = offline.Sessions(journal, Fixed(), 0)
+        sessions = simulated.Sessions(journal, Fixed(), 0)
         sessions.work(1, worked, worked.plans, 1.7e9)
     assert dict(sessions.happened) == {happened: 1}
     (found,) = rollouts.read(journals=[path]).trajectories
@@ -73,7 +74,7 @@ def test_what_a_person_did_is_read_back_beside_what_was_judged(
     assert [human for _, human in sorted(zip(names, [t.human for t in found.turns], strict=True))] == humans
     assert {turn.outcome.correct for turn in found.turns} == {True, False}
     assert found.permission.training and not found.permission.source
-    named = offline.fingerprint_id(offline._fingerprint(worked), offline.WORKLOAD)
+    named = fingerprint_id(simulated.fingerprint(worked), simulated.WORKLOAD)
     assert found.task == named
 
 
