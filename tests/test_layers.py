@@ -68,6 +68,10 @@ ALLOWED: dict[str, set[str]] = {
     | {"presenter"}
     | {"journal", "models"}
     | {"process", "interpreter", "cache"},
+    # Its operators run in the engine process; walks and lessons stand on the stages of a job.
+    "lineage": BASE
+    | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
+    | {"cache", "presenter"},
     # Accepted rewrites, judged again. The host writes them when they are accepted.
     "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
     "host": BASE | {"pipeline", "journal", "guarding"},

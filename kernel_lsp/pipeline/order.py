@@ -86,7 +86,7 @@ class Pipeline:
         gate = self.gate(background=job.background)
         if not self.cache.about(_subject(prepared)):
             gate.warm(self._python(job))  # torch is imported there while the probe imports its own
-        bench = await self._bench(job)
+        bench = await self.bench(job)
         plan = self._plan(prepared, bench)
         known = self._recalled(prepared, bench)
         if known and job.search is None:
@@ -154,7 +154,7 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             raise CaptureError(prepared.note or "there is nothing to open")
-        async with opened(prepared, await self._bench(job), self.gate(), self.settings, report) as one:
+        async with opened(prepared, await self.bench(job), self.gate(), self.settings, report) as one:
             yield one
 
     async def prompts(self, job: Job, report: Report = lambda progress: None) -> str:
@@ -167,7 +167,7 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             raise EvaluationError(f"nothing would be sent about {job.qualname}: {prepared.note}")
-        bench, gate = await self._bench(job), self.gate(background=job.background)
+        bench, gate = await self.bench(job), self.gate(background=job.background)
         async with opened(prepared, bench, gate, self.settings, report) as one:
             return await showing.prompts_of(one, self.settings)
 
@@ -176,7 +176,7 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             return None
-        bench = await self._bench(job)
+        bench = await self.bench(job)
         known = self._recalled(prepared, bench) or self._recalled(prepared, bench, model=False)
         return replace(known, cached=True) if known else None
 
@@ -195,8 +195,9 @@ class Pipeline:
         )
         return f"{_subject(prepared)}-{rest}"
 
-    async def _bench(self, job: Job) -> Bench:
-        """Raises EvaluationError when there is no interpreter with torch, or no such device."""
+    async def bench(self, job: Job) -> Bench:
+        """What a job would work with. Raises EvaluationError when there is no interpreter with torch, or no
+        such device."""
         with phases.phase("probe"):
             probe = await interpreter.probe(self._python(job))
         if probe.remedy:

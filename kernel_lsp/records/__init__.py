@@ -38,6 +38,13 @@ from kernel_lsp.records.learning import (
     UsageStats,
     Verification,
 )
+from kernel_lsp.records.lineages import (
+    LINEAGE_VERSION,
+    Judgement,
+    Lineage,
+    LineageSkill,
+    LineageStep,
+)
 from kernel_lsp.records.models import (
     Backbone,
     CallForm,
@@ -119,6 +126,7 @@ from kernel_lsp.records.verdicts import (
 __all__ = [
     "ACCEPTANCE_VERSION",
     "EVIDENCE_VERSION",
+    "LINEAGE_VERSION",
     "SCHEMA_VERSION",
     "SEMANTIC_PARAMETERS",
     "SKILL_SCOPES",
@@ -160,10 +168,14 @@ __all__ = [
     "Json",
     "Judge",
     "Judged",
+    "Judgement",
     "Launch",
     "Layout",
     "LearnedSkill",
     "Lesson",
+    "Lineage",
+    "LineageSkill",
+    "LineageStep",
     "Message",
     "ModelInfo",
     "Move",

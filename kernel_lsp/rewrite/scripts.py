@@ -24,10 +24,11 @@ def load_skills(skills: Sequence[Skill], scope: str) -> tuple[dict[str, ModuleTy
     return found, notes
 
 
-def load_rewrite(folder: Path) -> ModuleType:
-    """Import ``folder/rewrite.py`` under a name of its own."""
-    name = f"kernel_lsp_skill_{folder.name.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(name, folder / "rewrite.py")
+def load_rewrite(place: Path) -> ModuleType:
+    """Import a skill folder's rewrite.py, or the file itself where one is named, under a name of its own."""
+    name = f"kernel_lsp_skill_{place.stem.replace('-', '_')}"
+    path = place if place.suffix == ".py" else place / "rewrite.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up there

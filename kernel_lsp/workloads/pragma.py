@@ -38,7 +38,7 @@ def pragmas(snapshot: Snapshot, target: Target) -> tuple[tuple[Workload, ...], t
     problems: list[WorkloadError] = []
     for line, rest in _pragma_lines(snapshot.text, target.span.start):
         try:
-            found.append(_parse(rest))
+            found.append(parse(rest))
         except WorkloadError as error:
             problems.append(
                 WorkloadError(
@@ -62,7 +62,8 @@ def _pragma_lines(text: str, start: int) -> list[tuple[int, str]]:
     return found[::-1]
 
 
-def _parse(rest: str) -> Workload:
+def parse(rest: str) -> Workload:
+    """What a pragma says behind its mark. Raises WorkloadError."""
     words = _WORD.findall(rest)
     before, after = (
         (words[: words.index("|")], words[words.index("|") + 1 :]) if "|" in words else (words, None)

@@ -102,7 +102,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             capture = Capture(words=(), sites=(), inputs=())
             yield SimpleNamespace(prepared=prepared, bench=bench, capture=capture, matches=())
 
-        monkeypatch.setattr(pipeline, "_bench", on_the_bench)
+        monkeypatch.setattr(pipeline, "bench", on_the_bench)
         monkeypatch.setattr(pipeline, "_quick", both.quick)
         monkeypatch.setattr(pipeline, "gate", lambda background: SimpleNamespace(warm=both.warmed.append))
         monkeypatch.setattr(order, "opened", opened)

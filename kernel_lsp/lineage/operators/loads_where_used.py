@@ -1,0 +1,52 @@
+"""A load inside the loop that uses it, instead of once before."""
+
+from __future__ import annotations
+
+import ast
+
+from kernel_lsp.lineage.places import block_text, blocks, stored, used
+from kernel_lsp.rewrite.kernels.source import called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+def match(kernel: Kernel) -> list[Match]:
+    for body in blocks(kernel.function):
+        for at, loop in enumerate(body):
+            if isinstance(loop, ast.For) and (moved := _moved(body, at, loop)):
+                names = ", ".join(sorted(stored(s).pop() for s in moved))
+                return [Match(names, f"{names} loaded in each turn of the loop", data=(loop, moved))]
+    return []
+
+
+def _moved(body: list[ast.stmt], at: int, loop: ast.For) -> list[ast.Assign]:
+    """Loads before the loop of which only the loop knows."""
+    found = []
+    for place, statement in enumerate(body[:at]):
+        if not isinstance(statement, ast.Assign) or not called(statement.value, "load"):
+            continue
+        others = (*body[place + 1 : at], *body[at + 1 :])
+        names, needs = stored(statement), used(statement)
+        alone = len(names) == 1 and not any(names & (used(s) | stored(s)) for s in others)
+        if alone and names <= used(loop) and not (names | needs) & stored(loop):
+            found.append(statement)
+    return found
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    _, moved = match.data
+    told = ", ".join(sorted(n for s in moved for n in stored(s)))
+    return [proof("what is loaded is the same in each turn", True, f"the loop binds nothing of {told}")]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    loop, moved = match.data
+    column = loop.body[0].col_offset
+    lines = [block_text(kernel, [statement], column) for statement in moved]
+    for statement in moved:
+        kernel.replace(statement, "")
+    first = loop.body[0]
+    kernel.replace(first, f"\n{' ' * column}".join([*lines, kernel.text(first)]))

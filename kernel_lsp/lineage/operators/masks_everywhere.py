@@ -1,0 +1,36 @@
+"""Masked accesses also where the sizes divide: a flag that chooses the unmasked path is off."""
+
+from __future__ import annotations
+
+import ast
+
+from kernel_lsp.lineage.places import argument, numbers, only_launch
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+def match(kernel: Kernel) -> list[Match]:
+    launch = only_launch(kernel)
+    if launch is None:
+        return []
+    found = []
+    for name in kernel.source.constexprs():
+        given = argument(kernel, launch, name)
+        on = kernel.launched[0].constants.get(name) is True
+        if given is not None and on and any(isinstance(n, ast.Mod) for n in ast.walk(given)):
+            found.append(Match(name, f"masks whatever divides ({name} off)", data=given))
+    return found
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    told = ", ".join(f"{name} = {value}" for name, value in numbers(kernel, match.data).items())
+    return [
+        proof("the sizes divide", True, f"{kernel.text(match.data)} holds where {told or 'it was called'}")
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    kernel.replace(match.data, "False")

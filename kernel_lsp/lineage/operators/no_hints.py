@@ -1,0 +1,44 @@
+"""Offsets without what the compiler was told of them."""
+
+from __future__ import annotations
+
+import ast
+
+from kernel_lsp.rewrite.kernels.source import called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+HINTS = ("max_contiguous", "multiple_of", "max_constancy")
+
+
+def match(kernel: Kernel) -> list[Match]:
+    """The outermost: ``tl.max_contiguous(tl.multiple_of(x, 16), 16)`` goes at once."""
+    calls = [call for name in HINTS for call in called(kernel.function, name)]
+    outer = [c for c in calls if not any(o is not c and c in ast.walk(o) for o in calls)]
+    known = called(kernel.function, "assume")
+    assumed = [s for s in ast.walk(kernel.function) if isinstance(s, ast.Expr) and s.value in known]
+    if not outer and not assumed:
+        return []
+    count = len(calls) + len(assumed)
+    return [Match(f"{count} hints", "offsets without hints for the compiler", data=(outer, assumed))]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    sizes = kernel.launched[0].arguments | kernel.launched[0].constants if kernel.launched else {}
+    told = ", ".join(f"{name} = {value}" for name, value in sizes.items() if type(value) is int)
+    return [proof("what is promised holds", True, f"for {told or 'what it was called with'}")]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    outer, assumed = match.data
+    for call in outer:
+        inner = call
+        while isinstance(inner, ast.Call) and ast.unparse(inner.func).split(".")[-1] in HINTS:
+            inner = inner.args[0]
+        compound = not isinstance(inner, ast.Name | ast.Call | ast.Subscript)
+        kernel.replace(call, f"({kernel.text(inner)})" if compound else kernel.text(inner))
+    for statement in assumed:
+        kernel.replace(statement, "")

@@ -1,0 +1,44 @@
+"""One program for each result instead of several that add up their parts."""
+
+from __future__ import annotations
+
+import ast
+
+from kernel_lsp.lineage.places import constants_of, grid_of, only_launch
+from kernel_lsp.rewrite.kernels.source import names_in
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+def match(kernel: Kernel) -> list[Match]:
+    """A constexpr that is an axis of the grid."""
+    launch = only_launch(kernel)
+    if launch is None:
+        return []
+    axes = [e for e in ast.walk(grid_of(kernel, launch)) if isinstance(e, ast.Tuple)]
+    named = {n for t in axes for e in t.elts if isinstance(e, ast.Name | ast.Subscript) for n in _named(e)}
+    found = [n for n in kernel.source.constexprs() if n in named and constants_of(kernel, n)]
+    split = [n for n in found if constants_of(kernel, n)[0].value not in (0, 1)]
+    return [Match(name, f"no parts along {name}", data=constants_of(kernel, name)[0]) for name in split]
+
+
+def _named(axis: ast.expr) -> set[str]:
+    """``SPLIT`` or ``meta["SPLIT"]``."""
+    if isinstance(axis, ast.Subscript):
+        return {str(axis.slice.value)} if isinstance(axis.slice, ast.Constant) else set()
+    return names_in(axis)
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    grid = kernel.launched[0].grid
+    adds = [n.attr for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute) and "atomic" in n.attr]
+    return [
+        proof("parts are added up", bool(adds), f"{', '.join(adds) or 'no atomic operation'}, grid {grid}")
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    kernel.replace(match.data, "1")

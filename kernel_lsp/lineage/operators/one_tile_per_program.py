@@ -1,0 +1,62 @@
+"""One program for each tile instead of few that go through all of them."""
+
+from __future__ import annotations
+
+import ast
+
+from kernel_lsp.lineage.places import block_text, grid_of, only_launch, range_of
+from kernel_lsp.rewrite.kernels.source import called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+def match(kernel: Kernel) -> list[Match]:
+    launch = only_launch(kernel)
+    capped = _capped(grid_of(kernel, launch)) if launch else None
+    found = [s for s in kernel.function.body if isinstance(s, ast.For) and _is_persistent(s)]
+    if capped is None or len(found) != 1:
+        return []
+    return [Match("loop over tiles", "one program for each tile", data=(found[0], capped))]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    loop, _ = match.data
+    grid = kernel.launched[0].grid
+    told = f"the loop begins at the program's number and advances by their count, the grid is {grid}"
+    return [proof("programs share the tiles among themselves", not loop.orelse, told)]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    """Which of the numbers under ``min`` is that of the tiles."""
+    _, capped = match.data
+    return {"tiles": list(range(len(capped.args)))}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, int]) -> None:
+    loop, capped = match.data
+    call = range_of(loop)
+    assert call is not None
+    column = loop.col_offset
+    body = block_text(kernel, loop.body, column)
+    first = f"{kernel.text(loop.target)} = {kernel.text(call.args[0])}"
+    kernel.replace(loop, f"{first}\n{' ' * column}{body}")
+    kernel.replace(capped, kernel.text(capped.args[parameters["tiles"]]))
+
+
+def _is_persistent(loop: ast.For) -> bool:
+    call = range_of(loop)
+    return (
+        call is not None
+        and len(call.args) == 3
+        and bool(called(call.args[0], "program_id") or isinstance(call.args[0], ast.Name))
+        and bool(called(call.args[2], "num_programs"))
+    )
+
+
+def _capped(grid: ast.expr) -> ast.Call | None:
+    """``min(programs, tiles)`` in the grid."""
+    found = [
+        n
+        for n in ast.walk(grid)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "min"
+    ]
+    return found[0] if len(found) == 1 and not found[0].keywords else None

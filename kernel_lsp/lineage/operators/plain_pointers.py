@@ -1,0 +1,94 @@
+"""Pointers with masks instead of tensor descriptors."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from kernel_lsp.lineage.places import floats, language, stored
+from kernel_lsp.rewrite.kernels.source import assigned, called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """``name = tl.make_tensor_descriptor(base, shape, strides, block_shape)`` and its uses."""
+
+    name: str
+    made: ast.Assign
+    base: ast.expr
+    extents: tuple[ast.expr, ...]
+    strides: tuple[ast.expr, ...]
+    block: tuple[ast.expr, ...]
+    uses: tuple[ast.Call, ...]
+
+
+def match(kernel: Kernel) -> list[Match]:
+    calls = called(kernel.function, "make_tensor_descriptor")
+    found = [_described(kernel, call) for call in calls]
+    if not found or any(one is None for one in found):
+        return []
+    return [Match(f"{len(found)} descriptors", "pointers with masks instead of descriptors", data=found)]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    tensors = kernel.pointers()
+    told = ", ".join(f"{n}: strides {t.stride}" for n, t in tensors.items())
+    inner = all(ast.unparse(one.strides[-1]) == "1" for one in match.data)
+    return [proof("the innermost stride is 1", inner, told), floats(kernel)]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    for one in match.data:
+        kernel.replace(one.made, "")
+        for call in one.uses:
+            kernel.replace(call, _access(kernel, one, call))
+
+
+def _access(kernel: Kernel, one: Described, call: ast.Call) -> str:
+    tl, rank = language(kernel), len(one.block)
+    corner = call.args[0]
+    assert isinstance(corner, ast.List | ast.Tuple) and isinstance(call.func, ast.Attribute)
+    places = [
+        _spread(f"{kernel.text(at)} + {tl}.arange(0, {kernel.text(size)})", axis, rank)
+        for axis, (at, size) in enumerate(zip(corner.elts, one.block, strict=True))
+    ]
+    steps = [f" * {kernel.text(s)}" if ast.unparse(s) != "1" else "" for s in one.strides]
+    where = " + ".join([kernel.text(one.base), *(p + s for p, s in zip(places, steps, strict=True))])
+    inside = " & ".join(f"({p} < {kernel.text(e)})" for p, e in zip(places, one.extents, strict=True))
+    if call.func.attr == "load":
+        return f"{tl}.load({where}, mask={inside}, other=0.0)"
+    return f"{tl}.store({where}, {kernel.text(call.args[1])}, mask={inside})"
+
+
+def _spread(place: str, axis: int, rank: int) -> str:
+    where = ", ".join(":" if a == axis else "None" for a in range(rank))
+    return f"({place})[{where}]" if rank > 1 else f"({place})"
+
+
+def _described(kernel: Kernel, call: ast.Call) -> Described | None:
+    """None where something else than loads and stores at a written corner is done with it."""
+    made = [s for s in ast.walk(kernel.function) if isinstance(s, ast.Assign) and s.value is call]
+    names = ("base", "shape", "strides", "block_shape")
+    said: dict[str | None, ast.expr] = {k.arg: k.value for k in call.keywords}
+    said |= dict(zip(names, call.args, strict=False))
+    parts = [tuple(p.elts) if isinstance(p := said.get(n), ast.List | ast.Tuple) else () for n in names[1:]]
+    if len(made) != 1 or "base" not in said or not parts[0] or len({len(p) for p in parts}) != 1:
+        return None
+    (name,) = stored(made[0]) or {""}
+    reads = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == name]
+    uses = [
+        c
+        for c in (*called(kernel.function, "load"), *called(kernel.function, "store"))
+        if isinstance(c.func, ast.Attribute)
+        and isinstance(c.func.value, ast.Name)
+        and c.func.value.id == name
+    ]
+    corners = all(c.args and isinstance(c.args[0], ast.List | ast.Tuple) for c in uses)
+    if len(assigned(kernel.function, name)) != 1 or len(reads) != len(uses) + 1 or not corners:
+        return None
+    return Described(name, made[0], said["base"], parts[0], parts[1], parts[2], tuple(uses))

@@ -1,0 +1,108 @@
+"""First the maximum, then all that needs it, instead of both at once with a correction in each turn.
+
+The loop stands twice: the first time only with what the running maximum comes from, the second time with the
+maximum known, so that its corrections multiply by one.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from kernel_lsp.lineage.places import block_text, blocks, floats, stored, used
+from kernel_lsp.rewrite.kernels.source import called
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+
+@dataclass(frozen=True, slots=True)
+class Online:
+    loop: ast.For
+    running: str
+    """Carried from turn to turn."""
+    now: ast.Assign
+    """``now = tl.maximum(running, …)``."""
+    carried: ast.Assign
+    """``running = now``."""
+    first: tuple[ast.stmt, ...]
+    """What the maximum comes from, in order."""
+
+
+def match(kernel: Kernel) -> list[Match]:
+    found = [
+        one
+        for body in blocks(kernel.function)
+        for s in body
+        if isinstance(s, ast.For) and (one := _online(s))
+    ]
+    return [
+        Match(f"maximum {one.running}", "the maximum in a pass of its own", data=one) for one in found[:1]
+    ]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    one = match.data
+    told = f"{one.running} is carried by {ast.unparse(one.carried)}, and the loop stores nothing"
+    return [proof("each turn corrects by the running maximum", True, told), floats(kernel)]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    one = match.data
+    column, inner = one.loop.col_offset, one.loop.body[0].col_offset
+    head = f"for {kernel.text(one.loop.target)} in {kernel.text(one.loop.iter)}:"
+    lines = [block_text(kernel, [s], inner) for s in one.first]
+    first = f"\n{' ' * inner}".join([head, *lines, kernel.text(one.carried)])
+    known = f"{kernel.text(one.now.targets[0])} = {one.running}"
+    body = [
+        known if s is one.now else block_text(kernel, [s], inner)
+        for s in one.loop.body
+        if s is not one.carried
+    ]
+    second = f"\n{' ' * inner}".join([head, *body])
+    kernel.replace(one.loop, f"{first}\n{' ' * column}{second}")
+
+
+def _online(loop: ast.For) -> Online | None:
+    """None where the loop stores, or where the maximum comes from something else that is carried."""
+    if called(loop, "store"):
+        return None
+    plain = [s for s in loop.body if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
+    for now in plain:
+        if not isinstance(now.value, ast.Call) or now.value not in called(now, "maximum"):
+            continue
+        names = stored(now)
+        carried = [s for s in plain if isinstance(s.value, ast.Name) and s.value.id in names]
+        running = {n for s in carried for n in stored(s)} & used(now)
+        first = _slice(loop, now)
+        others = stored(loop) - {n for s in first for n in stored(s)}
+        if (
+            len(carried) == 1
+            and len(running) == 1
+            and not _carried(first, others - stored(loop.target), running)
+        ):
+            return Online(loop, running.pop(), now, carried[0], tuple(first))
+    return None
+
+
+def _slice(loop: ast.For, now: ast.stmt) -> list[ast.stmt]:
+    """Statements up to ``now`` that it needs."""
+    wanted, found = used(now), [now]
+    for statement in reversed(loop.body[: loop.body.index(now)]):
+        if stored(statement) & wanted:
+            found.append(statement)
+            wanted |= used(statement)
+    return found[::-1]
+
+
+def _carried(first: list[ast.stmt], others: set[str], running: set[str]) -> bool:
+    """Whether the slice needs anything but the maximum from an earlier turn."""
+    bound: set[str] = set()
+    for statement in first:
+        late = {n for s in first for n in stored(s)} - bound
+        if isinstance(statement, ast.AugAssign) or used(statement) & ((others | late) - running):
+            return True
+        bound |= stored(statement)
+    return False

@@ -1,0 +1,133 @@
+"""Where things stand in a kernel and its launcher, for the operators. No torch of its own.
+
+Not covered: launchers that launch the kernel more than once; their launches stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from kernel_lsp.rewrite.kernels.source import Function, Launch, assigned, called, names_in
+from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
+
+OPTIONS = {"num_warps": 4, "num_stages": 3}
+"""Of a launch, with Triton's defaults."""
+
+
+def only_launch(kernel: Kernel) -> Launch | None:
+    """The launch of a kernel that nothing tunes."""
+    launches = kernel.source.launches()
+    return launches[0] if len(launches) == 1 and kernel.launched and kernel.source.configs() is None else None
+
+
+def constants_of(kernel: Kernel, name: str) -> list[ast.Constant]:
+    """The number in the launcher that a parameter has; where it is a name, the number it was given once."""
+    launch = only_launch(kernel)
+    if launch is None or (given := argument(kernel, launch, name)) is None:
+        return []
+    if isinstance(given, ast.Name):
+        said = assigned(kernel.launcher, given.id)
+        given = said[0].value if len(said) == 1 else given
+    return [given] if isinstance(given, ast.Constant) and type(given.value) is int else []
+
+
+def argument(kernel: Kernel, launch: Launch, name: str) -> ast.expr | None:
+    """What the launch passes for a parameter."""
+    if (given := launch.keyword(name)) is not None:
+        return given
+    names = [a.arg for a in kernel.function.args.args]
+    at = names.index(name) if name in names else len(launch.call.args)
+    return launch.call.args[at] if at < len(launch.call.args) else None
+
+
+def grid_of(kernel: Kernel, launch: Launch) -> ast.expr:
+    """The grid's expression, looked up where it is a name."""
+    if isinstance(launch.grid, ast.Name):
+        said = assigned(kernel.launcher, launch.grid.id)
+        return said[0].value if len(said) == 1 else launch.grid
+    return launch.grid
+
+
+def keywords(kernel: Kernel, names: Sequence[str]) -> list[tuple[ast.Call, ast.keyword]]:
+    """Keywords of these names in the kernel's calls."""
+    calls = (node for node in ast.walk(kernel.function) if isinstance(node, ast.Call))
+    return [(call, k) for call in calls for k in call.keywords if k.arg in names]
+
+
+def without_keywords(kernel: Kernel, call: ast.Call, names: Sequence[str]) -> str:
+    """The call's text with neither these keywords nor its line breaks."""
+    kept = [kernel.text(a) for a in call.args]
+    kept += [kernel.text(k) for k in call.keywords if k.arg not in names]
+    return f"{kernel.text(call.func)}({', '.join(kept)})"
+
+
+def innermost(calls: Sequence[ast.Call]) -> list[ast.Call]:
+    """Those that contain no other of them: edits must not contain one another."""
+    return [c for c in calls if not any(o is not c and o in ast.walk(c) for o in calls)]
+
+
+def loops(kernel: Kernel) -> list[ast.For]:
+    return [node for node in ast.walk(kernel.function) if isinstance(node, ast.For)]
+
+
+def range_of(loop: ast.For) -> ast.Call | None:
+    """The ``range``, ``tl.range`` or ``tl.static_range`` that a loop runs over."""
+    call = loop.iter
+    known = ("range", "static_range")
+    return call if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] in known else None
+
+
+def blocks(function: Function) -> Iterator[list[ast.stmt]]:
+    """Every list of statements in a function, the outermost first."""
+    for node in ast.walk(function):
+        for name in ("body", "orelse"):
+            if isinstance(found := getattr(node, name, None), list) and found:
+                yield found
+
+
+def stored(node: ast.AST) -> set[str]:
+    """Names that are bound anywhere inside."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def used(node: ast.AST) -> set[str]:
+    """Names that are read anywhere inside; ``x += 1`` reads x."""
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    changed = (n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign))
+    return read | {t.id for t in changed if isinstance(t, ast.Name)}
+
+
+def language(kernel: Kernel) -> str:
+    """``tl``, as the kernel calls it."""
+    for name in ("program_id", "load", "store", "arange"):
+        for call in called(kernel.function, name):
+            assert isinstance(call.func, ast.Attribute)
+            return ast.unparse(call.func.value)
+    return "tl"
+
+
+def block_text(kernel: Kernel, statements: Sequence[ast.stmt], column: int) -> str:
+    """Statements as they stand, comments between them too, the first line from ``column`` on."""
+    start = kernel.source.span(statements[0])[0]
+    end = kernel.source.span(statements[-1])[1]
+    whole = textwrap.dedent(" " * statements[0].col_offset + kernel.source.text[start:end])
+    return textwrap.indent(whole, " " * column).lstrip(" ")
+
+
+def dtypes(kernel: Kernel) -> list[str]:
+    return sorted({p.dtype for p in kernel.pointers().values() if p.dtype.startswith(("float", "bfloat"))})
+
+
+def floats(kernel: Kernel) -> Proof:
+    told = ", ".join(f"{name}: {p.dtype}" for name, p in kernel.pointers().items())
+    return proof("the floating-point tensors have these types", bool(dtypes(kernel)), told)
+
+
+def numbers(kernel: Kernel, node: ast.AST) -> dict[str, int]:
+    """Whole numbers that the first launch passes for names in an expression."""
+    if not kernel.launched:
+        return {}
+    known = {**kernel.launched[0].arguments, **kernel.launched[0].constants}
+    return {name: known[name] for name in sorted(names_in(node)) if type(known.get(name)) is int}

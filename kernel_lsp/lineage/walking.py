@@ -1,0 +1,341 @@
+"""The walk: from an expert kernel one accepted simplification after the other, until none is left.
+
+Greedy and deterministic: operators in the order of the catalog, the most drastic choice of each first, and
+what is accepted is taken. What was rejected is tried again only when nothing else is left and the
+kernel has changed since. Every judgement lies on disk before the next is begun (kept.py), so a run that was
+stopped goes on where it was. Accepted means: it compiles, the gate finds it right against the kernel before,
+and it is not faster: the lower bound of its time over the time before is at least `NOT_FASTER`. Triton's
+interpreter tells no times; there, what is right is accepted, and the lineage says that it is not measured.
+Not covered: what the steps teach (lessons.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kernel_lsp import __version__, analysis
+from kernel_lsp.cache import Cache
+from kernel_lsp.errors import CaptureError, EvaluationError
+from kernel_lsp.evaluator import Budget, EvaluationRequest
+from kernel_lsp.library.store import now
+from kernel_lsp.lineage import catalog, kept
+from kernel_lsp.lineage.kept import Judgements
+from kernel_lsp.pipeline import Pipeline, learning
+from kernel_lsp.pipeline.opened import Opened, opened
+from kernel_lsp.pipeline.order import MAX_INTERPRETED
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.records import (
+    Candidate,
+    EvalStatus,
+    Evaluation,
+    Interval,
+    Job,
+    Judgement,
+    Lineage,
+    LineageStep,
+    Outcome,
+    Program,
+    Progress,
+    Site,
+    Snapshot,
+    Step,
+    TargetKind,
+    Workload,
+)
+from kernel_lsp.rewrite.kernels import harness
+from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.skillbook import Skillbook
+
+Report = Callable[[Progress], None]
+NOT_FASTER = 0.98
+"""Two clocks on one kernel differ by about a hundredth: what costs nothing may be taken away."""
+MOST_CHOICES = 6
+MOST_TRIES = 3
+"""Of one judgement that could not be reached: the device was busy, a process was lost."""
+QUICK = Budget(compile_s=0.0)
+INTERPRETER = "interpreter"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """One walk."""
+
+    job: Job
+    workload: Workload | None = None
+    """None: the best that is known for the target."""
+    fresh: bool = False
+    """Judge again what earlier runs have judged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """A program on the way, and the steps that led to it."""
+
+    program: Program
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return identity(self.program)
+
+
+def identity(program: Program) -> str:
+    return hashlib.sha256(f"{program.entry}\0{program.source}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ground:
+    """What a walk stands on."""
+
+    pipeline: Pipeline
+    prepared: Prepared
+    one: Opened
+    """Its engine has the operators open."""
+    skills: Skillbook
+    """Of the user, as they are on disk."""
+    device: str
+    """cuda or interpreter: where candidates are judged."""
+    place: Path
+
+    @property
+    def measured(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def hardware(self) -> str:
+        bench = replace(self.one.bench, device=self.device)
+        return learning.hardware_of(bench)
+
+
+@asynccontextmanager
+async def ground(pipeline: Pipeline, asked: Asked, report: Report) -> AsyncIterator[Ground]:
+    """Raises KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
+    prepared = _prepared(asked)
+    if prepared.target.kind is not TargetKind.TRITON_KERNEL:
+        raise CaptureError(f"{prepared.target.qualname} is no Triton kernel", "name a @triton.jit function")
+    bench = await pipeline.bench(asked.job)
+    device = "cuda" if bench.device == "cuda" else INTERPRETER
+    # The engine follows launches on fake tensors, so a tuned kernel opens without a GPU too.
+    walking = replace(bench, device="cuda", skills=Skillbook(skills=catalog.operators()))
+    async with opened(prepared, walking, pipeline.gate(), pipeline.settings, report) as one:
+        elements = sum(math.prod(spec.shape) for spec in one.capture.inputs if spec.shape)
+        if device == INTERPRETER and elements > MAX_INTERPRETED:
+            cause = f"{elements:,} input elements are too many for Triton's interpreter ({MAX_INTERPRETED:,})"
+            raise EvaluationError(cause, "give smaller shapes with --workload, or run where there is a GPU")
+        key = Cache.key(**{**one.identity(), "device": device}, version=__version__, rule=NOT_FASTER)
+        place = kept.folder(Path(pipeline.settings.data_dir), prepared.target.qualname, key)
+        yield Ground(
+            pipeline=pipeline, prepared=prepared, one=one, skills=bench.skills, device=device, place=place
+        )
+
+
+def _prepared(asked: Asked) -> Prepared:
+    job = replace(asked.job, background=True)  # nothing is compiled on suspicion
+    if asked.workload is None:
+        found = prepare(job)
+        if isinstance(found, Outcome):
+            raise CaptureError(found.note or "there is nothing to walk back")
+        return found
+    snapshot = Snapshot(uri=Path(job.path).absolute().as_uri(), text=job.text)
+    target = analysis.find_target(analysis.analyze(snapshot), job.qualname)
+    if target is None:
+        raise CaptureError(f"there is no {job.qualname} in {job.path}", "name a @triton.jit function")
+    program = harness.judged(analysis.slice_program(snapshot, target), target)
+    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=asked.workload)
+
+
+# --- the walk -----------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """One walk under way."""
+
+    on: Ground
+    judgements: Judgements
+    report: Report
+    steps: list[LineageStep] = field(default_factory=list)
+    avoided: dict[str, LineageStep] = field(default_factory=dict)
+    """Rejected ones by what was tried; where it was tried twice, the later."""
+
+    async def run(self) -> Lineage:
+        """To the end. What was accepted until it is stopped can be had by `lineage`."""
+        expert = state = State(program=self.on.prepared.program)
+        while (following := await self._next(state)) is not None:
+            state = following
+            kept.write(self.on.place, self.lineage(), "")
+        whole = await self.judged(expert, state) if self.steps else None
+        return replace(self.lineage(), finished=True, whole=whole)
+
+    async def _next(self, state: State) -> State | None:
+        """The first simplification that is accepted: what is new first, then what was rejected earlier."""
+        for again in (False, True):
+            for site in await self._sites(state):
+                for candidate in await self._choices(state, site):
+                    name = _name(candidate.steps[-1])
+                    before = self.avoided.get(name)
+                    known = before is not None and (not again or before.judgement.parent == state.id)
+                    if not known and await self._accepted(state, site, candidate):
+                        return _state(state, candidate)
+        return None
+
+    async def _sites(self, state: State) -> list[Site]:
+        found = await self.on.one.engine.look(state.steps)
+        return sorted(found, key=lambda site: catalog.place(site.skill))
+
+    async def _choices(self, state: State, site: Site) -> tuple[Candidate, ...]:
+        step = Step(skill=site.skill, site=site.site)
+        made = await self.on.one.engine.variants([*state.steps, step], len(state.steps), MOST_CHOICES)
+        return tuple(one for one in made if one.id != state.id)
+
+    async def _accepted(self, state: State, site: Site, candidate: Candidate) -> bool:
+        step = candidate.steps[-1]
+        told = f"{len(self.steps)} accepted; {site.skill}: {site.summary} {step.parameters or ''}".rstrip()
+        self.report(Progress(phase="lineage", message=told))
+        found = await self.judged(state, _state(state, candidate))
+        accepted, reason = decided(found, measured=self.on.measured)
+        made = LineageStep(
+            operator=step.skill,
+            site=step.site,
+            parameters=step.parameters,
+            summary=site.summary,
+            proofs=site.proofs,
+            judgement=found,
+            accepted=accepted,
+            reason=reason,
+            text=candidate.program if accepted else "",
+        )
+        if accepted:
+            self.steps.append(made)
+        else:
+            self.avoided[_name(step)] = made
+        return accepted
+
+    # --- judging -----------------------------------------------------------------------------
+
+    async def judged(self, parent: State, child: State) -> Judgement:
+        """The child against the parent, by the gate; what is on disk counts. Raises EvaluationError."""
+        known = self.judgements.get(parent.id, child.id)
+        if known is not None:
+            return known
+        evaluation = await self._evaluated(self._request(parent.program, child.program))
+        found = judgement(parent, child, evaluation)
+        self.judgements.add(found)
+        return found
+
+    async def _evaluated(self, request: EvaluationRequest) -> Evaluation:
+        for again in range(MOST_TRIES):
+            try:
+                found = await self.on.one.gate.evaluate(request)
+            except EvaluationError:
+                if again == MOST_TRIES - 1:
+                    raise
+                continue
+            if found.status is not EvalStatus.NOT_RUN:
+                return found
+            await asyncio.sleep(1.0)
+        raise EvaluationError(found.detail or "could not be judged", "run it again, it goes on from there")
+
+    def _request(self, parent: Program, child: Program) -> EvaluationRequest:
+        if self.on.device == INTERPRETER:
+            parent, child = interpretable(parent), interpretable(child)
+        return EvaluationRequest(
+            reference=parent,
+            candidate_source=child.source,
+            candidate_entry=child.entry,
+            workload=self.on.prepared.workload,
+            device=self.on.device,
+            python=self.on.one.bench.probe.python,
+            require_speed=self.on.measured,
+            uses_triton=True,
+            timeout_s=self.on.pipeline.settings.evaluate_timeout_s,
+            budget=QUICK,
+        )
+
+    # --- the record --------------------------------------------------------------------------
+
+    def lineage(self) -> Lineage:
+        """What is known so far."""
+        prepared, probe = self.on.prepared, self.on.one.bench.probe
+        told = {"torch": probe.torch, "triton": probe.triton, "kernel_lsp": __version__}
+        names = [s.judgement.device_name for s in (*self.steps, *self.avoided.values())]
+        expert = State(program=prepared.program)
+        return Lineage(
+            path=prepared.job.path,
+            qualname=prepared.target.qualname,
+            fingerprint=prepared.target.fingerprint,
+            workload=prepared.workload.name,
+            hardware=self.on.hardware,
+            device_name=next((name for name in names if name), None),
+            measured=self.on.measured,
+            finished=False,
+            versions={name: str(version) for name, version in told.items() if version},
+            created=now(),
+            expert=expert.id,
+            text=expert.program.source,
+            steps=tuple(self.steps),
+            avoided=tuple(self.avoided.values()),
+        )
+
+
+def decided(found: Judgement, *, measured: bool) -> tuple[bool, str]:
+    """Whether a simplification is accepted, and the reason in words."""
+    if found.status is not EvalStatus.PASSED:
+        return False, f"{found.status.value.replace('_', ' ')}: {found.detail}"
+    if not measured:
+        return True, "right; this device tells no times"
+    if found.effect is None:
+        return False, "right, but its time could not be measured"
+    effect = found.effect
+    words = f"{effect.mid:.2f}x the time ({effect.low:.2f} to {effect.high:.2f})"
+    if effect.low >= NOT_FASTER:
+        return True, f"takes {words}"
+    return False, f"is faster: {words}" if effect.high < 1.0 else f"may be faster: {words}"
+
+
+def judgement(parent: State, child: State, evaluation: Evaluation) -> Judgement:
+    return Judgement(
+        parent=parent.id,
+        child=child.id,
+        status=evaluation.status,
+        detail=evaluation.detail,
+        effect=_inverse(evaluation.speedup),
+        device_name=evaluation.device_name,
+        kernels=evaluation.kernels,
+        seconds=evaluation.seconds,
+    )
+
+
+def interpretable(program: Program) -> Program:
+    """With the first configuration alone: the interpreter cannot measure, so it could not choose."""
+    source = Source.parse(program.source, str(program.kernel), program.launcher or program.entry)
+    configs = source.configs()
+    if configs is None:
+        return program
+    return replace(program, source=source.edited([(configs, f"({source.segment(configs)})[:1]")]).text)
+
+
+def _inverse(speedup: Interval | None) -> Interval | None:
+    """Time of the child over that of the parent."""
+    if speedup is None:
+        return None
+    return replace(speedup, low=1 / speedup.high, mid=1 / speedup.mid, high=1 / speedup.low)
+
+
+def _state(before: State, candidate: Candidate) -> State:
+    return State(program=replace(before.program, source=candidate.program), steps=candidate.steps)
+
+
+def _name(step: Step) -> str:
+    return json.dumps([step.skill, step.site, step.parameters], sort_keys=True)
+
+
+def avoided_by(steps: Sequence[LineageStep], operator: str) -> tuple[LineageStep, ...]:
+    return tuple(step for step in steps if step.operator == operator)
