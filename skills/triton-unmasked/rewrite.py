@@ -9,8 +9,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import terms
+from kernel_lsp.rewrite.kernels import deciding, terms
 from kernel_lsp.rewrite.kernels.blocks import grid_of, passed
+from kernel_lsp.rewrite.kernels.deciding import Constant
 from kernel_lsp.rewrite.kernels.terms import Reader, Terms
 from kernel_lsp.rewrite.kernels.view import Kernel, Launched, Match, Proof, proof
 
@@ -39,12 +40,9 @@ class Fact:
 
 
 def match(kernel: Kernel) -> list[Match]:
-    source = kernel.source
-    if source.configs() is not None or len(source.launches()) != 1 or not kernel.launched:
+    if kernel.source.configs() is not None or not deciding.fits(kernel):
         return []
-    if kernel.function.args.kwonlyargs or _end_of_signature(kernel) is None:
-        return []
-    found = [fact for fact in _facts(kernel) if _observed(kernel, fact) and _condition(kernel, fact)]
+    found = [fact for fact in _facts(kernel) if _is_of_use(kernel, fact)]
     blocks = {(fact.name, fact.block) for fact in found}
     if not found or len(blocks) > len({name for name, _ in blocks}):
         return []
@@ -74,24 +72,13 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     for fact in match.data:
         kernel.replace(fact.compare, f"({kernel.text(fact.compare)}) | {fact.name}")
     facts = {fact.name: fact for fact in match.data}
-    end = _end_of_signature(kernel)
-    assert end is not None
-    kernel.replace(end, kernel.text(end) + _parameters(kernel, end, facts))
-    call = kernel.source.launches()[0].call
-    last = [*call.args, *(k.value for k in call.keywords)][-1]
-    given = (f", {name}={_condition(kernel, fact)}" for name, fact in facts.items())
-    kernel.replace(last, kernel.text(last) + "".join(given))
-
-
-def _parameters(kernel: Kernel, end: ast.expr, facts: dict[str, Fact]) -> str:
-    """As they stand behind the last one, each in a line of its own."""
-    indent, kind = " " * (kernel.function.col_offset + 4), _constexpr(kernel)
-    added = "".join(
-        f",\n{indent}# Whether {fact.said}, so that nothing is masked.\n{indent}{name}: {kind} = False"
+    constants = [
+        Constant(
+            name, f"Whether {fact.said}, so that nothing is masked.", "False", str(_condition(kernel, fact))
+        )
         for name, fact in facts.items()
-    )
-    in_one_line = end.lineno == kernel.function.lineno
-    return added + ("\n" + indent[4:] if in_one_line else "")
+    ]
+    deciding.add(kernel, constants)
 
 
 def _all_said(facts: list[Fact]) -> str:
@@ -210,22 +197,17 @@ def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
 
 def _condition(kernel: Kernel, fact: Fact) -> str | None:
     """As the launcher says it; None: what it passes is more than a name, a number or a size."""
-    call = kernel.source.launches()[0].call
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+    extent = deciding.given(kernel, fact.extent)
+    block = fact.block if fact.block.isdecimal() else deciding.given(kernel, fact.block)
+    if extent is None or block is None:
         return None
-    texts = []
-    for name in (fact.extent, fact.block):
-        given = passed(kernel, name)
-        if not name.isdecimal() and (given is None or not terms.is_pure(given)):
-            return None
-        text = name if given is None else kernel.text(given)
-        texts.append(f"({text})" if isinstance(given, ast.BinOp) else text)
-    return f"{texts[0]} % {texts[1]} == 0" if fact.needs == EVEN else f"{texts[0]} >= {texts[1]}"
+    return f"{extent} % {block} == 0" if fact.needs == EVEN else f"{extent} >= {block}"
 
 
-def _observed(kernel: Kernel, fact: Fact) -> bool:
-    """In some launch of the workload."""
-    return any(_holds(fact, one) for one in kernel.launched)
+def _is_of_use(kernel: Kernel, fact: Fact) -> bool:
+    """It holds in some launch of the workload, and launcher and kernel can say so."""
+    said = _condition(kernel, fact) is not None and deciding.is_free(kernel, fact.name)
+    return said and any(_holds(fact, one) for one in kernel.launched)
 
 
 def _holds(fact: Fact, launched: Launched) -> bool:
@@ -234,18 +216,3 @@ def _holds(fact: Fact, launched: Launched) -> bool:
     if type(extent) is not int or type(block) is not int:
         return False
     return extent % block == 0 if fact.needs == EVEN else extent >= block
-
-
-def _end_of_signature(kernel: Kernel) -> ast.expr | None:
-    """Where a parameter can be added: behind the last one's default or annotation."""
-    arguments = kernel.function.args
-    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or not arguments.args:
-        return None
-    return arguments.defaults[-1] if arguments.defaults else arguments.args[-1].annotation
-
-
-def _constexpr(kernel: Kernel) -> str:
-    """``tl.constexpr``, as the kernel writes it."""
-    every = kernel.function.args.args
-    noted = (ast.unparse(a.annotation) for a in every if a.annotation)
-    return next((text for text in noted if "constexpr" in text), "tl.constexpr")

@@ -33,6 +33,7 @@ for case in sys.argv[2:]:
 """
 CASES = {
     "eviction": "rms_norm 5x1000,1000 1x64,64",
+    "hints": "softmax 5x40 5x37 1x1 3x16",
     "unmasked": "row_sums 16x128 13x100 16x100 13x128",
 }
 """Launcher, and sizes of its inputs: the first ones have the fact that the skill rests on."""
@@ -148,5 +149,33 @@ def test_policies_only_where_something_is_read_again(
     changes: list[tuple[str, str]], left: str | None
 ) -> None:
     found = sites(golden("eviction", *changes), "rms_norm_kernel", "eviction")
+    assert len(found) == (left is not None)
+    assert not left or found[0].summary.endswith(left)
+
+
+# --- hints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ([("1000]", "1024]")], None),
+        ([("1000]", "1001]")], None),
+        ([("1000]", "1002]")], "(stride of 2, columns of 2)"),
+        ([("bf16[4096,1000]", "f64[4096,1000]")], "(stride of 8, columns of 8)"),
+        ([("x.stride(0)", "x.stride(0) + 1")], None),
+        ([("x.stride(0)", "max([x.stride(0)])")], None),
+        ([("row * stride + column", "row + column * stride")], None),
+        ([("row * stride + column", "row * stride + column * 2")], None),
+        ([("row * stride + column", "row * 1024 + column")], "(columns of 8)"),
+        ([("column < columns", "row < columns")], "(stride of 8)"),
+        ([("column < columns", "(column < columns) & (row < stride)")], "(stride of 8, columns of 8)"),
+        ([("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, STRIDE_MULTIPLE: tl.constexpr = 1")], None),
+    ],
+)
+def test_multiples_are_said_where_they_make_a_load_wider(
+    changes: list[tuple[str, str]], left: str | None
+) -> None:
+    found = sites(golden("hints", *changes), "softmax_kernel", "hints")
     assert len(found) == (left is not None)
     assert not left or found[0].summary.endswith(left)

@@ -28,7 +28,7 @@ class Atom:
     key: str
     """Equal only for equal numbers."""
     node: ast.AST | None = None
-    """The arange's or cdiv's call, the loop."""
+    """The loop, or an expression of this value."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and (self.kind, self.key) == (other.kind, other.key)
@@ -197,9 +197,9 @@ class Reader:
         """An expression that gives the same number wherever its names are the same, or something unique."""
         names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
         if not is_pure(node) or any(self._is_changed(n.id) for n in names):
-            return _one(Atom("other", f"at {_place(node)}"))
+            return _one(Atom("other", f"at {_place(node)}", node))
         known = (key(self._named(n.id, at or n)) for n in names)
-        return _one(Atom("other", f"{ast.unparse(node)} of {', '.join(known)}"))
+        return _one(Atom("other", f"{ast.unparse(node)} of {', '.join(known)}", node))
 
     def _is_changed(self, name: str) -> bool:
         """By a method whose name ends as torch's do that work in place: shapes may be others afterwards."""
