@@ -5,8 +5,8 @@ before the next is asked for) and stops. Where it would leave the rule's course 
 by a margin, which was chosen on tasks that it had not learned from. What it would have said instead is known
 with its probability, so the next course is the likeliest that differs in one word, completed greedily
 (Lawler's k best solutions, 1972, with a greedy completion). Replies are valid by construction
-(agents/compact). A model that fails is followed by the rule, and the reason is told. Not covered: judging;
-which checkpoint it is.
+(agents/compact). A model that fails is followed by the rule, and the reason is told. When its first course
+was measured it is told what came of it, and asked `again`. Not covered: judging; which checkpoint it is.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOST_COURSES = 4
 """Of the model's; after them come the rule's, which know nothing of what it may have overlooked."""
 MOST_TRIES = 16
 """Courses that are completed to find these: some lead to the same program, or to none."""
+MOST_AGAIN = 4
+"""The same, when a course was measured: most of what it says then is on the list already."""
 MOST_REPLIES = 40
 """In one course: each step may be refused."""
 
@@ -83,17 +85,21 @@ class LearnedPlanner:
         self._heap: list[_Branch] = []
         self._advice: tuple[Step, ...] = ()
         """The rule's first course."""
+        self._seen: set[str] = set()
+        """Candidates that were suggested."""
+        self._measured: tuple[tuple[Step, ...], float | None] | None = None
+        """A course of the model's own, and its speedup over the program as it was; None: it failed."""
 
     async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
         """Best guess first, without duplicates."""
-        seen: set[str] = set()
+        seen = self._seen
         rules = self._rule.courses(sites, triton=triton)
         first = await anext(rules, None)
         if first is None:
             return
         try:
             self._advice = first.steps
-            async for course in self._learned(seen):
+            async for course in self._learned(MOST_TRIES):
                 yield course
         except BackboneError as error:
             self._tell(f"planned by the rule: {error}")
@@ -107,15 +113,31 @@ class LearnedPlanner:
                 seen.add(course.candidate.id)
                 yield course
 
-    async def _learned(self, seen: set[str]) -> AsyncIterator[Course]:
-        """Raises BackboneError, _Untold."""
+    async def again(self, course: Course, speedup: float | None) -> Course | None:
+        """What the model suggests when it knows how a course of its own did; None: nothing new.
+
+        ``speedup``: over the program as it was; None: it does not run there. As in a second turn of its
+        training.
+        """
+        if course.candidate.proposer != self._name:
+            return None
+        self._measured = course.steps, speedup
+        with contextlib.suppress(BackboneError, _Untold):  # the courses that are known are raced without it
+            async for found in self._learned(MOST_AGAIN):
+                return found
+        return None
+
+    async def _learned(self, most: int) -> AsyncIterator[Course]:
+        """New ones, by ``most`` attempts. Raises BackboneError, _Untold."""
         self._heap = [_Branch(0.0, next(self._numbers), (), ())]
-        for _ in range(MOST_TRIES):
-            if not self._heap or len(seen) >= MOST_COURSES:
+        found = 0
+        for _ in range(most):
+            if not self._heap or found >= MOST_COURSES:
                 break
             course = await self._completed(heapq.heappop(self._heap))
-            if course is not None and course.candidate.id not in seen:
-                seen.add(course.candidate.id)
+            if course is not None and course.candidate.id not in self._seen:
+                self._seen.add(course.candidate.id)
+                found += 1
                 yield course
 
     async def _completed(self, branch: _Branch) -> Course | None:
@@ -139,8 +161,18 @@ class LearnedPlanner:
         return await self._finished(talk.steps, sites)
 
     async def _advise(self, talk: Talk) -> None:
-        """Tell it the rule's course as a turn before its own. Raises _Untold where that cannot be said."""
-        for step in self._advice:
+        """Tell it the rule's course as a turn before its own, then what was measured. Raises _Untold where
+        that cannot be said."""
+        await self._tell_turn(talk, self._advice)
+        talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
+        if self._measured is not None:
+            steps, speedup = self._measured
+            await self._tell_turn(talk, steps)
+            talk.heard(EvalStatus.RUNTIME_ERROR if speedup is None else EvalStatus.PASSED, speedup)
+
+    async def _tell_turn(self, talk: Talk, steps: Sequence[Step]) -> None:
+        """A whole course. Raises _Untold."""
+        for step in steps:
             try:
                 talk.say(talk.reply_for(step))
             except ValueError as error:
@@ -151,7 +183,6 @@ class LearnedPlanner:
             talk.saw(viewed)
         if talk.phase is Phase.STEP:
             talk.say(STOP)
-        talk.heard(EvalStatus.PASSED)  # nobody has measured it yet
 
     async def _careful(self, talk: Talk, said: Said, fixed: int) -> Said:
         """The reply, with the rule's word instead wherever it leaves the rule's course by too little.
@@ -177,9 +208,9 @@ class LearnedPlanner:
         return said
 
     def _rules_reply(self, talk: Talk) -> tuple[str, ...] | None:
-        """How the rule would go on; None: it would not have come here."""
+        """How the rule would go on; None: it would not have come here, or it is time for something else."""
         done = len(talk.steps)
-        if talk.phase is not Phase.STEP or talk.steps != self._advice[:done]:
+        if self._measured is not None or talk.phase is not Phase.STEP or talk.steps != self._advice[:done]:
             return None
         return STOP if done == len(self._advice) else tuple(talk.reply_for(self._advice[done]))
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import __version__, interpreter, phases, skillbook
+from kernel_lsp.agents.learned import LearnedPlanner
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.cache import Cache
 from kernel_lsp.config import Settings
@@ -237,6 +238,7 @@ class Pipeline:
             tuner=lambda request: gate.tuner(request, report),
             device=device,
             budget=job.budget,
+            again=planner.again if isinstance(planner, LearnedPlanner) else None,
         )
         ranked = await search.run(_shortlist(planned, device, one.capture, budget=job.budget))
         for problem in one.known.notes:

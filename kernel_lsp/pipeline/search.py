@@ -2,15 +2,15 @@
 
 The planner's first course is judged in full at once, so that something verified is there soon. Beside that
 (after it on a CPU, where they would disturb each other) one process compares all courses and then, step by
-step, the parameters of the best one, the most valuable step first (coordinate descent). On a GPU, whatever
-clearly leads after the first of these races is judged in full while the others go on; a first course that has
-hardly gained anything in them is not timed any more then: it waits until the rest has failed. One that has is
-verified first, because somebody waits. What won at last is judged in full like anything else, and only that
-number counts. A winner that is rejected is followed by the next; one whose
-values were wrong takes everything of the same or a coarser precision class with it. The search ends when
-nothing that is left looks better than what passed, or fast enough for the baselines that the first full
-judgement has shown. Without a comparison (the process was lost) the tournament's quick judgements take its
-place.
+step, the parameters of the best one, the most valuable step first (coordinate descent); a planner that learns
+from measurements is asked for one more course after the first race. On a GPU, whatever clearly leads after
+the first of these races is judged in full while the others go on; a first course that has hardly gained
+anything in them is not timed any more then: it waits until the rest has failed. One that has is verified
+first, because somebody waits. What won at last is judged in full like anything else, and only that number
+counts. A winner that is rejected is followed by the next; one whose values were wrong takes everything of the
+same or a coarser precision class with it. The search ends when nothing that is left looks better than what
+passed, or fast enough for the baselines that the first full judgement has shown. Without a comparison (the
+process was lost) the tournament's quick judgements take its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +33,8 @@ from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
 OpenTuner = Callable[[TuneRequest], AbstractAsyncContextManager[Tuner]]
+Again = Callable[[Course, float | None], Awaitable[Course | None]]
+"""What to try next, when a course's speedup over the original is known (None: it does not run)."""
 MOST_VARIANTS = {"cuda": 16, "cpu": 6}
 """In one comparison. On 16 cores as many Triton kernels compile in the time of two."""
 MOST_RACES = 4
@@ -78,6 +80,8 @@ class Search:
     """`Gate.tuner`, with the report bound."""
     device: str
     budget: int
+    again: Again | None = None
+    """A planner that learns from what was measured; asked once, after the first race."""
     _contestants: dict[str, Contestant] = field(default_factory=dict)
     """By the candidate's id."""
     _searched: set[str] = field(default_factory=set)
@@ -191,16 +195,29 @@ class Search:
         race = await self._race(tuner, racing, racing[0])
         await self._go_ahead(race)
         with contextlib.suppress(TunerLost):  # what was found before counts
+            new = await self._suggested(race, racing[0].course)
             for _ in range(MOST_RACES - 1):
                 if not race.order or time.monotonic() > end:
                     break
                 best = self._contestants[race.order[0]]
                 before = len(self._searched)
-                race = await self._race(tuner, [best], best)
+                race = await self._race(tuner, [best, *new], best)
                 await self._go_ahead(race)
-                if len(self._searched) == before:
+                if len(self._searched) == before and not new:
                     break
+                new = []
         return race
+
+    async def _suggested(self, race: Race, first: Course) -> list[Contestant]:
+        """What the planner says to the first race: one more course, or none."""
+        name = first.candidate.id
+        if self.again is None or name not in {*race.median_ms, *race.dropped}:
+            return []
+        course = await self.again(first, race.speedup(name) or None)
+        if course is None or not self._can_run(course.candidate):
+            return []
+        made = Contestant(candidate=course.candidate, course=course, steps=course.steps, complete=True)
+        return [self._add(made)]
 
     async def _race(self, tuner: Tuner, known: list[Contestant], center: Contestant) -> Race:
         """These, and other parameters for one step of ``center``."""

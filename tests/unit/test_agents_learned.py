@@ -133,6 +133,39 @@ async def test_the_model_reads_the_rules_course_before_it_answers() -> None:
     assert "apply_skill @0 BLOCK p6 . then gone @0 apply_skill @1 . then gone @1 stop . got right g- " in own
 
 
+async def test_told_how_its_course_did_it_suggests_another() -> None:
+    """It likes b; told that b is 2x (g8) it would go on with c, told that b fails with a."""
+    engine, heard = Engine([A, B, C]), list[str]()
+
+    def weigh(talk: Talk, words: Sequence[str], word: str) -> float:
+        heard.append(talk.text)
+        wanted = {"g8": ["@2", "stop"], "failed": ["@0", "p7", "stop"]}
+        after = next((order for mark, order in wanted.items() if mark in talk.words), ["@1", "stop"])
+        return prefers(*after)(talk, words, word)
+
+    for speedup, told, expected in (
+        (2.0, "stop . got right g8 ", "c"),
+        (None, "stop . got failed ", "a:128"),
+    ):
+        planner = LearnedPlanner(
+            Situation(graph=GraphView(operations=()), sites=(A, B, C), device="cuda"),
+            name="policy",
+            answer=Model(weigh).answer,
+            view=engine.view,
+            make=engine.make,
+            rule=Planner(engine.make, engine.look),
+            margin=100.0,
+        )
+        known = [course async for course in planner.courses([A, B, C], triton=True)]
+        own = next(course for course in known if course.candidate.proposer == "policy")
+        rules = next(course for course in known if course.candidate.proposer == "plan/2")
+        assert own.candidate.id == "a:64+b+c"  # the margin holds it to the rule's
+        assert await planner.again(rules, 1.5) is None  # that was not its own
+        found = await planner.again(own, speedup)
+        assert found is not None and found.candidate.id not in {course.candidate.id for course in known}
+        assert found.steps[0].skill == expected[0] and told in heard[-1]
+
+
 async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None:
     """The rule: a:64, b, c. The model finds b in place of a 1.5 times as likely (ln 0.41), then stops."""
 

@@ -20,7 +20,7 @@ from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunerLost, Variant
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline import search
 from kernel_lsp.pipeline.known import Known
-from kernel_lsp.pipeline.search import Search
+from kernel_lsp.pipeline.search import Again, Search
 from kernel_lsp.pipeline.tournament import EvaluationRequest, Tournament
 from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Proposal, Site, SourceEdit, Step
 
@@ -118,6 +118,7 @@ async def play(
     budget: int = 8,
     lost_in: int | None = None,
     slow: bool = False,
+    again: Again | None = None,
 ) -> Played:
     """``slow``: trials take longer than all races."""
     judged: list[str] = []
@@ -159,6 +160,7 @@ async def play(
         tuner=opened,  # type: ignore[arg-type]
         device=device,
         budget=budget,
+        again=again,
     )
     return Played(judged, await made.run(given()), tuner, engine, known)
 
@@ -182,6 +184,25 @@ async def test_nothing_more_is_judged_when_the_first_is_the_best(tmp_path: Path)
     played = await play([one], {"f:1": 4.0, "f:2": 3.9}, {"f:1": faster(2.5)}, tmp_path)
     assert played.judged == ["f:1"]  # 2.5 % is no reason for another full judgement
     assert played.known.best(one.sites[0]) == {"block": 1}
+
+
+async def test_a_planner_that_is_told_of_the_first_race_suggests_one_more_course(tmp_path: Path) -> None:
+    courses, new = [course("f", block=[1, 2]), course("g")], course("h")
+    times = {"f:1": 5.0, "g": 6.0, "f:2": 5.2, "h": 2.0}
+    verdicts = {"f:1": faster(2.0), "h": faster(5.0)}
+    told: list[tuple[str, float | None]] = []
+
+    async def again(first: Course, speedup: float | None) -> Course | None:
+        told.append((first.candidate.id, speedup))
+        return new
+
+    played = await play(courses, times, verdicts, tmp_path, again=again)
+    assert told == [("f:1", 2.0)]
+    assert played.tuner.asked == [["f:1", "g", "f:2"], ["f:1", "h"]]
+    assert played.ranking[0] == "h faster"
+    told.clear()
+    await play(courses, {"g": 6.0, "h": 2.0}, verdicts | {"g": faster(1.6)}, tmp_path, again=again)
+    assert told == [("f:1", None)]  # it did not run in the race
 
 
 async def test_what_is_known_is_not_searched_again(tmp_path: Path) -> None:
