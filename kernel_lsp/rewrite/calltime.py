@@ -1,13 +1,14 @@
 """About how long one call of a whole target takes: the host's part beside the device's, the longer of them.
 
 Ranks what is planned (which course first, whether a recording pays); what is offered has been measured. Rates
-are one H200's. Host times are those of its idle host, half of what 5,091 plans of 387 programs took beside 23
-other jobs (plans-h200-2026-11-21.json, least squares over the calls that the host decides): what matters is
-how they compare. Not covered: the CPU, where host and device are one.
+are one H200's. Host times are three quarters of what 5,091 plans of 387 programs took on its busy host
+(plans-h200-2026-11-21.json, least squares over the calls that the host decides), and half as much again as on
+an idle one: what matters is how they compare. Not covered: the CPU, where host and device are one.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
@@ -34,16 +35,16 @@ STEP_OF_LIBRARY_S, STEP_HOST_S = 5e-6, 11e-6
 """cuDNN's recurrent layers, for each time step and layer: on the device (assumed), and a whole call (H200:
 128 steps of a GRU in 1.42 ms, of two layers of LSTM in 2.84), which is taken to be the host's time: a
 recording that is not faster is not offered."""
-OPERATION_HOST_S, SEVERAL_HOST_S, PRODUCT_HOST_S, CONVOLUTION_HOST_S = 10e-6, 15e-6, 20e-6, 40e-6
+OPERATION_HOST_S, SEVERAL_HOST_S, PRODUCT_HOST_S, CONVOLUTION_HOST_S = 15e-6, 22e-6, 30e-6, 60e-6
 """What the host needs for an operation of torch, by what stands behind it: one kernel, a few, cuBLAS, cuDNN.
-Eight linear layers with their ReLUs, 240 us by this, took 208 us in eager on an idle host."""
-VIEW_HOST_S, KERNEL_HOST_S, DESCRIPTOR_HOST_S = 1e-6, 30e-6, 4e-6
-"""For a view, a Triton kernel with what its launcher asks and allocates and its share of the guard (the
-launch alone 16 to 18 us), and a tensor descriptor."""
-REPLAY_HOST_S, COPY_HOST_S, PART_HOST_S = 25e-6, 8e-6, 1.7e-6
+Eight linear layers with their ReLUs, 360 us by this, took 208 us in eager on an idle host."""
+VIEW_HOST_S, KERNEL_HOST_S, DESCRIPTOR_HOST_S = 1e-6, 45e-6, 6e-6
+"""For a view, a Triton kernel with what its launcher asks and allocates and its share of the guard (on an
+idle host the launch alone takes 16 to 18 us), and a tensor descriptor."""
+REPLAY_HOST_S, COPY_HOST_S, PART_HOST_S = 38e-6, 12e-6, 2.5e-6
 """For a replay, for each tensor that is copied in or out, and to look at one layer or one weight."""
-PRODUCT_FLOPS = {4: 50e12, 2: 650e12}
-"""cuBLAS, by bytes of an element."""
+PRODUCT_FLOPS, ATTENTION_FLOPS = {4: 50e12, 2: 650e12}, {4: 50e12, 2: 400e12}
+"""cuBLAS and torch's attention, by bytes of an element."""
 CONVOLUTION_FLOPS, CONVOLUTION_PASSES = 380e12, 3
 """cuDNN on tensor cores, with its transposes before and after (codegen/conv_cost.py is exact about them)."""
 GENERATED_FLOPS = {4: 160e12, 2: 450e12}
@@ -113,11 +114,18 @@ def _rate(node: fx.Node) -> float:
         return GENERATED_FLOPS[size]
     if is_op(node, *CONVOLUTIONS):
         return CONVOLUTION_FLOPS
+    if is_op(node, aten.scaled_dot_product_attention):
+        return ATTENTION_FLOPS[size]
     return PRODUCT_FLOPS[size] if is_op(node, *PRODUCTS) else cost.RATES["cuda"].flops_per_s
 
 
 def _flops(node: fx.Node) -> float:
-    return float(node.meta.get("flops", 0.0)) if "generated" in node.meta else cost.flops(node)
+    if "generated" in node.meta:
+        return float(node.meta.get("flops", 0.0))
+    if is_op(node, aten.scaled_dot_product_attention):  # the scores, and what they weigh
+        query, key = (arg.meta["val"].shape for arg in node.args[:2])
+        return 4.0 * math.prod(query) * key[-2]
+    return cost.flops(node)
 
 
 def _launched(node: fx.Node) -> int:

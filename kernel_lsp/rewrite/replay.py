@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_rand
 
 aten = torch.ops.aten
 TRANSFERS = (aten.pin_memory, aten.copy, aten._copy_from)
-LEAST_GAIN = 0.1
+LEAST_GAIN = 0.05
 EFFECTS = "at most buffers of norms, and the device's random stream, which a replay advances as calls do"
 
 SOURCE = '''
