@@ -17,6 +17,7 @@ from kernel_lsp.journal import Journal
 from kernel_lsp.library import Library
 from kernel_lsp.library.store import Snapshot, now
 from kernel_lsp.library.usage import Usage
+from kernel_lsp.lineage import kept
 from kernel_lsp.presenter import report as pages
 from kernel_lsp.presenter.report import Facts, Version
 from kernel_lsp.records import Event, EventKind, Json, LearnedSkill, Proposal, Standing
@@ -75,6 +76,7 @@ def gathered(journal: Journal, data_dir: Path, runs: list[Path], policies: list[
         learned=tuple(_learned(library)),
         usage=Usage(data_dir).stats(),
         library=tuple(_version(snapshot) for snapshot in history),
+        lineages=tuple(kept.lineages(data_dir)),
         curves={_name(path): _curve(path) for path in runs},
         policies={path.stem: _policy(path) for path in policies},
     )

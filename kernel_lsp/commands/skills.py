@@ -9,6 +9,7 @@ import typer
 
 from kernel_lsp import config, skillbook
 from kernel_lsp.commands import console, journaling, searching
+from kernel_lsp.commands.lineage import lineage
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError, SkillError
 from kernel_lsp.library import Library, store
@@ -28,6 +29,7 @@ TASKS = typer.Option(
     None, "--tasks", help="Folders or files with class Model and get_inputs; give it as often as needed."
 )
 STOPPED = "stopped; what was judged is kept, and the same command goes on from there"
+app.command()(lineage)
 
 
 @app.command("list")

@@ -290,6 +290,22 @@ OPERATORS = (
 )
 
 
+FROM_NAIVE = Operator(
+    name="whole",
+    forward="from-naive",
+    intent="Take the steps of an expert's kernel one after the other, from its naive form on.",
+    anchor="a kernel that has none of these steps yet",
+    carrier="the launch, its options and the kernel's loops, as the steps say",
+    idea=(
+        "Each step is an executable skill with the numbers that the expert's kernel had. The engine proves "
+        "each of them anew; the order is that in which they build upon each other."
+    ),
+    pitfalls=("The numbers belong to the sizes and the device that they were measured on.",),
+    tags=("course", "launch", "block", "kernel"),
+)
+"""All recipes of one lineage in order."""
+
+
 def operators() -> tuple[Skill, ...]:
     """As the engine loads them, in the order of the walk."""
     return tuple(

@@ -31,6 +31,7 @@ from kernel_lsp.pipeline import Pipeline, learning
 from kernel_lsp.pipeline.opened import Opened, opened
 from kernel_lsp.pipeline.order import MAX_INTERPRETED
 from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.presenter import lineages
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
@@ -70,8 +71,6 @@ class Asked:
     job: Job
     workload: Workload | None = None
     """None: the best that is known for the target."""
-    fresh: bool = False
-    """Judge again what earlier runs have judged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +169,7 @@ class Walk:
         expert = state = State(program=self.on.prepared.program)
         while (following := await self._next(state)) is not None:
             state = following
-            kept.write(self.on.place, self.lineage(), "")
+            kept.write(self.on.place, unfinished := self.lineage(), lineages.markdown(unfinished))
         whole = await self.judged(expert, state) if self.steps else None
         return replace(self.lineage(), finished=True, whole=whole)
 

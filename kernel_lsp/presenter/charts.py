@@ -181,3 +181,41 @@ def curves(groups: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) ->
     for axes in flat[len(groups) :]:
         axes.set_visible(False)
     return figure
+
+
+@_drawn
+def lineage(steps: Sequence[tuple[str, Span | None]], rejected: Mapping[int, Sequence[str]]) -> Any:
+    """From the expert's kernel down to the naive one: its time so far, the interval of each step, and beside
+    the kernel that it was tried on what was rejected. Without times the steps stand below each other.
+
+    ``steps`` begins with the expert; ``rejected``: place in ``steps`` -> operators.
+    """
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    figure, ((axes,),) = _figure(0.34 * len(steps) + 0.7)
+    times, place = [1.0], 1.0
+    for number, (_, span) in enumerate(steps[1:], 1):
+        if span is not None:
+            ends = [place * span.low, place * span.high]
+            axes.plot(ends, [number, number], color=span.color, linewidth=2.5, solid_capstyle="round")
+            place *= span.mid
+        times.append(place)
+    axes.plot(times, range(len(steps)), "o-", color=LINE, linewidth=1, markersize=6)
+    for number, names in rejected.items():
+        told = "rejected: " + ", ".join(names)
+        axes.annotate(
+            told, (times[number], number), (10, -3), textcoords="offset points", color=BAD, fontsize=7
+        )
+    axes.set_yticks(range(len(steps)), [label for label, _ in steps])
+    axes.set_ylim(len(steps) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    if all(span is None for _, span in steps):
+        axes.set_xticks([])
+        axes.set_xlim(0.9, 2.0)
+        return figure
+    axes.set_xscale("log")
+    axes.margins(x=0.2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("time over the expert's")
+    return figure

@@ -15,10 +15,21 @@ from datetime import date, timedelta
 from html import escape
 from string import Template
 
-from kernel_lsp.presenter import charts
+from kernel_lsp.presenter import charts, lineages
 from kernel_lsp.presenter.charts import BAD, CALM, GOOD, LINE, Span
 from kernel_lsp.presenter.learned import uplift_text
-from kernel_lsp.records import Event, EventKind, Interval, Json, LearnedSkill, Proposal, Standing, UsageStats
+from kernel_lsp.records import (
+    Event,
+    EventKind,
+    Interval,
+    Json,
+    LearnedSkill,
+    Lineage,
+    LineageStep,
+    Proposal,
+    Standing,
+    UsageStats,
+)
 
 FATES = {
     EventKind.OFFERED: LINE,
@@ -62,13 +73,15 @@ class Facts:
     library: tuple[Version, ...] = ()
     curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
     """Training run -> lines of its curve."""
+    lineages: tuple[Lineage, ...] = ()
     policies: Mapping[str, Json] = field(default_factory=dict)
     """Name -> what the trainer's evaluation of a policy against the rule has found."""
 
 
 def page(facts: Facts) -> str:
     """The whole document."""
-    sections = (_suggestions(facts), _speedups(facts), _library(facts), _training(facts), _policy(facts))
+    used = (_suggestions(facts), _speedups(facts), _library(facts))
+    sections = (*used, _lineages(facts), _training(facts), _policy(facts))
     plain = "" if charts.bars({"x": 1}, {}) else _note("Plots need matplotlib: install kernel-lsp[report].")
     return _PAGE.substitute(
         made=escape(facts.made), version=escape(facts.version), plain=plain, sections="\n".join(sections)
@@ -130,6 +143,34 @@ def _library(facts: Facts) -> str:
     head = ("skill", "standing", "learned on", "uplift (lower bound)", "at work", "why")
     rows = [_learned_row(papers, facts.usage) for papers in facts.learned]
     return _section("Learned skills", plot + _table(head, rows))
+
+
+def _lineages(facts: Facts) -> str:
+    if not facts.lineages:
+        text = "No kernel was walked back yet: `kernel-lsp skills lineage FILE::KERNEL` does it."
+        return _section("Lineages", _note(text))
+    drawn = "".join(_lineage(one) for one in facts.lineages)
+    head = ("kernel", "step", "simplification", "the expert's form gains", "on")
+    return _section("Lineages", drawn + _table(head, lineages.shown(facts.lineages)))
+
+
+def _lineage(one: Lineage) -> str:
+    steps: list[tuple[str, Span | None]] = [("expert", None)]
+    steps += [(step.operator.replace("_", " "), _step_span(step)) for step in one.steps]
+    places = {one.expert: 0} | {step.judgement.child: n for n, step in enumerate(one.steps, 1)}
+    rejected: dict[int, list[str]] = {}
+    for step in one.avoided:
+        names = rejected.setdefault(places.get(step.judgement.parent, 0), [])
+        names += [name] if (name := step.operator.replace("_", " ")) not in names else []
+    caption = f"{one.qualname} on {one.device_name or one.hardware}: from the expert's kernel to a naive one"
+    return _plot(charts.lineage(steps, rejected), caption + ("" if one.measured else " (unmeasured)"))
+
+
+def _step_span(step: LineageStep) -> Span | None:
+    found = step.judgement.effect
+    return (
+        None if found is None else Span(label="", low=found.low, mid=found.mid, high=found.high, color=GOOD)
+    )
 
 
 def _training(facts: Facts) -> str:
