@@ -97,6 +97,7 @@ def bubblewrap() -> str | None:
 KEPT = (
     "PATH", "LD_", "CUDA", "NVIDIA_", "LANG", "LC_", "TRITON_", "TORCH",
     "OMP_", "MKL_", "CC", "VIRTUAL_ENV", "CONDA",
+    "GEMS_VENDOR",  # without it flag-gems starts programs to find its GPU, which a confined child may not
 )  # fmt: skip
 
 
