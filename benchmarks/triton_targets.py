@@ -1,10 +1,12 @@
 """Triton kernels as targets: what each gains over its own best configuration, judged by the gate.
 
-    PYTHONPATH=. python3 benchmarks/triton_targets.py --device cuda --limit-s 240 --out triton-h200-DATE.json
+    PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out triton-h200-DATE.json
+    … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their unpacked wheels
+    … --only REGEX       of path and name; --resume goes on with what --out has not yet
 
 Reference and baseline are the kernel as it is written (autotuned where it is). A kernel for which nothing
-is offered counts as 1.0 in the mean. On a CPU the interpreter judges, so nothing has a speed. Not covered:
-kernels of installed packages, searches deeper than the quick one.
+is offered counts as 1.0 in the mean. What packages' kernels are called with is in triton/installed.
+On a CPU the interpreter judges, so nothing has a speed. Not covered: searches deeper than the quick one.
 """
 
 from __future__ import annotations
@@ -13,31 +15,72 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import re
+import sys
 import tempfile
 import time
+import tomllib
+import venv
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import analysis, config
+from kernel_lsp import analysis, config, phases
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
 
 FOLDER = Path(__file__).resolve().parent / "triton"
+Rows = dict[str, dict[str, Any]]
 
 
-def jobs(device: str, pattern: str) -> list[Job]:
-    found = []
+def jobs(device: str, only: str, packages: Path | None) -> list[Job]:
+    """Kernels of ours and, where they are, of installed packages, by turns."""
+    found = [*own(device), *(installed(device, packages) if packages else ())]
+    return [job for job in found if re.search(only, name(job))]
+
+
+def name(job: Job) -> str:
+    """``file::kernel``, of packages with their name."""
+    path = Path(job.path)
+    short = path.relative_to(job.folder).as_posix() if job.folder else path.name
+    return f"{short}::{job.qualname}"
+
+
+def own(device: str) -> Iterator[Job]:
     for path in sorted(FOLDER.glob("*.py")):
         text = read_source(path).text
-        targets = analysis.analyze(Snapshot(uri=path.as_uri(), text=text)).targets
-        kernels = [t.qualname for t in targets if t.kind is TargetKind.TRITON_KERNEL]
-        kernels = [name for name in kernels if re.search(pattern, name)]
-        found += [Job(text=text, path=str(path), qualname=name, device=device) for name in kernels]
-    return found
+        for target in analysis.analyze(Snapshot(uri=path.as_uri(), text=text)).targets:
+            if target.kind is TargetKind.TRITON_KERNEL:
+                yield Job(text=text, path=str(path), qualname=target.qualname, device=device)
+
+
+def installed(device: str, packages: Path) -> Iterator[Job]:
+    """The folder becomes a workspace with our workloads; kernels of packages that it lacks are left out."""
+    packages = packages.resolve()
+    texts = [path.read_text() for path in sorted((FOLDER / "installed").glob("*.toml"))]
+    (packages / ".kernel-lsp").mkdir(exist_ok=True)
+    (packages / ".kernel-lsp" / "workloads.toml").write_text("\n".join(texts))
+    for workload in tomllib.loads("\n".join(texts))["workload"]:
+        path = packages / workload["target"].split("::")[0]
+        if path.exists():
+            text = read_source(path).text
+            yield Job(
+                text=text, path=str(path), qualname=workload["name"], folder=str(packages), device=device
+            )
+
+
+def interpreter(packages: Path, folder: Path) -> str:
+    """One that has the packages and all that this one has. Returns its path."""
+    venv.create(folder, system_site_packages=True)
+    places = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
+    lines = "\n".join([str(packages.resolve()), *places])
+    os.environ.setdefault("GEMS_VENDOR", "nvidia")  # else flag-gems starts programs to find its GPU
+    next(folder.glob("lib/python*/site-packages")).joinpath("packages.pth").write_text(lines + "\n")
+    return str(folder / "bin" / "python")
 
 
 def row(outcome: Outcome) -> dict[str, Any]:
@@ -49,33 +92,53 @@ def row(outcome: Outcome) -> dict[str, Any]:
     return {"speedup": min(gain[1] for gain in gains.values()), "gains": gains, "steps": steps}
 
 
-async def measured(pipeline: Pipeline, job: Job, rows: dict[str, Any]) -> None:
+async def measured(pipeline: Pipeline, job: Job) -> dict[str, Any]:
     begun = time.monotonic()
-    try:
-        found = row(await pipeline.optimize(job))
-    except KernelLspError as error:
-        found = {"speedup": None, "note": str(error)}
-    rows[job.qualname] = {**found, "seconds": round(time.monotonic() - begun, 1)}
-    shown = f"{found['speedup']:.2f}x" if found["speedup"] else "silent"
-    why = "; ".join(f"{skill} {values}" for skill, values in found.get("steps", ())) or found.get("note")
-    print(f"{job.qualname:24} {shown:8} {rows[job.qualname]['seconds']:6.1f} s  {str(why)[:170]}", flush=True)
+    with phases.collected() as spent:
+        try:
+            found = row(await pipeline.optimize(job))
+        except KernelLspError as error:
+            found = {"speedup": None, "note": str(error)}
+    longest = sorted(spent.seconds().items(), key=lambda part: -part[1])[:8]
+    return {**found, "seconds": round(time.monotonic() - begun, 1), "phases_s": dict(longest)}
 
 
-async def run(waiting: list[Job], limit_s: float, lanes: int) -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    end = time.monotonic() + limit_s
+async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> None:
+    end = time.monotonic() + options.limit_s
     with tempfile.TemporaryDirectory() as data:
-        pipeline = Pipeline(replace(config.load(None)[0], data_dir=data))
+        settings = replace(config.load(None)[0], data_dir=data)
+        if options.packages:
+            settings = replace(settings, python=interpreter(options.packages, Path(data, "venv")))
+        pipeline = Pipeline(settings)
 
         async def lane() -> None:
             while waiting and time.monotonic() < end:
-                await measured(pipeline, waiting.pop(0), rows)
+                job = waiting.pop(0)
+                rows[name(job)] = found = await measured(pipeline, job)
+                show(name(job), found)
+                if options.out:
+                    save(options, rows)
 
         try:
-            await asyncio.gather(*(lane() for _ in range(lanes)))
+            await asyncio.gather(*(lane() for _ in range(options.lanes)))
         finally:
             await pipeline.close()
-    return rows
+
+
+def show(kernel: str, found: dict[str, Any]) -> None:
+    gain = f"{found['speedup']:.2f}x" if found["speedup"] else "silent"
+    why = "; ".join(f"{skill} {values}" for skill, values in found.get("steps", ())) or found.get("note")
+    print(f"{kernel.rpartition('/')[2]:52} {gain:7} {found['seconds']:6.1f} s  {str(why)[:150]}", flush=True)
+
+
+def geomean(rows: Rows) -> float:
+    return math.exp(sum(math.log(r["speedup"] or 1.0) for r in rows.values()) / max(1, len(rows)))
+
+
+def save(options: argparse.Namespace, rows: Rows) -> None:
+    about = {"schema_version": 2, "date": time.strftime("%Y-%m-%d"), "device": options.device}
+    told = {**about, "geomean": geomean(rows), "kernels": rows}
+    replace_file(options.out, (json.dumps(told, indent=1) + "\n").encode())
 
 
 def main() -> None:
@@ -83,19 +146,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--limit-s", type=float, default=240, help="no kernel is begun after that (240)")
-    parser.add_argument("--lanes", type=int, default=3, help="kernels at a time (3)")
-    parser.add_argument("--filter", default="", help="only kernels whose name matches this expression")
+    parser.add_argument("--limit-s", type=float, default=400, help="no kernel is begun after that (400)")
+    parser.add_argument("--lanes", type=int, default=4, help="kernels at a time (4)")
+    parser.add_argument("--only", default="", help="only kernels whose file or name matches this expression")
+    parser.add_argument("--packages", type=Path, help="folder of unpacked wheels")
+    parser.add_argument("--resume", action="store_true", help="keep what --out has, do the rest")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = asyncio.run(run(jobs(options.device, options.filter), options.limit_s, options.lanes))
-    mean = math.exp(sum(math.log(r["speedup"] or 1.0) for r in rows.values()) / max(1, len(rows)))
+    rows: Rows = {}
+    if options.resume and options.out and options.out.exists():
+        rows = json.loads(options.out.read_text())["kernels"]
+    every = jobs(options.device, options.only, options.packages)
+    asyncio.run(run([job for job in every if name(job) not in rows], rows, options))
     offered = sum(1 for r in rows.values() if r["speedup"])
-    print(f"{len(rows)} kernels, {offered} offered, geometric mean {mean:.2f}x (silent as 1.0)")
-    if options.out:
-        about = {"schema_version": 1, "date": time.strftime("%Y-%m-%d"), "device": options.device}
-        told = {**about, "geomean": mean, "kernels": rows}
-        replace_file(options.out, (json.dumps(told, indent=1) + "\n").encode())
+    mean = f"geometric mean {geomean(rows):.2f}x (silent as 1.0)"
+    print(f"{len(rows)} of {len(every)} kernels, {offered} offered, {mean}")
 
 
 if __name__ == "__main__":

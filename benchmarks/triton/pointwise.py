@@ -86,3 +86,19 @@ def transpose(x: torch.Tensor) -> torch.Tensor:
     grid = lambda meta: (triton.cdiv(rows, meta["BLOCK_R"]), triton.cdiv(columns, meta["BLOCK_C"]))  # noqa: E731
     transpose_kernel[grid](x, out, rows, columns, BLOCK_R=16, BLOCK_C=16)
     return out
+
+
+@triton.jit
+def dropout_kernel(x_ptr, out_ptr, n_elements, p, seed, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n_elements
+    x = tl.load(x_ptr + offsets, mask=mask)
+    keep = tl.rand(seed, offsets) > p
+    tl.store(out_ptr + offsets, tl.where(keep, x / (1 - p), 0.0), mask=mask)
+
+
+# kernel-lsp: workload x=bf16[8192,8192]
+def dropout(x: torch.Tensor, p: float = 0.1, seed: int = 17) -> torch.Tensor:
+    out = torch.empty_like(x)
+    dropout_kernel[(triton.cdiv(x.numel(), 128),)](x, out, x.numel(), p, seed, BLOCK=128)
+    return out

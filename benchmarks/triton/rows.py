@@ -91,3 +91,23 @@ def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tor
     out = torch.empty_like(x)
     layer_norm_kernel[(rows,)](x, weight, bias, out, columns, 1e-5, BLOCK=128)
     return out
+
+
+@triton.jit
+def column_mean_kernel(x_ptr, out_ptr, rows, columns, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    total = tl.zeros((BLOCK_R, BLOCK_C), dtype=tl.float32)
+    for start in range(0, rows, BLOCK_R):
+        row = start + tl.arange(0, BLOCK_R)
+        mask = (row[:, None] < rows) & (column[None, :] < columns)
+        total += tl.load(x_ptr + row[:, None] * columns + column[None, :], mask=mask, other=0.0)
+    tl.store(out_ptr + column, tl.sum(total, axis=0) / rows, mask=column < columns)
+
+
+# kernel-lsp: workload x=f32[8192,16384]
+def column_mean(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.shape
+    out = torch.empty(columns, device=x.device)
+    grid = lambda meta: (triton.cdiv(columns, meta["BLOCK_C"]),)  # noqa: E731
+    column_mean_kernel[grid](x, out, rows, columns, BLOCK_R=16, BLOCK_C=32)
+    return out
