@@ -13,7 +13,8 @@ from golden_helpers import GOLDEN, rewritten
 from rewrite_helpers import skill
 
 from kernel_lsp.pipeline.prepare import Prepared, prepare
-from kernel_lsp.records import Job
+from kernel_lsp.records import Job, Step
+from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
 pytestmark = pytest.mark.torch
@@ -37,9 +38,36 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 KERNELS = {
+    "triton-online": "softmax_kernel",
     "triton-whole-row": "log_softmax_kernel",
 }
 NEAR_MISSES = {
+    "triton-online": {
+        "the loops read different tensors": (
+            'scores = tl.load(scores_ptr + row * n_tokens + tokens, mask=mask, other=float("-inf"))'
+            ".to(tl.float32)\n        total",
+            'scores = tl.load(out_ptr + row * n_tokens + tokens, mask=mask, other=float("-inf"))'
+            ".to(tl.float32)\n        total",
+        ),
+        "another multiple in the second loop": ("total += tl.exp(scores -", "total += tl.exp(2 * scores -"),
+        "no exponential": ("total += tl.exp(scores - shift)", "total += scores - shift"),
+        "the maximum is scaled": ("tl.max(largest, axis=0)\n", "tl.max(largest, axis=0) * 0.5\n"),
+        "the sum begins at something": ("tl.zeros((BLOCK,), dtype", "tl.full((BLOCK,), 1.0, dtype"),
+        "the maximum begins at 0": ('(BLOCK,), float("-inf")', "(BLOCK,), 0.0"),
+        "sums in half precision": ("dtype=tl.float32", "dtype=tl.float16"),
+        "the first loop stores": (
+            "        largest = tl.max",
+            "        tl.store(out_ptr + tokens, scores, mask=mask)\n        largest = tl.max",
+        ),
+        "the loops end elsewhere": (
+            "= 1.0 / tl.sum(total, axis=0)\n    for start in range(0, n_tokens, BLOCK)",
+            "= 1.0 / tl.sum(total, axis=0)\n    for start in range(0, n_tokens - 1, BLOCK)",
+        ),
+        "what lies between needs the sum": (
+            "dtype=tl.float32)\n",
+            "dtype=tl.float32)\n    early = tl.sum(total, axis=0) + 1.0\n",
+        ),
+    },
     "triton-whole-row": {
         "lanes behind the end count": (
             'other=float("-inf"))\n        total',
@@ -95,16 +123,33 @@ for before, after, name, shapes, tolerance in json.loads(sys.argv[1]):
             torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 """
 RUNS = {
+    "triton-online": ("softmax", ["3x5000:float32", "2x4096:bfloat16", "2x70:float32"]),
     "triton-whole-row": ("log_softmax", ["3x700:float32", "2x1024:float32", "1x16390:float32"]),
 }
+NORM = Path(__file__).resolve().parents[2] / "benchmarks" / "triton" / "rows.py"
+
+
+def applied(text: str, kernel: str, name: str) -> str:
+    made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
+    assert isinstance(made, Prepared), made
+    session = KernelSession(made.program, made.workload, "cuda", [skill(name)])
+    site = session.capture().sites[0]
+    candidate = session.make([Step(skill=name, site=site.site)])
+    assert candidate.edit is not None
+    return apply_edit(text, made.target.span, candidate.edit)
 
 
 def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -> None:
+    texts = [((GOLDEN / f"{name}.in.py").read_text(), rewritten(name), *RUNS[name]) for name in RUNS]
+    norm = NORM.read_text()
+    shapes = ["2x300:float32,300:float32,300:float32", "2x256:float32,256:float32,256:float32"]
+    texts.append((norm, applied(norm, "layer_norm_kernel", "triton-online"), "layer_norm", shapes))
     cases = []
-    for name, (launcher, shapes) in RUNS.items():
-        after = tmp_path / f"{name}.py"
-        after.write_text(rewritten(name))
-        cases.append([str(GOLDEN / f"{name}.in.py"), str(after), launcher, shapes, 1e-5])
+    for number, (before, after, launcher, shapes) in enumerate(texts):
+        paths = [tmp_path / f"{number}_{kind}.py" for kind in ("before", "after")]
+        for path, text in zip(paths, (before, after), strict=True):
+            path.write_text(text)
+        cases.append([*map(str, paths), launcher, shapes, 1e-5])
     done = subprocess.run(
         [sys.executable, "-c", COMPARE, json.dumps(cases)],
         env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
@@ -113,3 +158,29 @@ def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x - mean, 0.0)", "x - mean, 1.0)"),
+        ("tl.where(column < columns, x - mean", "tl.where(column < columns - 1, x - mean"),
+        ("mean = tl.sum(total, axis=0) / columns", "mean = tl.sum(total, axis=0) / (columns - 1)"),
+        ("square += away * away", "square += away * tl.abs(away)"),
+        (
+            "columns + column, mask=column < columns, other=0.0)\n    mean",
+            "columns + column, mask=column < columns)\n    mean",
+        ),
+        ("rsqrt(tl.sum(square", "rsqrt(tl.sum(total) + tl.sum(square"),
+    ],
+    ids=[
+        "not 0 behind the end",
+        "another mask",
+        "another mean",
+        "no squares",
+        "unknown behind the end",
+        "the sum is needed",
+    ],
+)
+def test_a_variance_that_is_not_proved_keeps_its_two_loops(old: str, new: str) -> None:
+    assert not offered(changed(NORM.read_text(), old, new), "layer_norm_kernel", "triton-online")

@@ -106,6 +106,8 @@ class Values:
     """(operation, number of what it goes over)."""
     strange: list[str] = field(default_factory=list)
     """What was not understood; nothing may be concluded where this is not empty."""
+    ends: set[int] = field(default_factory=set)
+    """Masks that are true up to the end of the axis, and nothing else."""
     _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
     _known: list[tuple[float | None, bool, frozenset[str]]] = field(default_factory=list)
     _axis: set[int] = field(default_factory=set)
@@ -238,7 +240,9 @@ class Values:
             isinstance(op, ast.Gt) and right in self._axis and left == end
         )
         uniform = self.uniform(left) and self.uniform(right)
-        return self._number(("compare", type(op), left, right), 0.0 if ends else None, uniform=uniform)
+        made = self._number(("compare", type(op), left, right), 0.0 if ends else None, uniform=uniform)
+        self.ends |= {made} if ends else set()
+        return made
 
     def _called(self, name: str, call: ast.Call) -> int:
         keywords = {k.arg: k.value for k in call.keywords if k.arg is not None}
