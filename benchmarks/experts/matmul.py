@@ -63,7 +63,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor
 def get_inputs() -> list[torch.Tensor]:
     half = torch.float16
     return [
-        torch.randn(8192, 4096, dtype=half),
+        torch.randn(6144, 4096, dtype=half),
         torch.randn(4096, 8192, dtype=half),
         torch.randn(8192, dtype=half),
     ]

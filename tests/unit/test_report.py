@@ -148,7 +148,7 @@ def test_plots_are_whole_svg_and_the_same_for_the_same_data() -> None:
 
 def test_without_data_every_section_says_what_would_fill_it() -> None:
     page = report.page(EMPTY)
-    assert page.count('class="note"') == 5 and "<svg" not in page and "<table" not in page
+    assert page.count('class="note"') == 6 and "<svg" not in page and "<table" not in page
 
 
 def test_without_matplotlib_the_tables_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
