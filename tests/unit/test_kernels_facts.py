@@ -34,6 +34,7 @@ for case in sys.argv[2:]:
 CASES = {
     "eviction": "rms_norm 5x1000,1000 1x64,64",
     "hints": "softmax 5x40 5x37 1x1 3x16",
+    "hoisted-loads": "heads 5x40,40,5,3 1x1,1,1,1 4x16,16,4,0",
     "unmasked": "row_sums 16x128 13x100 16x100 13x128",
 }
 """Launcher, and sizes of its inputs: the first ones have the fact that the skill rests on."""
@@ -179,3 +180,50 @@ def test_multiples_are_said_where_they_make_a_load_wider(
     found = sites(golden("hints", *changes), "softmax_kernel", "hints")
     assert len(found) == (left is not None)
     assert not left or found[0].summary.endswith(left)
+
+
+# --- hoisted loads ----------------------------------------------------------------------------
+
+AHEAD, OUT = "weight ahead of a reduction", "gain out of a loop"
+LENGTH = "    length = tl.sqrt(tl.sum(x * x, axis=0))\n"
+MADE = "out = torch.empty((shift.numel(), n_rows, width), device=x.device)"
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ((LENGTH, LENGTH + "    tl.store(out_ptr + row, length)\n"), [OUT]),
+        ((LENGTH, LENGTH + "    length = tl.inline_asm_elementwise(length)\n"), [OUT]),
+        ((LENGTH, LENGTH + "    length = rounded(length)\n"), [OUT]),
+        ((LENGTH, LENGTH + "    if width > 5000:\n        return\n"), [OUT]),
+        ((LENGTH, LENGTH + "    columns = columns + 0\n"), [OUT]),
+        ((LENGTH, LENGTH + "    weight_ptr += 0\n"), [OUT]),
+        ((LENGTH, "    weight = 1.0\n" + LENGTH + "    length *= weight\n"), [OUT]),
+        (("weight_ptr + columns, mask=mask)", "weight_ptr + columns, mask=mask, volatile=True)"), [OUT]),
+        (("weight = tl.load(weight_ptr + columns, mask=mask)", "weight = length"), [OUT]),
+        (
+            ("x = tl.load(x_ptr + row * width + columns, mask=mask, other=0.0)", "x = 1.0 * columns"),
+            [AHEAD, OUT],
+        ),
+        (("gain_ptr + row", "gain_ptr + row + head"), [AHEAD]),
+        (("gain_ptr + row)", "gain_ptr + row, volatile=True)"), [AHEAD]),
+        (("range(n_heads)", "range(n_heads, 0, -1)"), [AHEAD]),
+        (("range(n_heads)", "range(tl.load(shift_ptr).to(tl.int32))"), [AHEAD]),
+        (("        shift =", "        tl.debug_barrier()\n        shift ="), [AHEAD]),
+        (("        shift =", "        tl.store(gain_ptr + row, gain)\n        shift ="), [AHEAD]),
+        (("        shift =", "        gain *= 2.0\n        shift ="), [AHEAD]),
+        (("        gain =", "        gain = 2.0\n        gain ="), [AHEAD]),
+        (("    for head", "    gain = 0.0\n    for head"), [AHEAD]),
+        ((MADE, "out = gain.view(1, n_rows, 1)"), [AHEAD]),
+        ((MADE, f"{MADE}\n    gain = out.view(-1)"), [AHEAD]),
+        ((MADE, f"{MADE}\n    gain = gain if width else out"), [AHEAD]),
+        ((MADE, f"{MADE}\n    gain = gain.contiguous().view(-1)"), [AHEAD, OUT]),
+        (("    return out\n", "    return out\n\n\ndef other(x):\n    heads_kernel[(1,)](x)\n"), [AHEAD]),
+    ],
+)
+def test_loads_move_only_over_what_cannot_change_them(change: tuple[str, str], left: list[str]) -> None:
+    text = golden("hoisted-loads", change)
+    text = text.replace(
+        "\n\n\n@triton.jit", "\n\n\n@triton.jit\ndef rounded(x):\n    return x\n\n\n@triton.jit", 1
+    )
+    assert sorted(s.site for s in sites(text, "heads_kernel", "hoisted-loads")) == sorted(left)

@@ -1,0 +1,296 @@
+"""Loads that stand earlier: ahead of a reduction that does not need them, and in front of a loop that stores.
+
+Triton moves loads out of loops by itself where these store nothing, and moves none over a reduction.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels.harness import WRITES
+from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
+from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "reduce", "xor_sum")
+WAITS = (
+    *REDUCTIONS,
+    "dot",
+    "dot_scaled",
+    "cumsum",
+    "cumprod",
+    "associative_scan",
+    "sort",
+    "histogram",
+    "gather",
+)
+"""Threads of a program wait for one another here, so that no later load begins before."""
+LOUD = ("debug_barrier", "inline_asm_elementwise", "device_assert", "device_print", "static_assert", "assume")
+METHODS = ("to", "reshape", "trans", "broadcast_to", "expand_dims", "cast", "abs", *REDUCTIONS)
+"""Of tensors, without effect on memory."""
+LANGUAGE = ("tl", "language", "libdevice")
+PYTHON = ("float", "int", "min", "max", "range", "len")
+FRESH = ("empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_empty")
+VIEWS = ("contiguous", "view", "reshape", "flatten", "detach", "unsqueeze", "squeeze", "t", "transpose", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Statements that are one load each, in order, and the statement that they go in front of."""
+
+    loads: tuple[ast.Assign, ...]
+    to: ast.stmt
+    proofs: tuple[Proof, ...]
+    guard: str | None = None
+    """Loads are made only where this holds: the loop has a first round."""
+
+
+def match(kernel: Kernel) -> list[Match]:
+    found = []
+    if kernel.launched:
+        products = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For) and called(n, "dot")]
+        for block in _blocks(kernel.function):
+            if any(block is loop.body for loop in products):
+                continue  # Triton loads ahead by itself in such a loop
+            found += [_match(kernel, move, "ahead of a reduction") for move in _early(block)]
+        for loop in (n for n in ast.walk(kernel.function) if isinstance(n, ast.For)):
+            found += [_match(kernel, move, "out of a loop") for move in _invariant(kernel, loop)]
+    return found
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    return list(match.data.proofs)
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    move: Move = match.data
+    indent = " " * move.to.col_offset
+    kernel.replace(ahead(move.to), "".join(f"{_moved(kernel, load, move)}\n{indent}" for load in move.loads))
+    for load in move.loads:
+        kernel.replace(_with_comments(kernel, load), "")
+
+
+def _match(kernel: Kernel, move: Move, where: str) -> Match:
+    names = ", ".join(kernel.text(load.targets[0]) for load in move.loads)
+    return Match(f"{names} {where}", f"loads of {names} {where}", 0.05, data=move)
+
+
+# --- ahead of a reduction ----------------------------------------------------------------------
+
+
+def _early(block: Sequence[ast.stmt]) -> Iterator[Move]:
+    """Loads of one block that can stand in front of its first statement that waits."""
+    waiting = next((s for s in block if _waits(s)), None)
+    if waiting is None:
+        return
+    loads: list[ast.Assign] = []
+    crossed: list[ast.stmt] = []
+    for statement in block[block.index(waiting) :]:
+        if _is_load(statement) and crossed and not _meet(statement, crossed):
+            assert isinstance(statement, ast.Assign)
+            loads.append(statement)
+        elif _is_quiet(statement):
+            crossed.append(statement)
+        else:
+            break
+    if loads:
+        claims = (
+            proof("nothing in between sets what they read", True, "no name of theirs is assigned on the way"),
+            proof(
+                "nothing in between writes to memory", True, "only arithmetic, reductions and loads lie there"
+            ),
+        )
+        yield Move(tuple(loads), waiting, claims)
+
+
+def _waits(statement: ast.stmt) -> bool:
+    made = any(called(statement, name) for name in WAITS)
+    return made or (isinstance(statement, ast.For) and bool(called(statement, "load")))
+
+
+def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
+    """A statement sets what the load reads, or reads or sets what the load sets."""
+    own, read = _set_by(load), names_in(load)
+    return any(own & names_in(s) or read & _set_by(s) for s in crossed)
+
+
+# --- out of a loop -----------------------------------------------------------------------------
+
+
+def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
+    ends = bounds(loop)
+    stores = [n for name in WRITES for n in called(loop, name)]
+    if ends is None or not stores or not all(_is_quiet(s, stores=True) for s in loop.body):
+        return
+    changing = names_in(loop.target).union(*(_set_by(s) for s in loop.body))
+    loads = [
+        s for s in loop.body if isinstance(s, ast.Assign) and _is_load(s) and _fits(kernel, loop, s, changing)
+    ]
+    pure = all(e is None or is_pure(e) for e in ends)
+    if not loads or not pure or not _goes_up(kernel, ends[2]):
+        return
+    first, end = ends[0], kernel.text(ends[1])
+    claims = [
+        proof("each round loads the same", True, "no name of the address is set in the loop"),
+        proof("without a round nothing is loaded", True, "the load is masked by the loop's own bounds"),
+        only_launch(kernel),
+        *(_apart(kernel, load, stores) for load in loads),
+    ]
+    guard = f"{end} > {kernel.text(first) if first is not None else 0}"
+    yield Move(tuple(loads), loop, tuple(claims), guard)
+
+
+def _fits(kernel: Kernel, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
+    """It is the only one that sets its name, which nothing outside of the loop reads."""
+    (name,) = _set_by(load)
+    inside = {id(n) for n in ast.walk(loop)}
+    elsewhere = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside]
+    others = [s for s in loop.body if s is not load and name in _set_by(s)]
+    before = loop.body[: loop.body.index(load)]
+    read = any(name in names_in(s) for s in before)
+    return not (others or read or any(n.id == name for n in elsewhere) or names_in(load.value) & changing)
+
+
+def _goes_up(kernel: Kernel, step: ast.expr | None) -> bool:
+    if step is None or (isinstance(step, ast.Constant) and isinstance(step.value, int) and step.value > 0):
+        return True
+    values = [one.constants.get(step.id) for one in kernel.launched if isinstance(step, ast.Name)]
+    return bool(values) and all(type(value) is int and value > 0 for value in values)
+
+
+def _apart(kernel: Kernel, load: ast.Assign, stores: Sequence[ast.Call]) -> Proof:
+    """What the loop writes into is memory that the launcher makes, and what is loaded lies elsewhere."""
+    reader, launcher = Reader(kernel.function), Reader(kernel.launcher)
+    source = _bases(kernel, reader, called(load, "load")[0])
+    written = set[str]().union(*(_bases(kernel, reader, store) for store in stores))
+    made = bool(written) and all(_is_made(kernel, name) for name in written)
+    other = (
+        len(source) == 1
+        and not source & written
+        and all(_is_other(launcher, argument(kernel, name)) for name in source)
+    )
+    known = bool(written) and all(len(_bases(kernel, reader, store)) == 1 for store in stores)
+    return proof(
+        f"the loop does not write what {kernel.text(load.targets[0])} is loaded from",
+        made and other and known,
+        f"the launcher makes {', '.join(sorted(written)) or 'nothing'} anew, apart from {', '.join(source)}",
+    )
+
+
+def _bases(kernel: Kernel, reader: Reader, access: ast.Call) -> set[str]:
+    """Parameters that an address starts from; none where it is not understood."""
+    atoms = {one for product in reader.terms(access.args[0]) for one in product} if access.args else set()
+    return {one.key for one in atoms if one.key in kernel.pointers()}
+
+
+def _is_made(kernel: Kernel, name: str) -> bool:
+    """The launch passes a name that one statement of the launcher sets, to memory that nobody else has."""
+    given, reader = argument(kernel, name), Reader(kernel.launcher)
+    found = reader.definition(given.id, given) if isinstance(given, ast.Name) else None
+    fresh = isinstance(found, ast.Assign) and _makes(found.value)
+    return fresh and kernel.pointers()[name].argument is None
+
+
+def _makes(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in FRESH
+
+
+def _is_other(reader: Reader, node: ast.expr | None) -> bool:
+    """An argument of the launcher or a view or copy of one, so no view of what that makes."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
+        return _is_other(reader, node.func.value)
+    if not isinstance(node, ast.Name):
+        return False
+    found = reader.definition(node.id, node)
+    return isinstance(found, ast.arg) or (isinstance(found, ast.Assign) and _is_other(reader, found.value))
+
+
+# --- statements --------------------------------------------------------------------------------
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for one in ast.walk(node):
+        for _, block in ast.iter_fields(one):
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block
+
+
+def _is_load(statement: ast.stmt) -> bool:
+    """``name = tl.load(…)``, perhaps with a cast."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    value = statement.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
+        value = value.func.value
+    loads = called(statement, "load")
+    plain = isinstance(statement.targets[0], ast.Name) and loads == [value]
+    return plain and _is_quiet(statement) and not any(k.arg == "volatile" for k in loads[0].keywords)
+
+
+def _is_quiet(statement: ast.stmt, *, stores: bool = False) -> bool:
+    """It neither writes to memory nor waits for other programs nor ends the program."""
+    kinds = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For
+    if not isinstance(statement, kinds) and not (stores and isinstance(statement, ast.Expr)):
+        return False
+    for one in ast.walk(statement):
+        if isinstance(one, ast.Call) and not _is_calm(one, stores=stores):
+            return False
+        if (
+            isinstance(one, ast.stmt)
+            and not isinstance(one, kinds)
+            and not (stores and isinstance(one, ast.Expr))
+        ):
+            return False
+    return True
+
+
+def _is_calm(call: ast.Call, *, stores: bool) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id in PYTHON
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name, of = call.func.attr, call.func.value
+    if isinstance(of, ast.Name) and (of.id in LANGUAGE or name == "cdiv"):
+        return name not in LOUD and (stores or name not in WRITES)
+    return name in METHODS or ast.unparse(of).endswith(("libdevice", "math"))
+
+
+def _set_by(statement: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+# --- text --------------------------------------------------------------------------------------
+
+
+def _with_comments(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
+    """The statement with the comments above and behind it."""
+    lines = kernel.source.text.split("\n")
+    last = statement.end_lineno or statement.lineno
+    return ast.Pass(
+        lineno=statement.lineno - len(with_comments(kernel, statement)) + last - statement.lineno + 1,
+        col_offset=statement.col_offset,
+        end_lineno=last,
+        end_col_offset=len(lines[last - 1].encode()),
+    )
+
+
+def _moved(kernel: Kernel, load: ast.Assign, move: Move) -> str:
+    """Its text with its comments, and with one more condition in its mask where the move has a guard."""
+    whole = _with_comments(kernel, load)
+    text = kernel.text(whole)
+    if move.guard is not None:
+        call = called(load, "load")[0]
+        masks = [k.value for k in call.keywords if k.arg == "mask"] or call.args[1:2]
+        old = masks[0] if masks else [*call.args, *(k.value for k in call.keywords)][-1]
+        said = kernel.text(old)
+        new = f"({said}) & ({move.guard})" if masks else f"{said}, mask={move.guard}"
+        first, (start, end) = kernel.source.span(whole)[0], kernel.source.span(old)
+        text = text[: start - first] + new + text[end - first :]
+    return text.replace("\n" + " " * load.col_offset, "\n" + " " * move.to.col_offset)
