@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from kernel_lsp import __version__, interpreter, skillbook
+from kernel_lsp import __version__, config, interpreter, skillbook
 from kernel_lsp.errors import KernelLspError
 
 
@@ -68,10 +68,11 @@ class Station:
 
     async def about(self, ours: About) -> About:
         """``ours``: of who asks. Where it differs nothing more is asked; else the interpreter that will
-        measure is, which takes as long as importing torch."""
+        measure is, which takes as long as importing torch: the one that was named, else the node's own."""
         if differences(ours, here := stand(self._packages)):
             return here
-        probe = await interpreter.probe(interpreter.find(None, self._python).path)
+        named = self._python or config.load(None)[0].python
+        probe = await interpreter.probe(interpreter.find(None, named).path)
         blind = self._device == "cuda" and not probe.cuda
         return replace(
             here,

@@ -182,9 +182,10 @@ def spread(settings: Settings, asked: Asked) -> partial[Rows]:
 
 
 def _on_node(settings: Settings, asked: Asked, device: str) -> Rows:
-    """Journals and caches are the node's own."""
-    data_dir = config.load(None)[0].data_dir
-    return Rows(Pipeline(replace(settings, device=device, data_dir=data_dir)), asked)
+    """Journals and caches are the node's own, and so is the interpreter where the run names none."""
+    own = config.load(None)[0]
+    python = settings.python or own.python
+    return Rows(Pipeline(replace(settings, device=device, data_dir=own.data_dir, python=python)), asked)
 
 
 # --- what a row holds ------------------------------------------------------------------------------
