@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels.blocks import passed
+from kernel_lsp.rewrite.kernels.places import relaunch
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.terms import is_pure
 from kernel_lsp.rewrite.kernels.view import Kernel
@@ -63,9 +64,13 @@ def add(kernel: Kernel, constants: Sequence[Constant]) -> None:
     )
     closing = "\n" + indent[4:] if end.lineno == kernel.function.lineno else ""
     kernel.replace(end, kernel.text(end) + lines + closing)
+    passed_on = [f"{one.name}={one.given}" for one in constants]
     call = kernel.source.launches()[0].call
+    if call.lineno == call.end_lineno:
+        relaunch(kernel, {}, passed_on)
+        return
     last = max([*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.lineno, n.col_offset))
-    kernel.replace(last, kernel.text(last) + "".join(f", {one.name}={one.given}" for one in constants))
+    kernel.replace(last, ", ".join([kernel.text(last), *passed_on]))
 
 
 def _end_of_signature(kernel: Kernel) -> ast.expr | None:

@@ -29,5 +29,10 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     """x: (rows, columns), contiguous."""
     out = torch.empty_like(x)
     columns = x.shape[1]
-    softmax_kernel[(x.shape[0],)](x, out, x.stride(0), columns, BLOCK=triton.next_power_of_2(columns), STRIDE_MULTIPLE=8 if x.stride(0) % 8 == 0 else 1, COLUMNS_MULTIPLE=8 if columns % 8 == 0 else 1)
+    softmax_kernel[(x.shape[0],)](
+        x, out, x.stride(0), columns,
+        BLOCK=triton.next_power_of_2(columns),
+        STRIDE_MULTIPLE=8 if x.stride(0) % 8 == 0 else 1,
+        COLUMNS_MULTIPLE=8 if columns % 8 == 0 else 1,
+    )
     return out

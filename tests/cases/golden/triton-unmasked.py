@@ -31,5 +31,10 @@ def row_sums(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty(n_rows, device=x.device, dtype=torch.float32)
     BLOCK_C = 64
     grid = lambda meta: (triton.cdiv(n_rows, meta["BLOCK_R"]),)  # noqa: E731
-    row_sums_kernel[grid](x, out, n_rows, n_columns, BLOCK_R=8, BLOCK_C=BLOCK_C, EVEN_N_ROWS=n_rows % 8 == 0, EVEN_N_COLUMNS=n_columns % BLOCK_C == 0)
+    row_sums_kernel[grid](
+        x, out, n_rows, n_columns,
+        BLOCK_R=8, BLOCK_C=BLOCK_C,
+        EVEN_N_ROWS=n_rows % 8 == 0,
+        EVEN_N_COLUMNS=n_columns % BLOCK_C == 0,
+    )
     return out
