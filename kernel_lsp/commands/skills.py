@@ -26,7 +26,9 @@ app = typer.Typer(
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
 NAME = typer.Argument(..., help="A skill's name.")
 TASKS = typer.Option(
-    None, "--tasks", help="Folders or files with class Model and get_inputs; give it as often as needed."
+    None,
+    "--tasks",
+    help="Folders or files with class Model and get_inputs, or with Triton kernels; as often as needed.",
 )
 STOPPED = "stopped; what was judged is kept, and the same command goes on from there"
 app.command()(lineage)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
+from kernel_lsp import analysis
 from kernel_lsp.agents import feedback
 from kernel_lsp.agents import plan as planning
 from kernel_lsp.agents.learned import LearnedPlanner
@@ -46,6 +47,8 @@ from kernel_lsp.records import (
     Progress,
     Site,
     Skill,
+    Snapshot,
+    TargetKind,
     TaskUplift,
     Verification,
 )
@@ -63,7 +66,11 @@ MOST_TRIES = 3
 MOST_LOST = 3
 """Tasks in a row that cannot be judged: then it is not the tasks."""
 PASSED_OVER = (CaptureError, RewriteError, WorkloadError)
-NO_TASKS = "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, with --tasks"
+NO_TASKS = (
+    "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, or with Triton"
+    " kernels and their launchers, with --tasks"
+)
+MODEL = "Model"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +87,22 @@ class Asked:
     """Judge again what earlier runs have judged."""
     allowed_origin: str | None = None
     """The remote endpoint that programs of the tasks may be sent to, for skills that are text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One target that a skill is shown on."""
+
+    path: Path
+    qualname: str = MODEL
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.qualname == MODEL else f"{self.path.name}::{self.qualname}"
+
+    @property
+    def title(self) -> str:
+        return self.path.stem if self.qualname == MODEL else f"{self.path.stem}::{self.qualname}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,7 +170,7 @@ class Proving:
         if not self.skill.recipe and self.pipeline.settings.policy == "plan":
             remedy = "name one that reads it, e.g. --policy openai --endpoint http://127.0.0.1:8000/v1"
             raise EvaluationError(f"{self.skill.name} is text, and no language model is set", remedy)
-        waiting = iter(_mixed(self.asked.tasks, self.skill.name))
+        waiting = iter(_mixed(targets(self.asked.tasks, self.skill.scope), self.skill.name))
         lanes = self.asked.jobs if self.skill.recipe else 1  # a language model is asked in turn
         tasks = [asyncio.create_task(self._lane(waiting)) for _ in range(lanes)]
         try:
@@ -160,20 +183,20 @@ class Proving:
                 await self._writer.backbone.close()
         return self._verified()
 
-    async def _lane(self, waiting: Iterator[Path]) -> None:
+    async def _lane(self, waiting: Iterator[Task]) -> None:
         """One task after the other, as long as those that count and those under way are too few."""
-        while self._open and (path := next(waiting, None)) is not None:
+        while self._open and (task := next(waiting, None)) is not None:
             self._busy += 1
             try:
-                await self._task(path)
+                await self._task(task)
                 self._lost = 0
             except PASSED_OVER as error:
-                self._skip(path, "cannot be captured", str(error))
+                self._skip(task, "cannot be captured", str(error))
             except EvaluationError as error:
                 self._lost += 1
                 if self._lost == MOST_LOST:
                     raise
-                self._skip(path, "cannot be judged", str(error))
+                self._skip(task, "cannot be judged", str(error))
             finally:
                 self._busy -= 1
 
@@ -191,27 +214,27 @@ class Proving:
 
     # --- one task ----------------------------------------------------------------------------
 
-    async def _task(self, path: Path) -> None:
-        self._say(f"reading {path.name}")
-        job = _job(path, self.pipeline.settings.device)
+    async def _task(self, task: Task) -> None:
+        self._say(f"reading {task.name}")
+        job = _job(task, self.pipeline.settings.device)
         async with self.pipeline.opened(job) as one:
             if one.prepared.target.fingerprint == self.shelved.papers.origin.fingerprint:
-                return self._skip(path, "the task that it was learned from")
+                return self._skip(task, "the task that it was learned from")
             identity = Cache.key(**one.identity())
             if identity in self._met:
-                return self._skip(path, "the same as another task")
+                return self._skip(task, "the same as another task")
             self._met.add(identity)
             around = recipes.surroundings(one.bench, one.capture.inputs)
             if problem := next(conditions.unmet(self.skill.requires, around), None):
-                return self._skip(path, "outside of its requirements", problem)
+                return self._skip(task, "outside of its requirements", problem)
             self._about |= {"hardware": kind_of(one.bench), "torch": around.torch, "triton": around.triton}
             if not self.skill.recipe:
-                return await self._judge_text(path, one)
+                return await self._judge_text(task, one)
             arms = await self._arms(one)
             if arms is None:
-                return self._skip(path, "its sites do not occur")
+                return self._skip(task, "its sites do not occur")
             self._twins.update(name for name, rival in arms.rivals.items() if rival.id == arms.mine.id)
-            await self._judge(path, one, arms)
+            await self._judge(task, one, arms)
         return None
 
     async def _arms(self, one: Opened) -> Arms | None:
@@ -239,11 +262,11 @@ class Proving:
         others = (skill for skill in self.library if skill.recipe and skill.name != self.skill.name)
         return [skill for skill in others if not any(conditions.unmet(skill.requires, around))]
 
-    async def _judge(self, path: Path, one: Opened, arms: Arms) -> None:
+    async def _judge(self, task: Task, one: Opened, arms: Arms) -> None:
         """Without a difference there is nothing to judge."""
         samples: list[dict[str, Attempt]] = []
         for number in range(self.asked.samples if arms.differs else 0):
-            self._say(f"{path.stem}: sample {number + 1} of {self.asked.samples}")
+            self._say(f"{task.title}: sample {number + 1} of {self.asked.samples}")
             samples.append(await self._sample(one, arms, number))
         pairs = [found for found in samples if _judged(found, arms)]
         if len(pairs) < len(samples):
@@ -252,7 +275,7 @@ class Proving:
             mine = {self.skill.name: arms.mine, **arms.rivals}
             row = {name: fmean(_gain(found, made) for found in pairs) for name, made in mine.items()}
             self._rows.append({**row, "": fmean(_gain(found, arms.null) for found in pairs)})
-        self._tasks.append(_task_uplift(path, one, arms, pairs))
+        self._tasks.append(_task_uplift(task, one, arms, pairs))
 
     async def _sample(self, one: Opened, arms: Arms, number: int) -> dict[str, Attempt]:
         """Every arm's candidate judged once; which comes first changes with the number, against drift."""
@@ -321,7 +344,7 @@ class Proving:
 
     # --- text --------------------------------------------------------------------------------
 
-    async def _judge_text(self, path: Path, one: Opened) -> None:
+    async def _judge_text(self, task: Task, one: Opened) -> None:
         """What a model writes first with the text of the skill, and without it."""
         if self._writer is None:
             python, allowed = one.bench.probe.python, self.asked.allowed_origin
@@ -331,13 +354,13 @@ class Proving:
         text = hashlib.sha256(self.skill.body.encode()).hexdigest()
         pairs = []
         for number in range(self.asked.samples):
-            self._say(f"{path.stem}: sample {number + 1} of {self.asked.samples}")
+            self._say(f"{task.title}: sample {number + 1} of {self.asked.samples}")
             archive = self._archive(one, number, text=text, model=self._writer.info.name)
             try:
                 pairs.append(await self._writer.pair(one, archive, number, self._concluded))
             finally:
                 archive.close()
-        found = _text_uplift(path, one, pairs)
+        found = _text_uplift(task, one, pairs)
         self._tasks.append(found)
         self._rows.append({self.skill.name: found.gain_with, "": found.gain_without})
 
@@ -369,36 +392,55 @@ class Proving:
             versions=about,
         )
 
-    def _skip(self, path: Path, reason: str, detail: str = "") -> None:
+    def _skip(self, task: Task, reason: str, detail: str = "") -> None:
         self._skipped[reason] += 1
-        self._say(f"{path.name} is passed over: {detail or reason}")
+        self._say(f"{task.name} is passed over: {detail or reason}")
 
     def _say(self, message: str) -> None:
         done = len(uplift.counted(self._tasks))
         self.report(Progress(phase="verify", message=message, done=done, total=self.asked.most))
 
 
-def _job(path: Path, device: str) -> Job:
+def _job(task: Task, device: str) -> Job:
+    # As in the background no baseline is compiled on suspicion: everything here is compared with eager.
+    return Job(
+        text=_text(task.path), path=str(task.path), qualname=task.qualname, device=device, background=True
+    )
+
+
+def _text(path: Path) -> str:
     try:
-        text = read_source(path).text
+        return read_source(path).text
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise CaptureError(f"{path} cannot be read: {error}") from error
-    # As in the background no baseline is compiled on suspicion: everything here is compared with eager.
-    return Job(text=text, path=str(path), qualname="Model", device=device, background=True)
 
 
 def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:
-    """Files with class Model, of folders all below. Raises EvaluationError when there is none."""
+    """Files with class Model or with Triton kernels, of folders all below. Raises EvaluationError when there
+    is none."""
     found: list[Path] = []
     for place in places:
         if not place.exists():
             raise EvaluationError(f"{place} does not exist", NO_TASKS)
         found += sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    tasks = tuple(path for path in found if "class Model" in path.read_text(errors="replace"))
+    texts = {path: path.read_text(errors="replace") for path in found}
+    tasks = tuple(path for path, text in texts.items() if "class Model" in text or "triton.jit" in text)
     if not tasks:
         where = f" in {', '.join(map(str, places))}" if places else ""
         raise EvaluationError(f"no task to verify on{where or ' was named'}", NO_TASKS)
     return tasks
+
+
+def targets(files: Sequence[Path], scope: str) -> list[Task]:
+    """What a skill of this scope is shown on: of each file its Model, or every kernel that it launches."""
+    if scope != "triton":
+        return [Task(path=path) for path in files if "class Model" in path.read_text(errors="replace")]
+    return [
+        Task(path=path, qualname=target.qualname)
+        for path in files
+        for target in analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=_text(path))).targets
+        if target.kind is TargetKind.TRITON_KERNEL and target.launchers
+    ]
 
 
 # --- numbers ------------------------------------------------------------------------------
@@ -430,10 +472,10 @@ def _worth(attempt: Attempt | None) -> float:
     return uplift.gain(_passed(attempt), eager.mid if eager else None)
 
 
-def _text_uplift(path: Path, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
+def _text_uplift(task: Task, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
     whole = [(pair.mine, pair.without) for pair in pairs if pair.mine and pair.without]
     return TaskUplift(
-        task=path.stem,
+        task=task.title,
         fingerprint=one.prepared.target.fingerprint,
         samples=len(whole),
         right_with=sum(_passed(mine) for mine, _ in whole),
@@ -446,12 +488,12 @@ def _text_uplift(path: Path, one: Opened, pairs: Sequence[Pair]) -> TaskUplift:
     )
 
 
-def _task_uplift(path: Path, one: Opened, arms: Arms, pairs: Sequence[Mapping[str, Attempt]]) -> TaskUplift:
+def _task_uplift(task: Task, one: Opened, arms: Arms, pairs: Sequence[Mapping[str, Attempt]]) -> TaskUplift:
     def mean(candidate: Candidate | None) -> float:
         return fmean(_gain(found, candidate) for found in pairs) if pairs else 0.0
 
     return TaskUplift(
-        task=path.stem,
+        task=task.title,
         fingerprint=one.prepared.target.fingerprint,
         samples=len(pairs),
         right_with=sum(_right(found, arms.mine) for found in pairs),
@@ -469,9 +511,9 @@ def _elements(one: Opened) -> int:
     return max(sizes, default=0)
 
 
-def _mixed(tasks: Sequence[Path], seed: str) -> list[Path]:
+def _mixed(tasks: Sequence[Task], seed: str) -> list[Task]:
     """Families mixed, always in the same order for one skill: a run that goes on meets the same tasks."""
-    return sorted(tasks, key=lambda path: hashlib.sha256(f"{seed}\0{path.name}".encode()).hexdigest())
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}\0{task.name}".encode()).hexdigest())
 
 
 def _counted(skipped: Mapping[str, int]) -> str:

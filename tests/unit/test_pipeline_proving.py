@@ -322,3 +322,13 @@ def test_tasks_are_files_with_a_model_and_their_absence_is_said(tmp_path: Path) 
     ):
         with pytest.raises(EvaluationError, match=said):
             proving.tasks_of(places)
+
+
+def test_a_skill_for_kernels_is_shown_on_every_kernel_that_a_file_launches(tmp_path: Path) -> None:
+    kernel = "@triton.jit\ndef {0}_kernel(x):\n    pass\n\n\ndef {0}(x):\n    {0}_kernel[(1,)](x)\n\n\n"
+    text = "import triton\n\n\n" + kernel.format("one") + kernel.format("two")
+    (tmp_path / "k.py").write_text(text + "@triton.jit\ndef helper(x):\n    return x\n")
+    (tmp_path / "m.py").write_text("class Model: ...")
+    files = proving.tasks_of([tmp_path])
+    assert [task.title for task in proving.targets(files, "triton")] == ["k::one_kernel", "k::two_kernel"]
+    assert [task.name for task in proving.targets(files, "graph")] == ["m.py"]
