@@ -21,7 +21,7 @@ SMALL = 16
 """Numbers up to this are counts and not sizes."""
 _FENCED = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_,]*(?![\w.]*\.\d)")
-_COMMON = frozenset(("Model", "Net", "Module", "Block", "forward"))
+_COMMON = frozenset(("Model", "Net", "Module", "Block", "forward", "kernel"))
 
 
 def faults(

@@ -101,16 +101,13 @@ class Ground:
     """Of the user, as they are on disk."""
     device: str
     """cuda or interpreter: where candidates are judged."""
+    hardware: str
+    """As the library calls it: cuda:sm_90, or interpreter."""
     place: Path
 
     @property
     def measured(self) -> bool:
         return self.device == "cuda"
-
-    @property
-    def hardware(self) -> str:
-        bench = replace(self.one.bench, device=self.device)
-        return learning.hardware_of(bench)
 
 
 @asynccontextmanager
@@ -131,7 +128,13 @@ async def ground(pipeline: Pipeline, asked: Asked, report: Report) -> AsyncItera
         key = Cache.key(**{**one.identity(), "device": device}, version=__version__, rule=NOT_FASTER)
         place = kept.folder(Path(pipeline.settings.data_dir), prepared.target.qualname, key)
         yield Ground(
-            pipeline=pipeline, prepared=prepared, one=one, skills=bench.skills, device=device, place=place
+            pipeline=pipeline,
+            prepared=prepared,
+            one=one,
+            skills=bench.skills,
+            device=device,
+            hardware=learning.hardware_of(bench) if device == "cuda" else INTERPRETER,
+            place=place,
         )
 
 
