@@ -12,7 +12,7 @@ def layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, rows, columns, eps, 
     weight = tl.load(weight_ptr + column, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
     bias = tl.load(bias_ptr + column, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
     for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=2):
-        place = row.to(tl.int64) * columns
+        place = row * tl.cast(columns, tl.int64)
         x = tl.load(x_ptr + place + column, mask=mask, other=0.0, eviction_policy="evict_first").to(
             tl.float32
         )
