@@ -1,0 +1,244 @@
+"""Lineages of the five experts: what each step gains, and whether a fresh process sees the same.
+
+    PYTHONPATH=. python3 benchmarks/lineage.py --device cuda --limit-s 480 --out lineage-h200-DATE.json
+
+Every expert of benchmarks/experts is walked back, all in one process, so that one is compiled while another
+is timed. Then a fresh process judges each accepted step again. Everything judged lies under --data, so a run
+that was stopped, also by --limit-s, goes on with the same command. Two files are written: --out, and beside it
+the whole records (``….records.json``), from which drafts can be made elsewhere. On a CPU the interpreter
+judges small shapes: nothing has an effect, nothing is reproduced.
+Not covered: whether the skills help on other kernels (lineage_transfer.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp import config, wire
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.files import read_source, replace_file
+from kernel_lsp.lineage import kept, lessons, walking
+from kernel_lsp.lineage.kept import Judgements
+from kernel_lsp.lineage.walking import State
+from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.presenter import lineages as presenting
+from kernel_lsp.records import Interval, Job, Judgement, Lineage
+from kernel_lsp.workloads import pragma
+
+EXPERTS = Path(__file__).resolve().parent / "experts"
+SMALL = {
+    "attention": "q=f16[1,2,70,16] k=f16[1,2,70,16] v=f16[1,2,70,16]",
+    "layer_norm": "x=bf16[600,100] weight=bf16[100] bias=bf16[100]",
+    "matmul": "a=f16[24,40] b=f16[40,56] bias=f16[56]",
+    "scan": "a=f32[2,50,24] x=f32[2,50,24]",
+    "softmax": "x=bf16[3,20000]",
+}
+"""For the interpreter. The sizes of one workload differ, since the gate changes a batch wherever it stands."""
+SAME = 0.02
+"""Two measurements of one ratio differ by about this much beyond their intervals."""
+LEAST_STEPS = 4
+
+
+def asked(path: Path, device: str) -> walking.Asked:
+    qualname = f"{path.stem}_kernel"
+    job = Job(text=read_source(path).text, path=str(path), qualname=qualname, device=device)
+    return walking.Asked(job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None)
+
+
+async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
+    """One expert, from where an earlier run had come to."""
+    begun = time.monotonic()
+    async with walking.ground(pipeline, asked(path, device), lambda step: None) as on:
+        walk = walking.Walk(on=on, judgements=Judgements(on.place), report=_reporter(path.stem))
+        found = await lessons.learned(walk, await walk.run())
+        kept.write(on.place, found, presenting.markdown(found))
+    print(f"{presenting.brief(found)}\n     in {time.monotonic() - begun:.0f} s\n", flush=True)
+    return found
+
+
+async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgement]:
+    """Every accepted step and the whole, judged anew; child's hash -> judgement."""
+    async with walking.ground(pipeline, asked(path, device), lambda step: None) as on:
+        known = next((one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None)
+        if known is None:
+            return {}
+        walk = walking.Walk(on=on, judgements=Judgements(on.place / "again"), report=_reporter(path.stem))
+        texts = [known.text, *(step.text for step in known.steps)]
+        states = [State(program=replace(on.prepared.program, source=text)) for text in texts]
+        pairs = [*itertools.pairwise(states), (states[0], states[-1])]
+        return {f"{a.id}-{b.id}": await walk.judged(a, b) for a, b in pairs if a is not b}
+
+
+def _is(one: Lineage, path: Path, on: walking.Ground) -> bool:
+    return one.finished and one.hardware == on.hardware and one.qualname == f"{path.stem}_kernel"
+
+
+def _reporter(name: str) -> walking.Report:
+    return lambda step: print(f"{name}: {step.message}", file=sys.stderr, flush=True)
+
+
+async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> dict[str, Any]:
+    """The work on every expert, ``--lanes`` at a time, as long as the time lasts; what failed is said."""
+    waiting, found, end = list(experts), dict[str, Any](), time.monotonic() + options.limit_s
+    settings = replace(config.load(None)[0], data_dir=str(options.data))
+    pipeline = Pipeline(settings)
+
+    async def lane() -> None:
+        while waiting and time.monotonic() < end:
+            path = waiting.pop(0)
+            try:
+                found[path.stem] = await work(pipeline, path, options.device)
+            except KernelLspError as error:
+                print(f"{path.stem}: {error}", flush=True)
+
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(options.limit_s):
+                await asyncio.gather(*(lane() for _ in range(options.lanes)))
+    finally:
+        await pipeline.close()
+    return found
+
+
+# --- results ------------------------------------------------------------------------------
+
+
+def reproduced(first: Interval | None, second: Interval | None) -> bool | None:
+    """Whether the intervals meet, and what paid still does; None: one of them is unknown."""
+    if first is None or second is None:
+        return None
+    meet = second.low <= first.high * (1 + SAME) and first.low <= second.high * (1 + SAME)
+    return meet and (first.low < lessons.PAYS or second.low > 1.0)
+
+
+def row(one: Lineage, fresh: dict[str, Judgement]) -> dict[str, Any]:
+    """What is told of one expert."""
+    steps = []
+    for step in one.steps:
+        anew = fresh.get(f"{step.judgement.parent}-{step.judgement.child}")
+        effect = anew.effect if anew else None
+        told: dict[str, Any] = {"operator": step.operator, "parameters": step.parameters}
+        told |= {"effect": _ends(step.judgement.effect), "again": _ends(effect)}
+        steps.append({**told, "reproduced": reproduced(step.judgement.effect, effect)})
+    return {
+        "accepted": len(one.steps),
+        "rejected": len(one.avoided),
+        "finished": one.finished,
+        "steps": steps,
+        "avoided": [f"{step.operator} {step.parameters}: {step.reason[:160]}" for step in one.avoided],
+        "whole": _ends(one.whole.effect if one.whole else None),
+        "skills": {skill.name: [skill.standing, skill.how] for skill in one.skills},
+    }
+
+
+def _ends(found: Interval | None) -> list[float] | None:
+    return [round(end, 4) for end in (found.low, found.mid, found.high)] if found else None
+
+
+def told(options: argparse.Namespace, experts: list[Path]) -> dict[str, Any]:
+    """Everything on disk for these experts, also of earlier runs."""
+    device = "interpreter" if options.device == "cpu" else options.device
+    known = {
+        one.qualname.removesuffix("_kernel"): one
+        for one in kept.lineages(options.data)
+        if one.hardware.split(":")[0] == device
+    }
+    anew = {
+        path.stem: _anew(options.data / f"again-{path.stem}.json") for path in experts if path.stem in known
+    }
+    rows = {name: row(known[name], fresh) for name, fresh in anew.items()}
+    steps = [step for one in rows.values() for step in one["steps"]]
+    return {
+        "schema_version": 1,
+        "date": time.strftime("%Y-%m-%d"),
+        "device": next((one.device_name for one in known.values()), None),
+        "versions": next((one.versions for one in known.values()), None),
+        "bars": {
+            "experts with at least 4 accepted steps": sum(
+                r["accepted"] >= LEAST_STEPS for r in rows.values()
+            ),
+            "experts": len(rows),
+            "effects reproduced": sum(step["reproduced"] is True for step in steps),
+            "effects": len(steps),
+        },
+        "experts": rows,
+        "records": {name: wire.to_json(known[name]) for name in rows},
+    }
+
+
+def _anew(path: Path) -> dict[str, Judgement]:
+    if not path.exists():
+        return {}
+    return {key: wire.from_json(Judgement, data) for key, data in json.loads(path.read_text()).items()}
+
+
+def show(found: dict[str, Any]) -> None:
+    for name, one in found["experts"].items():
+        same = [step["reproduced"] for step in one["steps"]]
+        whole = f"{one['whole'][1]:.2f}x" if one["whole"] else "unmeasured"
+        print(
+            f"{name:12} {one['accepted']:3} accepted {one['rejected']:3} rejected  whole {whole:11}"
+            f" reproduced {sum(s is True for s in same)} of {len(same)}"
+        )
+    print(", ".join(f"{name}: {number}" for name, number in found["bars"].items()))
+
+
+def recheck(options: argparse.Namespace, experts: list[Path]) -> None:
+    """In this process, which has timed nothing before."""
+    for name, judgements in asyncio.run(over(experts, options, again)).items():
+        text = json.dumps(wire.to_json(judgements), indent=1) + "\n"
+        replace_file(options.data / f"again-{name}.json", text.encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument(
+        "--limit-s", type=float, default=480, help="walks stop then, and go on next time (480)"
+    )
+    parser.add_argument("--lanes", type=int, default=5, help="experts at a time (5; 1 on a CPU)")
+    parser.add_argument("--only", default="", help="experts by name, with commas; default: all")
+    parser.add_argument("--data", type=Path, default=Path(".kernel-lsp/lineage"), help="what is kept")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--recheck", action="store_true", help="only judge again, in this process")
+    options = parser.parse_args()
+    options.lanes = 1 if options.device == "cpu" else options.lanes
+    options.data.mkdir(parents=True, exist_ok=True)
+    names = options.only.split(",") if options.only else sorted(SMALL)
+    experts, begun = [EXPERTS / f"{name}.py" for name in names], time.monotonic()
+    if options.recheck:
+        return recheck(options, experts)
+    asyncio.run(over(experts, options, walked))
+    options.limit_s -= time.monotonic() - begun
+    if options.limit_s > 0:
+        subprocess.run([*_myself(options), "--recheck"], check=False)
+    found = told(options, experts)
+    show(found)
+    if options.out:
+        records = found.pop("records")
+        replace_file(options.out, (json.dumps(found, indent=1) + "\n").encode())
+        beside = options.out.with_suffix(".records.json")
+        replace_file(beside, (json.dumps(records) + "\n").encode())
+    return None
+
+
+def _myself(options: argparse.Namespace) -> list[str]:
+    named = ("device", "limit_s", "lanes", "only", "data")
+    flags = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in named]
+    return [sys.executable, __file__, *flags]
+
+
+if __name__ == "__main__":
+    main()
