@@ -268,6 +268,24 @@ def test_tf32_is_taken_only_while_the_flag_allows_it():
         assert (flag in session.propose([step]).candidate.program) is guarded
 
 
+@pytest.mark.parametrize(
+    ("layer", "channels", "first"),
+    [
+        ("Conv2d(16, 48, 3)", 16, "tf32x3"), ("Conv2d(24, 32, 3)", 24, "tf32x3"),
+        ("Conv2d(240, 240, 1, groups=3)", 240, "tf32x3"), ("Conv2d(16, 64, 3)", 16, "tf32"),
+        ("Conv2d(32, 48, 3)", 32, "tf32"), ("ConvTranspose2d(16, 24, 3)", 16, "tf32"),
+    ],
+)  # fmt: skip
+def test_where_the_library_was_seen_to_multiply_exactly_the_kernel_begins_so(layer, channels, first):
+    from kernel_lsp.rewrite.codegen import conv_fuse
+    from kernel_lsp.rewrite.codegen.conv_facts import conv_of
+
+    text = source("torch.relu(h)", f"torch.randn(2, {channels}, 48, 48)", layer)
+    graph = matches(text, "fused-conv")[0].graph
+    (facts,) = [found for node in graph.nodes if (found := conv_of(node)) is not None]
+    assert conv_fuse.precisions(facts)[0] == first
+
+
 def test_offsets_of_huge_images_are_refused():
     text = source("torch.relu(h)", "torch.empty(1, 3, 30000, 30000)", "Conv2d(3, 4, 3)")
     assert not matches(text, "fused-conv")[1]

@@ -56,7 +56,7 @@ def eager_conv_seconds(conv: Conv) -> float:
     """On contiguous tensors: input and result are transposed around the tensor-core kernel, and the bias is
     a pass of its own."""
     x, out = bytes_of(conv.x), bytes_of(conv.node)
-    few = conv.group_in < 16 and not conv.depthwise and conv.groups == 1
+    few = (conv.group_in < 16 and not conv.depthwise and conv.groups == 1) or conv.is_exact_in_library
     plain = few or conv.depthwise or conv.taps == 1
     passes = 1 if plain else 6 if conv.rank == 3 else 3
     moved = passes * (x + out) + (2 * out if conv.bias is not None else 0)

@@ -85,6 +85,15 @@ class Conv:
         return self.group_in * self.taps
 
     @property
+    def is_exact_in_library(self) -> bool:
+        """cuDNN multiplies in float32 where others of its size would get TF32: images with few channels on
+        both sides (H200: 16 to 32, 16 to 48 and 24 to 32, not 16 to 64, 24 to 64, 32 to 48 nor 48 to 16), and
+        groups (3 of 80 channels)."""
+        if self.dtype != torch.float32 or self.transposed or self.depthwise:
+            return False
+        return self.groups > 1 or (self.rank == 2 and self.group_in < 32 and self.out_channels < 64)
+
+    @property
     def depthwise(self) -> bool:
         """Each output channel reads one input channel, of several."""
         return self.group_in == 1 and self.groups > 1

@@ -136,13 +136,13 @@ def block_k(facts: Conv) -> int:
 
 
 def precisions(facts: Conv) -> list[str]:
-    """cuDNN uses TF32 for float32 in eager mode unless told otherwise (the guard asks). With few input
-    channels it may have exact kernels only (measured: with 24 channels out, not with 64), so there three
-    TF32 products may have to stand for an exact one; where the sum is one block they cost next to nothing."""
+    """cuDNN uses TF32 for float32 in eager mode unless told otherwise (the guard asks). With few channels it
+    may have exact kernels only (measured: 3 to 24 channels, not 3 to 64), so there three TF32 products may
+    have to stand for an exact one; where the sum is one block they cost next to nothing."""
     if facts.dtype != torch.float32:
         return ["native"]
-    exact = gathers(facts) and (facts.depth <= 32 or facts.out_channels % 32 != 0)
-    return ["tf32x3", "tf32"] if exact else ["tf32", "tf32x3"]
+    few = gathers(facts) and (facts.depth <= 32 or facts.out_channels % 32 != 0)
+    return ["tf32x3", "tf32"] if few or facts.is_exact_in_library else ["tf32", "tf32x3"]
 
 
 def _default(facts: Conv, tail: Tail) -> dict[str, Any]:
