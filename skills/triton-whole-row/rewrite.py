@@ -75,7 +75,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         proof(
             "no load meets what was stored elsewhere",
             _in_order(kernel, found, values),
-            "their memory is not the same, or their place in it is",
+            "the launcher makes what is stored, or both are at one place of the row",
         ),
         proof("observed rows fit", fits, f"{found.extent} is {_told(extents)}, at most {LONGEST}"),
         proof("a row is more than one block now", longer, f"{found.block} is {_told(now)}"),
@@ -154,12 +154,12 @@ def _repeated(values: Values) -> list[Access]:
 def _in_order(kernel: Kernel, found: Looped, values: Values) -> bool:
     """A load and a store that may meet in memory are at one and the same place of each row, so that it does
     not matter how many columns are loaded before the first is stored."""
-    alike = Values(found.extent, {})
+    alike = Values(found.extent, frozenset(), frozenset())
     alike.names = dict.fromkeys(kernel.pointers(), alike.of(ast.Name("memory", ast.Load())))
     once(alike, found)
     accesses = [*zip(values.accesses, alike.accesses, strict=True)]
     return all(
-        values.distinct(load.base, store.base) or where.pointer == there.pointer
+        (load.base, store.base) in values.apart or where.pointer == there.pointer
         for load, where in accesses
         for store, there in accesses
         if (load.kind, store.kind) == ("load", "store")

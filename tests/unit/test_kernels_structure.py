@@ -4,6 +4,7 @@ What they write is in tests/cases/golden. Everything is computed in one process 
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def changed(text: str, old: str, new: str) -> str:
 
 KERNELS = {
     "triton-online": "softmax_kernel",
+    "triton-persistent": "rms_norm_kernel",
     "triton-whole-row": "log_softmax_kernel",
 }
 NEAR_MISSES = {
@@ -67,6 +69,19 @@ NEAR_MISSES = {
             "dtype=tl.float32)\n",
             "dtype=tl.float32)\n    early = tl.sum(total, axis=0) + 1.0\n",
         ),
+    },
+    "triton-persistent": {
+        "programs add to one place": ("    tl.store(", "    tl.atomic_add(weight_ptr, 1.0)\n    tl.store("),
+        "a program ends early": ("    x_ptr +=", "    if row > 9:\n        return\n    x_ptr +="),
+        "a program waits": ("    x_ptr +=", "    while tl.load(out_ptr) != 0:\n        pass\n    x_ptr +="),
+        "a second axis": ("columns = tl", "columns = tl.program_id(1) + tl"),
+        "few rows": ("x=bf16[65536,1024]", "x=bf16[132,1024]"),
+        "a grid of which the text says nothing": ("grid = (x.shape[0],)", "grid = tuple(x.shape[:1])"),
+        "another launcher": (
+            "# kernel-lsp",
+            "def other(x, out):\n    rms_norm_kernel[(4,)](x, x, out, 4, 0.0, BLOCK=4)\n\n\n# kernel-lsp",
+        ),
+        "a function that may know its program": ("tl.sum(x * x, axis=0)", "triton.testing.f(x)"),
     },
     "triton-whole-row": {
         "lanes behind the end count": (
@@ -123,10 +138,12 @@ for before, after, name, shapes, tolerance in json.loads(sys.argv[1]):
             torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 """
 RUNS = {
-    "triton-online": ("softmax", ["3x5000:float32", "2x4096:bfloat16", "2x70:float32"]),
-    "triton-whole-row": ("log_softmax", ["3x700:float32", "2x1024:float32", "1x16390:float32"]),
+    "triton-persistent": ("rms_norm", ["10x5:float32,5:float32"]),
+    "triton-online": ("softmax", ["2x5000:float32", "1x4096:bfloat16"]),
+    "triton-whole-row": ("log_softmax", ["2x700:float32", "1x1024:float32", "1x16390:float32"]),
 }
-NORM = Path(__file__).resolve().parents[2] / "benchmarks" / "triton" / "rows.py"
+SUITE = Path(__file__).resolve().parents[2] / "benchmarks" / "triton"
+NORM = SUITE / "rows.py"
 
 
 def applied(text: str, kernel: str, name: str) -> str:
@@ -142,13 +159,17 @@ def applied(text: str, kernel: str, name: str) -> str:
 def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -> None:
     texts = [((GOLDEN / f"{name}.in.py").read_text(), rewritten(name), *RUNS[name]) for name in RUNS]
     norm = NORM.read_text()
-    shapes = ["2x300:float32,300:float32,300:float32", "2x256:float32,256:float32,256:float32"]
+    shapes = ["2x300:float32,300:float32,300:float32"]
     texts.append((norm, applied(norm, "layer_norm_kernel", "triton-online"), "layer_norm", shapes))
+    product = (SUITE / "products.py").read_text()
+    shapes = ["130x30:bfloat16,30x70:bfloat16"]
+    texts.append((product, applied(product, "half_kernel", "triton-persistent"), "half", shapes))
     cases = []
     for number, (before, after, launcher, shapes) in enumerate(texts):
         paths = [tmp_path / f"{number}_{kind}.py" for kind in ("before", "after")]
         for path, text in zip(paths, (before, after), strict=True):
-            path.write_text(text)
+            # Three programs instead of hundreds: each of a persistent kernel's has several tiles.
+            path.write_text(re.sub(r"min\(tiles, \d+\)", "min(tiles, 3)", text))
         cases.append([*map(str, paths), launcher, shapes, 1e-5])
     done = subprocess.run(
         [sys.executable, "-c", COMPARE, json.dumps(cases)],
@@ -158,6 +179,17 @@ def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_what_no_program_changes_moves_before_the_loop_unless_it_may_be_written() -> None:
+    text = (GOLDEN / "triton-persistent.in.py").read_text()
+    before, after = applied(text, "rms_norm_kernel", "triton-persistent").split("for tile in")
+    assert "weight = tl.load" in before and "tl.load" in after
+    given = changed(text, "weight: torch.Tensor) ->", "weight: torch.Tensor, out: torch.Tensor) ->")
+    given = changed(given, "    out = torch.empty_like(x)\n", "")
+    given = changed(given, "weight=bf16[1024]\n", "weight=bf16[1024] out=bf16[65536,1024]\n")
+    before, after = applied(given, "rms_norm_kernel", "triton-persistent").split("for tile in")
+    assert "tl.load" not in before and "weight = tl.load" in after
 
 
 @pytest.mark.parametrize(

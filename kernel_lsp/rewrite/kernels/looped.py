@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.kernels import places
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.values import Values
 from kernel_lsp.rewrite.kernels.view import Kernel
@@ -79,7 +80,10 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def values_of(kernel: Kernel, found: Looped) -> Values:
-    return Values(found.extent, kernel.pointers())
+    names = frozenset(kernel.pointers())
+    pairs = ((a, b) for a in names for b in names if a != b)
+    apart = frozenset((a, b) for a, b in pairs if places.separate(kernel, a, b))
+    return Values(found.extent, names, apart)
 
 
 def once(values: Values, found: Looped) -> None:

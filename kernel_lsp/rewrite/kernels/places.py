@@ -129,13 +129,13 @@ def add_parameters(kernel: Kernel, texts: Sequence[str]) -> None:
     arguments = kernel.function.args
     last: Placed = arguments.defaults[-1] if arguments.defaults else arguments.args[-1]
     first = arguments.args[0]
-    line = kernel.source.text.split("\n")[last.lineno - 1]
-    added = ", ".join(texts)
-    if len(line) + len(added) + 2 <= WIDTH or first.lineno != last.lineno:
+    line, added = line_of(kernel, last), ", ".join(texts)
+    if len(line) + len(added) + 2 <= WIDTH:
         kernel.replace(after(last), f", {added}")
-        return
-    inside = kernel.text(across(first, last))
-    kernel.replace(across(first, last), f"\n    {inside},\n    {added},\n")
+    elif first.lineno == kernel.function.lineno:
+        kernel.replace(across(first, last), f"\n    {kernel.text(across(first, last))},\n    {added},\n")
+    else:
+        kernel.replace(after(last), f",\n{' ' * first.col_offset}{added}")
 
 
 def relaunch(kernel: Kernel, changed: Mapping[ast.expr, str], added: Sequence[str]) -> None:
@@ -159,6 +159,28 @@ def line_of(kernel: Kernel, node: Placed) -> str:
     return kernel.source.text.split("\n")[node.lineno - 1]
 
 
+def sources(function: Function, node: ast.AST) -> set[str]:
+    """Every name that a value comes from, through all assignments of the function."""
+    found: set[str] = set()
+    waiting = names_in(node)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for one in ast.walk(function):
+            match one:
+                case ast.Assign(targets=targets, value=value):
+                    pass
+                case ast.AugAssign(target=target, value=value) | ast.For(target=target, iter=value):
+                    targets = [target]
+                case ast.AnnAssign(target=target, value=ast.expr() as value):
+                    targets = [target]
+                case _:
+                    continue
+            if any(name in names_in(target) for target in targets):
+                waiting |= names_in(value) - found
+    return found
+
+
 def only_value(function: Function, name: str) -> ast.expr | None:
     """What a local name is, where one plain assignment says so."""
     said = assigned(function, name)
@@ -166,6 +188,33 @@ def only_value(function: Function, name: str) -> ast.expr | None:
     if len(said) == 1 == len(stored) and isinstance(said[0].targets[0], ast.Name):
         return said[0].value
     return None
+
+
+ALLOCATIONS = frozenset(
+    f"{prefix}{name}{suffix}"
+    for name in ("empty", "zeros", "ones", "full")
+    for prefix, suffix in (("", ""), ("", "_like"), ("new_", ""))
+)
+
+
+def allocated(kernel: Kernel, parameter: str) -> str | None:
+    """The launcher's name for a tensor that it makes itself and hands to this parameter; None: another."""
+    given = argument(kernel, parameter)
+    value = only_value(kernel.launcher, given.id) if isinstance(given, ast.Name) else None
+    match value:
+        case ast.Call(func=ast.Attribute(attr=name)) if name in ALLOCATIONS and isinstance(given, ast.Name):
+            return given.id
+    return None
+
+
+def separate(kernel: Kernel, one: str, other: str) -> bool:
+    """Two pointers of the kernel never meet in memory: the launcher made one tensor, and the other does not
+    come from it. The observed tensors say nothing: a launcher that writes in place is observed on copies."""
+    for here, there in ((one, other), (other, one)):
+        name, given = allocated(kernel, here), argument(kernel, there)
+        if name is not None and given is not None and name not in sources(kernel.launcher, given):
+            return True
+    return False
 
 
 def _stores(name: ast.Name) -> bool:

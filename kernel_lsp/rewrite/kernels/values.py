@@ -3,7 +3,7 @@
 `Values` numbers what a straight line of statements computes: two expressions with one number are equal. Of
 each number it knows whether it is the same in all lanes, and which constant lies in lanes whose index is not
 below the axis' extent, for finite values of what is one number for a whole row. Not covered: branches, loops
-(a skill runs a loop's body once), blocks of more than one axis.
+(a skill runs a loop's body once), blocks of more than one axis. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kernel_lsp.rewrite.kernels.launching import Pointer
 from kernel_lsp.rewrite.kernels.source import names_in
 
 LANEWISE = frozenset(
@@ -95,7 +94,9 @@ class Values:
     """Of one kernel whose axis ends at the parameter ``extent``."""
 
     extent: str
-    pointers: Mapping[str, Pointer]
+    pointers: frozenset[str]
+    apart: frozenset[tuple[str, str]]
+    """Pairs of pointers that never meet in memory."""
     names: dict[str, int] = field(default_factory=dict)
     """What each name stands for now; parameters stand for themselves."""
     accesses: list[Access] = field(default_factory=list)
@@ -157,7 +158,7 @@ class Values:
             case ast.Name(id=name) if name in self.names:
                 return self.names[name]
             case ast.Name(id=name):
-                roots = frozenset((name,)) & self.pointers.keys()
+                roots = frozenset((name,)) & self.pointers
                 return self._number(("name", name), None, uniform=True, roots=roots)
             case ast.BinOp(left=left, op=op, right=right):
                 return self._binary(op, self.of(left), self.of(right))
@@ -305,11 +306,6 @@ class Values:
 
     # --- memory --------------------------------------------------------------------------------
 
-    def distinct(self, one: str, other: str) -> bool:
-        """The launcher made the memory of exactly one of the two, so they do not overlap."""
-        made = [self.pointers[name].argument is None for name in (one, other)]
-        return one != other and made[0] != made[1]
-
     def _load(self, call: ast.Call, keywords: Mapping[str, ast.expr]) -> int:
         made = self._access("load", call, keywords)
         key = ("load", made.place, made.value)
@@ -322,7 +318,7 @@ class Values:
     def _store(self, call: ast.Call) -> None:
         made = self._access("store", call, {k.arg: k.value for k in call.keywords if k.arg})
         for name in self.pointers:
-            if not made.base or not self.distinct(name, made.base):
+            if (name, made.base) not in self.apart:
                 self._stored[name] = self._stored.get(name, 0) + 1
 
     def _access(self, kind: str, call: ast.Call, keywords: Mapping[str, ast.expr]) -> Access:

@@ -1,0 +1,348 @@
+"""A program for each row or tile becomes a loop over them, in as many programs as a device runs at a time."""
+
+from __future__ import annotations
+
+import ast
+import math
+import textwrap
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+PROCESSORS = 132
+"""Of an H200: what a launch is measured on. Any number is right."""
+LEAST_TURNS = 2
+"""Tiles for each program of the smallest grid; with fewer nothing is saved."""
+BUILTIN = {"range", "float", "int", "min", "max", "abs", "bool", "len"}
+PRODUCTS, ROWS = (1, 2, 3, 4), (8, 4, 16, 2)
+"""Programs for each multiprocessor, a guess first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    grid: tuple[str, ...]
+    """The extents of the launch's grid, as expressions of the launcher; axis 0 runs fastest."""
+    hoisted: tuple[ast.stmt, ...]
+    """Statements of the kernel that are the same for all tiles."""
+    rest: tuple[ast.stmt, ...]
+
+
+def match(kernel: Kernel) -> list[Match]:
+    if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.source.configs() is not None:
+        return []
+    asked = called(kernel.function, "program_id")
+    grid = _grid(kernel)
+    if not asked or grid is None or places.language(kernel) is None or _persistent(kernel):
+        return []
+    body = [s for s in kernel.function.body if not _is_text(s)]
+    hoisted = _same_for_all(kernel, body)
+    rest = tuple(s for s in body if s not in hoisted)
+    loads = sum(len(called(s, "load")) for s in hoisted)
+    what = f", with {loads} loads before it" if loads else ""
+    summary = f"programs that loop over {'tiles' if len(grid) == 2 else 'what each of them did'}{what}"
+    return [Match("grid", summary, 0.12 if loads else 0.05, data=Found(grid, tuple(hoisted), rest))]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    nodes = [*ast.walk(kernel.function)]
+    waits = [
+        n.attr for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))
+    ]
+    leaves = [
+        n for n in nodes if isinstance(n, ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef)
+    ]
+    axes = {_axis(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
+    grids = [one.grid for one in kernel.launched]
+    rank, helpers = len(match.data.grid), _helpers(kernel)
+    fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
+    tiles = [math.prod(grid) for grid in grids if grid is not None]
+    return [
+        places.only_launch(kernel),
+        proof(
+            "no program waits for another or adds to what another has",
+            not waits,
+            "the kernel has no atomic operation and no assembly" if not waits else ", ".join(waits),
+        ),
+        proof(
+            "its place in the grid is asked in its own text alone",
+            not helpers or not _ask(kernel, helpers),
+            f"it calls {', '.join(helpers)}" if helpers else "it calls nothing but the language",
+        ),
+        proof(
+            "a program runs from its first statement to its last",
+            len(leaves) == 1,  # the kernel itself
+            "no return, no while, no function in it",
+        ),
+        proof(
+            "the grid's axes are those that the kernel asks for",
+            axes <= set(range(rank)) and all(fits),
+            f"the launch has {rank}, the kernel asks for {', '.join(map(str, axes))}",
+        ),
+        proof(
+            "the launch is a statement of its own",
+            places.launch_statement(kernel) is not None,
+            "what it returns is not used",
+        ),
+        proof(
+            "there are more tiles than a device runs at a time",
+            bool(tiles) and min(tiles) >= LEAST_TURNS * PROCESSORS * min(_residents(kernel)),
+            f"{', '.join(map(str, tiles))} of them",
+        ),
+    ]  # fmt: skip
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {"programs_per_processor": list(_residents(kernel))}
+    if called(kernel.function, "dot"):
+        loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For)]
+        return {**found, "flatten": [False, True]} if len(loops) == 1 else found
+    return {**found, "num_stages": [1, 2, 3]}
+
+
+def _residents(kernel: Kernel) -> tuple[int, ...]:
+    return PRODUCTS if called(kernel.function, "dot") else ROWS
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    found: Found = match.data
+    language = places.language(kernel)
+    tile, count = (places.fresh(kernel.function, n) for n in ("tile", "n_tiles"))
+    across = places.fresh(kernel.function, "n_across") if len(found.grid) == 2 else None
+    options = "".join(
+        f", {name}={value}"
+        for name, value in parameters.items()
+        if name in ("flatten", "num_stages") and value not in (False, 1)
+    )
+    bounds = f"{language}.program_id(0), {count}, {language}.num_programs(0){options}"
+    head = f"for {tile} in {language}.range({bounds}):"
+    own = {n.id for s in found.rest for n in ast.walk(s) if isinstance(n, ast.Name) and not _read(n)}
+    renamed = {
+        name: places.fresh(kernel.function, f"{name}_here") for name in _parameters(kernel) if name in own
+    }
+    lines = [line for s in found.hoisted for line in places.with_comments(kernel, s)]
+    lines += [head, *(f"    {here} = {name}" for name, here in renamed.items())]
+    for statement in found.rest:
+        text = "\n".join(_of_tile(kernel, statement, tile, count, across, renamed))
+        lines += textwrap.indent(text, "    ").split("\n")
+    body = [s for s in kernel.function.body if not _is_text(s)]
+    first = _with_comments_above(kernel, body[0])
+    kernel.replace(places.across(first, body[-1]), places.indented(lines, body[0]))
+    _launch(kernel, found, count, across, parameters["programs_per_processor"])
+
+
+def _launch(kernel: Kernel, found: Found, count: str, across: str | None, resident: object) -> None:
+    statement = places.launch_statement(kernel)
+    assert statement is not None and isinstance(resident, int)
+    tiles = places.fresh(kernel.launcher, "tiles")
+    product = " * ".join(g if g.endswith(")") or len(found.grid) == 1 else f"({g})" for g in found.grid)
+    programs = PROCESSORS * resident
+    each = "one" if resident == 1 else str(resident)
+    lines = [f"{tiles} = {product}  # {each} for each of {PROCESSORS} multiprocessors at a time", ""]
+    kernel.replace(places.ahead(statement), places.indented(lines, statement) + " " * statement.col_offset)
+    call = kernel.source.launches()[0].call
+    assert isinstance(call.func, ast.Subscript)
+    added = [f"{count}={tiles}", *([f"{across}={found.grid[0]}"] if across else [])]
+    places.relaunch(kernel, {call.func.slice: f"(min({tiles}, {programs}),)"}, added)
+    default = "=1" if kernel.function.args.defaults else ""
+    places.add_parameters(kernel, [f"{name}{default}" for name in (count, across) if name])
+
+
+# --- the kernel's body -----------------------------------------------------------------------------
+
+
+def _same_for_all(kernel: Kernel, body: list[ast.stmt]) -> list[ast.stmt]:
+    """Top-level assignments that no tile changes. Loads only of memory that the kernel does not write."""
+    stored: dict[str, int] = {}
+    for node in ast.walk(kernel.function):
+        if isinstance(node, ast.Name) and not _read(node):
+            stored[node.id] = stored.get(node.id, 0) + 1
+    known: set[str] = set()
+    found: list[ast.stmt] = []
+    for statement in body:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+            continue
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        single = (
+            isinstance(target, ast.Name) and stored[target.id] == 1 and target.id not in _parameters(kernel)
+        )
+        changing = (names_in(statement.value) & stored.keys()) - known
+        if not single or changing or _of_program(statement) or not _unwritten(kernel, statement):
+            continue
+        assert isinstance(target, ast.Name)
+        known.add(target.id)
+        found.append(statement)
+    return found
+
+
+def _of_program(statement: ast.stmt) -> bool:
+    return any(called(statement, name) for name in ("program_id", "num_programs", "rand", "atomic_add"))
+
+
+def _unwritten(kernel: Kernel, statement: ast.stmt) -> bool:
+    """What it loads is memory that no program stores into."""
+    loads = called(statement, "load")
+    if not loads:
+        return True
+    pointers = kernel.pointers().keys()
+    writes = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Call) and _is_store(n)]
+    addresses = [one.args[0] if one.args else one for one in writes]
+    written = {n for one in addresses for n in places.sources(kernel.function, one) & pointers}
+    read = {n for one in loads for n in places.sources(kernel.function, one) & pointers}
+    known = bool(read) and not _helpers(kernel)
+    return known and all(places.separate(kernel, one, other) for one in written for other in read)
+
+
+def _is_store(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "store"
+
+
+def _helpers(kernel: Kernel) -> list[str]:
+    """Functions that the kernel calls, other than the language's."""
+    own = {places.language(kernel), "libdevice", "tldevice"}
+    found = []
+    for call in (n for n in ast.walk(kernel.function) if isinstance(n, ast.Call)):
+        base = call.func
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        method = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+        if not method and (not isinstance(base, ast.Name) or base.id not in own | BUILTIN):
+            found.append(ast.unparse(call.func))
+    return found
+
+
+def _of_tile(
+    kernel: Kernel, statement: ast.stmt, tile: str, count: str, across: str | None, renamed: dict[str, str]
+) -> list[str]:
+    """A statement's lines with the program's number as the tile's."""
+    edits: list[tuple[ast.AST, str]] = []
+    inside: set[int] = set()
+    language = places.language(kernel)
+    place = {0: f"({tile} % {across})", 1: f"({tile} // {across})"} if across else {0: tile}
+    number = {0: str(across), 1: f"({count} // {across})"} if across else {0: count}
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="to", value=ast.Call() as inner), args=[dtype]) if (
+                inner in called(inner, "program_id")
+            ):
+                edits.append(
+                    (node, f"{language}.cast({place[_axis(inner)].strip('()')}, {ast.unparse(dtype)})")
+                )
+                inside.add(id(inner))
+            case ast.Call() if id(node) not in inside and node in called(node, "program_id"):
+                edits.append((node, _as_asked(kernel, statement, node, place[_axis(node)])))
+            case ast.Call() if node in called(node, "num_programs"):
+                edits.append((node, number[_axis(node)]))
+            case ast.Name(id=name) if name in renamed:
+                edits.append((node, renamed[name]))
+    lines = places.with_comments(kernel, statement)
+    return lines if not edits else _edited(kernel, statement, edits)
+
+
+def _as_asked(kernel: Kernel, statement: ast.stmt, asked: ast.Call, place: str) -> str:
+    """A tensor where its methods are used: the interpreter's loops count in plain numbers."""
+    if not isinstance(statement, ast.Assign) or statement.value is not asked:
+        return place
+    target = statement.targets[0]
+    methods = (n.value for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute))
+    if any(isinstance(n, ast.Name) and isinstance(target, ast.Name) and n.id == target.id for n in methods):
+        return f"{places.language(kernel)}.cast({place.strip('()')}, {places.language(kernel)}.int32)"
+    return place.strip("()")
+
+
+def _edited(kernel: Kernel, statement: ast.stmt, edits: list[tuple[ast.AST, str]]) -> list[str]:
+    """The statement's lines with some of its nodes replaced."""
+    source = kernel.source
+    first = _with_comments_above(kernel, statement)
+    start, end = source.span(first)[0], source.span(statement)[1]
+    text = source.text[:end]
+    for (a, b), new in sorted(((source.span(node), new) for node, new in edits), reverse=True):
+        text = text[:a] + new + text[b:]
+    rest = kernel.source.text[end:].split("\n", 1)[0]
+    return textwrap.dedent(" " * statement.col_offset + text[start:] + rest).split("\n")
+
+
+def _with_comments_above(kernel: Kernel, statement: ast.stmt) -> ast.stmt:
+    lines = kernel.source.text.split("\n")
+    first = statement.lineno
+    while lines[first - 2].lstrip().startswith("#"):
+        first -= 1
+    made = places.across(statement, statement)
+    made.lineno = first
+    return made
+
+
+def _parameters(kernel: Kernel) -> list[str]:
+    arguments = kernel.function.args
+    return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+def _read(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _ask(kernel: Kernel, helpers: list[str]) -> bool:
+    """One of these functions may know its program, or wait; of those elsewhere nothing is known."""
+    known = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef)}
+    if any(name not in known for name in helpers):
+        return True
+    own = (kernel.source.kernel, kernel.source.launcher)
+    others = [ast.unparse(n) for name, n in known.items() if name not in own]
+    return any(word in text for text in others for word in ("program", "atomic_", "inline_", "while "))
+
+
+def _persistent(kernel: Kernel) -> bool:
+    """Its programs loop over the grid already."""
+    return any(called(n.iter, "num_programs") for n in ast.walk(kernel.function) if isinstance(n, ast.For))
+
+
+def _axis(call: ast.Call) -> int:
+    """Of the grid; -1: not a number."""
+    given = [k.value for k in call.keywords if k.arg == "axis"] or call.args[:1]
+    value = given[0].value if given and isinstance(given[0], ast.Constant) else None
+    return value if isinstance(value, int) else -1
+
+
+# --- the launcher's grid -------------------------------------------------------------------------------
+
+
+def _grid(kernel: Kernel) -> tuple[str, ...] | None:
+    """Its extents as expressions at the launch; None: they cannot be had."""
+    grid: ast.expr | None = kernel.source.launches()[0].grid
+    if isinstance(grid, ast.Name):
+        grid = places.only_value(kernel.launcher, grid.id)
+    meta = None
+    if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
+        meta, grid = grid.args.args[0].arg, grid.body
+    if not isinstance(grid, ast.Tuple) or not 1 <= len(grid.elts) <= 2:
+        return None
+    said = [_resolved(kernel, extent, meta) for extent in grid.elts]
+    if any(one is None or not places.repeatable(one) for one in said):
+        return None
+    return tuple(ast.unparse(one) for one in said if one is not None)
+
+
+def _resolved(kernel: Kernel, extent: ast.expr, meta: str | None) -> ast.expr | None:
+    """``meta["BLOCK"]`` is what the launch passes for BLOCK."""
+    missing: list[str] = []
+
+    class Put(ast.NodeTransformer):
+        def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+            match node:
+                case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key))) if (
+                    name == meta
+                ):
+                    given = places.argument(kernel, key)
+                    if given is None or not places.repeatable(given):
+                        missing.append(key)
+                        return node
+                    return given
+            return self.generic_visit(node)
+
+    made = Put().visit(ast.parse(ast.unparse(extent), mode="eval").body)
+    return None if missing else made
