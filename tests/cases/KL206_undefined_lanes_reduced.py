@@ -61,3 +61,12 @@ def scan(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n)
     tl.store(out_ptr + offs, tl.cumsum(x, 0), mask=offs < n)
+
+
+@triton.jit
+def cleared_by_a_broadcast_mask(x_ptr, out_ptr, rows, width, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask = offs_m < rows
+    x = tl.load(x_ptr + offs_m[:, None] * width + offs_n[None, :], mask=mask[:, None])
+    tl.store(out_ptr + offs_n, tl.sum(x * mask[:, None].to(tl.float32), axis=0))

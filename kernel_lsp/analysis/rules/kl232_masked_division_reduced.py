@@ -11,6 +11,7 @@ from kernel_lsp.analysis.rules.lanes import (
     Reduction,
     cast_operand,
     loaded_directly,
+    parts,
     reduces_masked_lanes,
     reductions,
 )
@@ -33,23 +34,24 @@ def _check(site: Site) -> Iterator[Hit]:
 
 def _poisoned(kernel: KernelFacts, reduction: Reduction) -> Iterator[ast.expr]:
     """Quotients whose divisor is a load filled with zeros, reached through arithmetic only."""
-    queue = [reduction.tile]
-    seen: set[int] = set()
-    while queue:
-        node = kernel.resolve(queue.pop())
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+    for node in parts(kernel, reduction.tile, _operands):
         match node:
-            case ast.BinOp(left=left, op=ast.Div(), right=right):
+            case ast.BinOp(op=ast.Div(), right=right):
                 mask = _mask_of_zeros(kernel, right)
                 if mask is not None and reduces_masked_lanes(kernel, reduction, mask):
                     yield node
-                queue.append(left)
-            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult(), right=right):
-                queue += [left, right]
-            case ast.Call() if (inner := cast_operand(node)) is not None:
-                queue.append(inner)
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    """Where an infinity would come from: not what divides."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Div()):
+            return [left]
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult(), right=right):
+            return [left, right]
+        case ast.Call() if (inner := cast_operand(node)) is not None:
+            return [inner]
+    return []
 
 
 def _mask_of_zeros(kernel: KernelFacts, divisor: ast.expr) -> ast.expr | None:

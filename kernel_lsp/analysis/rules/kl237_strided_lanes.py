@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from kernel_lsp.analysis.kernels import Access, KernelFacts
 from kernel_lsp.analysis.launches import Launch
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.rules.lanes import parts
 from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
@@ -33,26 +35,27 @@ def _check(site: Site) -> Iterator[Hit]:
 
 def _lane_factor(kernel: KernelFacts, access: Access) -> str | None:
     """The runtime size that the lanes of a one-dimensional tile are multiplied by."""
-    found: set[str] = set()
-    queue = [access.pointer]
-    seen: set[int] = set()
-    while queue:
-        node = kernel.resolve(queue.pop())
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+    factors: set[str] = set()
+    is_column = False
+    for node in parts(kernel, access.pointer, partial(_summands, kernel)):
         if "lanes" not in kernel.atoms(node):
             if _counts_rounds(kernel, node):
                 return None  # the loop goes along the row, and finds it in the cache
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            queue += [node.left, node.right]
+            # Without it the kernel wants one element of each row, and has no other way to it.
+            is_column |= any(atom.startswith("pid:") for atom in kernel.atoms(node))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _is_lanes(kernel, node.left):
             if not isinstance(node.right, ast.Name) or node.right.id not in kernel.parameters:
                 return None
-            found.add(node.right.id)
-        else:
+            factors.add(node.right.id)
+        elif not _summands(kernel, node):
             return None
-    return found.pop() if len(found) == 1 else None
+    return factors.pop() if is_column and len(factors) == 1 else None
+
+
+def _summands(kernel: KernelFacts, node: ast.expr) -> list[ast.expr]:
+    """Of a sum that holds lanes."""
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+    return [node.left, node.right] if is_sum and "lanes" in kernel.atoms(node) else []  # type: ignore[attr-defined]
 
 
 def _counts_rounds(kernel: KernelFacts, node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ elementwise functions; ``tl.where`` and everything unknown ends the trail, becau
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.analysis.kernels import Access, KernelFacts
@@ -38,30 +38,40 @@ def reductions(kernel: KernelFacts) -> Iterator[Reduction]:
                 yield Reduction(call, name, call.args[0], integer(axis))
 
 
-def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[Access]:
-    """Loads whose masked lanes reach the tile unchanged or through elementwise arithmetic."""
-    by_call = {id(a.call): a for a in kernel.accesses if a.is_load and a.mask is not None}
-    queue = [tile]
+def parts(
+    kernel: KernelFacts, root: ast.expr, operands: Callable[[ast.expr], Iterable[ast.expr]]
+) -> Iterator[ast.expr]:
+    """The formula behind a value, names resolved, each node once; ``operands`` says where it goes on."""
+    queue = [root]
     seen: set[int] = set()
     while queue:
         node = kernel.resolve(queue.pop())
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            queue += operands(node)
+
+
+def masked_loads(kernel: KernelFacts, tile: ast.expr) -> Iterator[Access]:
+    """Loads whose masked lanes reach the tile unchanged or through elementwise arithmetic."""
+    by_call = {id(a.call): a for a in kernel.accesses if a.is_load and a.mask is not None}
+
+    def operands(node: ast.expr) -> list[ast.expr]:
         match node:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
                 # A product with a mask or a tl.where is a way to clear lanes.
-                sides = (kernel.resolve(left), kernel.resolve(right))
-                if not any(_clears(kernel, side) for side in sides):
-                    queue += [left, right]
+                return [] if _clears(kernel, left) or _clears(kernel, right) else [left, right]
             case ast.UnaryOp(operand=operand):
-                queue.append(operand)
-            case ast.Call() if id(node) in by_call:
-                yield by_call[id(node)]
+                return [operand]
             case ast.Call() if (inner := cast_operand(node)) is not None:
-                queue.append(inner)
+                return [inner]
             case ast.Call(args=[argument]) if kernel.called(node) in _ELEMENTWISE:
-                queue.append(argument)
+                return [argument]
+        return []
+
+    for node in parts(kernel, tile, operands):
+        if id(node) in by_call:
+            yield by_call[id(node)]
 
 
 def loaded_directly(kernel: KernelFacts, tile: ast.expr) -> Access | None:
@@ -136,12 +146,19 @@ def _union(kernel: KernelFacts, nodes: list[ast.expr], depth: int) -> set[int] |
     return found
 
 
+def _broadcast(node: ast.expr) -> ast.expr | None:
+    """``x`` of ``x[:, None]``."""
+    return node.value if isinstance(node, ast.Subscript) else None
+
+
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
 def _clears(kernel: KernelFacts, node: ast.expr) -> bool:
-    while isinstance(node, ast.Call) and (inner := cast_operand(node)) is not None:
+    """A mask, or what tl.where made; cast or broadcast (``mask[:, None]``) or not."""
+    node = kernel.resolve(node)
+    while (inner := cast_operand(node) if isinstance(node, ast.Call) else _broadcast(node)) is not None:
         node = kernel.resolve(inner)
     is_mask = isinstance(node, ast.Compare) or (
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr)
