@@ -30,6 +30,7 @@ _MASKS = {"load": 1, "store": 2, "atomic_cas": None} | {
 }
 # Python builtins inside a kernel that give nothing but their arguments.
 TRANSPARENT = words("range min max abs int float bool len")
+WIDE = words("int64 uint64")
 Loop = ast.For | ast.While
 
 
@@ -283,6 +284,14 @@ def is_constexpr(file: SourceFile, parameter: ast.arg) -> bool:
     if isinstance(annotation, ast.Subscript):
         annotation = annotation.value
     return annotation is not None and language_name(file, annotation) == "constexpr"
+
+
+def is_wide(file: SourceFile, parameter: ast.arg) -> bool:
+    """Annotated as an integer of 64 bits, which Triton then passes it as."""
+    annotation = parameter.annotation
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.rpartition(".")[2] in WIDE
+    return annotation is not None and language_name(file, annotation) in WIDE
 
 
 def names_in(node: ast.AST) -> frozenset[str]:

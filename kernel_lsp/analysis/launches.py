@@ -6,7 +6,7 @@ Silent (None, empty) about launches through wrappers, starred arguments and conf
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +39,10 @@ class Launch:
                 return node
             node = bound[0]
         return node
+
+    def is_local(self, name: str) -> bool:
+        """A parameter of the launcher or a name that it binds."""
+        return name in self._locals
 
     def is_untouched(self, parameter: str) -> bool:
         """A parameter of the launcher that nothing is assigned to."""
@@ -111,6 +115,17 @@ def launches_of(known: Structure, target: Found) -> list[Launch]:
     for qualname, node in known.definitions:
         if qualname in names and isinstance(node, FunctionNode):
             found += [_launch(c, node, order) for c in launches(node) if _is_call_of(c, kernel.name)]
+    return found
+
+
+def shared_tensors(launches: Sequence[Launch]) -> dict[str, set[str]]:
+    """Kernel parameter -> others that some launch passes the same variable."""
+    found: dict[str, set[str]] = {}
+    for launch in launches:
+        names = {p: v.id for p, v in launch.arguments.items() if isinstance(v, ast.Name)}
+        for parameter, name in names.items():
+            others = {p for p, other in names.items() if other == name and p != parameter}
+            found.setdefault(parameter, set()).update(others)
     return found
 
 

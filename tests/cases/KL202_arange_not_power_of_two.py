@@ -48,3 +48,34 @@ def powers(x_ptr, BLOCK: tl.constexpr):
 
 def launch_power(x):
     powers[(1,)](x, BLOCK=triton.next_power_of_2(x.shape[0]))
+
+
+SHADOWED = 96
+
+
+@triton.jit
+def filled(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, 1.0, mask=offs < n)
+
+
+def launch_filled(x, SHADOWED=128):
+    """The launcher's own, and not the global of that name."""
+    filled[(triton.cdiv(x.numel(), SHADOWED),)](x, x.numel(), BLOCK=SHADOWED)
+
+
+@triton.jit
+def own_length(x_ptr):
+    SHADOWED: tl.constexpr = 128
+    tl.store(x_ptr + tl.arange(0, SHADOWED), 1.0)
+
+
+@triton.jit
+def passed(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  #! KL202
+    tl.store(x_ptr + offs, 1.0, mask=offs < n)
+
+
+def launch_passed(x):
+    width = 48
+    passed[(triton.cdiv(x.numel(), width),)](x, x.numel(), BLOCK=width)

@@ -59,3 +59,11 @@ def a_difference(x_ptr, out_ptr, length, share, width, BLOCK: tl.constexpr):
         offs = start + tl.arange(0, BLOCK)
         total += tl.sum(tl.load(x_ptr + offs, mask=offs < (last - first) * width, other=0.0))
     tl.store(out_ptr + tl.program_id(0), total)
+
+
+@triton.jit
+def wide_arguments(x_ptr, out_ptr, rows: tl.int64, stride: "tl.int64", BLOCK: tl.constexpr):
+    """Triton passes what is annotated so in 64 bits, whatever its value."""
+    start = tl.program_id(0) * rows * stride
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + start + offs, tl.load(x_ptr + start + offs))

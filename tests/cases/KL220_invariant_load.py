@@ -54,3 +54,16 @@ def first_round_only(start_ptr, out_ptr, n, BLOCK: tl.constexpr):
         if start == 0:
             total += tl.load(start_ptr)
         tl.store(out_ptr + start, total)
+
+
+@triton.jit
+def into_another(x_ptr, y_ptr, rounds, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    for i in range(rounds):
+        x = tl.load(x_ptr + offs)
+        tl.store(y_ptr + offs, x * 2 + i)
+
+
+def launch_on_itself(x):
+    """What is stored is what the next round loads."""
+    into_another[(1,)](x, x, 3, BLOCK=64)

@@ -50,3 +50,10 @@ def tokens(x_ptr, y_ptr, num_tokens, BLOCK: tl.constexpr):
     """Nothing says that these are more than a batch's tokens."""
     offs = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < num_tokens), mask=offs < num_tokens)
+
+
+@triton.jit
+def wide_argument(x_ptr, out_ptr, stride: tl.int64, BLOCK: tl.constexpr):
+    start = (tl.program_id(0) * stride).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + start + offs, tl.load(x_ptr + start + offs))

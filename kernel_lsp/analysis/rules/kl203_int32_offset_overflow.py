@@ -10,10 +10,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.kernels import language_name
+from kernel_lsp.analysis.kernels import is_constexpr, is_wide, language_name
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.rules.tritonops import runtime_parameters
 from kernel_lsp.analysis.source import FunctionNode, children, module_level
+from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
 
 
@@ -34,7 +34,8 @@ class _Kernel:
     def __init__(self, site: Site, function: FunctionNode) -> None:
         self.file = site.file
         self.function = function
-        self.known = {name: _Integer(num_sizes=1) for name in runtime_parameters(site, function)}
+        sizes = [p for p in parameters(function) if not is_constexpr(site.file, p)]
+        self.known = {p.arg: _Integer(num_sizes=1, is_wide=is_wide(site.file, p)) for p in sizes}
         self.products: list[tuple[ast.BinOp, _Integer]] = []
 
     def run(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.launches import shared_tensors
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.records import TargetKind
 
@@ -14,7 +14,8 @@ def _check(site: Site) -> Iterator[Hit]:
     if tuning is None or not tuning.measures or tuning.may_restore:
         return
     kernel = site.kernels[0]
-    same = _same_tensor(site)
+    # Every launch of the file passes it so: of several, one may be right.
+    same = shared_tensors(site.launches) if len(site.launches) == 1 else {}
     read: set[str] = set()
     written: set[str] = set()
     for access in sorted(kernel.accesses, key=lambda a: (a.call.lineno, a.call.col_offset)):
@@ -34,15 +35,6 @@ def _check(site: Site) -> Iterator[Hit]:
                     f'pass restore_value=["{base}"] to triton.autotune',
                     parameter=base,
                 )
-
-
-def _same_tensor(site: Site) -> dict[str, list[str]]:
-    """Parameter -> others that every launch of the file passes the same variable."""
-    launches = site.launches
-    if len(launches) != 1:
-        return {}
-    names = {p: v.id for p, v in launches[0].arguments.items() if isinstance(v, ast.Name)}
-    return {p: [q for q, other in names.items() if other == name and q != p] for p, name in names.items()}
 
 
 KL211 = Rule(

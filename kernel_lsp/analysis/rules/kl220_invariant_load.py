@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import Access, KernelFacts, Loop, names_in
+from kernel_lsp.analysis.launches import shared_tensors
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
@@ -18,8 +19,9 @@ def _check(site: Site) -> Iterator[Hit]:
     for kernel in site.kernels:
         if not kernel.loops:
             continue
+        shared = shared_tensors(site.launches) if kernel is site.kernels[0] else {}
         for access in kernel.accesses:
-            if access.is_load and access.loops and _is_invariant(kernel, access, access.loops[-1]):
+            if access.is_load and access.loops and _is_invariant(kernel, access, access.loops[-1], shared):
                 yield hit(
                     access.call,
                     "this load gives the same in every round, and the loop's stores keep the compiler from "
@@ -28,7 +30,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 )
 
 
-def _is_invariant(kernel: KernelFacts, access: Access, loop: Loop) -> bool:
+def _is_invariant(kernel: KernelFacts, access: Access, loop: Loop, shared: dict[str, set[str]]) -> bool:
     if not isinstance(loop, ast.For) or kernel.called(loop.iter) == "static_range":
         return False
     if any(k.arg == "volatile" for k in access.call.keywords) or "opaque" in kernel.atoms(access.call):
@@ -36,7 +38,13 @@ def _is_invariant(kernel: KernelFacts, access: Access, loop: Loop) -> bool:
     inside = [a for a in kernel.accesses if loop in a.loops]
     written = {kernel.base(a.pointer) for a in inside if not a.is_load}
     base = kernel.base(access.pointer)
-    if not written or None in written or base is None or base in written or _may_synchronize(kernel, loop):
+    if (
+        not written
+        or None in written
+        or base is None
+        or {base, *shared.get(base, ())} & written
+        or _may_synchronize(kernel, loop)
+    ):
         return False
     changing = {name for name, bound in kernel.bindings.items() if any(loop in b.loops for b in bound)}
     # What runs in some rounds only may run in one.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import KernelFacts
+from kernel_lsp.analysis.kernels import WIDE, KernelFacts, is_wide
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.source import walk
+from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
-
-_WIDE = ("int64", "uint64")
 
 
 def _check(site: Site) -> Iterator[Hit]:
@@ -96,7 +95,7 @@ def _widened(kernel: KernelFacts, call: ast.Call) -> ast.expr | None:
 
 def _is_wide(kernel: KernelFacts, dtype: ast.expr) -> bool:
     dotted = kernel.file.dotted(dtype)
-    return dotted is not None and dotted.rpartition(".")[2] in _WIDE
+    return dotted is not None and dotted.rpartition(".")[2] in WIDE
 
 
 def _is_narrow_product(kernel: KernelFacts, node: ast.expr, depth: int = 6) -> bool:
@@ -121,7 +120,9 @@ def _is_index(kernel: KernelFacts, node: ast.expr) -> bool:
 
 
 def _mentions_wide(kernel: KernelFacts, root: ast.expr) -> bool:
-    """Some operand is or may be 64 bits wide: a cast on the way, memory, a function of another file."""
+    """Some operand is or may be 64 bits wide: a cast on the way, an argument's annotation, memory, a function
+    of another file."""
+    wide = {p.arg for p in parameters(kernel.function) if is_wide(kernel.file, p)}
     seen: set[str] = set()
     queue: list[ast.AST] = [root]
     while queue:
@@ -131,6 +132,8 @@ def _mentions_wide(kernel: KernelFacts, root: ast.expr) -> bool:
             ):
                 return True
             if isinstance(node, ast.Name) and node.id not in seen:
+                if node.id in wide:
+                    return True
                 seen.add(node.id)
                 queue += [binding.value for binding in kernel.bindings.get(node.id, ())]
     return False

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import is_constexpr, language_name
-from kernel_lsp.analysis.rules.base import Site, argument
+from kernel_lsp.analysis.names import bound_names
+from kernel_lsp.analysis.rules.base import Site
 from kernel_lsp.analysis.source import FunctionNode, SourceFile, integer, module_level, walk
-from kernel_lsp.analysis.targets import launches, parameters
+from kernel_lsp.analysis.targets import parameters
 
 # Accelerators on which a program is one core instead of a group of threads, named in code or comments.
-_NO_GPU = re.compile(r"(?:\b|_)(?:npu|ascend|mlu)(?:\b|_)", re.IGNORECASE)
+_NO_GPU = re.compile(r"(?:\b|_)(?:npu|ascend|mlu|kunlun\w*|xpu\d)(?:\b|_)", re.IGNORECASE)
 
 
 def may_run_on_gpu(site: Site) -> bool:
@@ -28,16 +28,6 @@ def runtime_parameters(site: Site, function: FunctionNode) -> set[str]:
     return {p.arg for p in parameters(function)} - constexprs(site, function)
 
 
-def launch_calls(site: Site) -> Iterator[ast.Call]:
-    """Launches of this target anywhere in the file's functions."""
-    names = set(site.found.launchers)
-    for qualname, node in site.known.definitions:
-        if qualname in names:
-            for call in launches(node):
-                if call.func.value.id == site.found.node.name:  # type: ignore[attr-defined]
-                    yield call
-
-
 def known_values(site: Site, function: FunctionNode, node: ast.expr) -> set[int]:
     """Integers that the expression is seen to take in this file; empty when nothing is known."""
     value = integer(node)
@@ -47,15 +37,16 @@ def known_values(site: Site, function: FunctionNode, node: ast.expr) -> set[int]
         return set()
     if node.id in {p.arg for p in parameters(function)}:
         return _passed_values(site, function, node.id) if function is site.found.node else set()
-    return _assigned_values(site.file, [*function.body, *site.file.tree.body], node.id)
+    is_local = any(node.id in bound_names(statement) for statement in function.body)
+    return _assigned_values(site.file, function.body if is_local else site.file.tree.body, node.id)
 
 
 def _passed_values(site: Site, kernel: FunctionNode, name: str) -> set[int]:
-    position = [p.arg for p in parameters(kernel)].index(name)
     found: set[int] = set()
-    for call in launch_calls(site):
-        given = argument(call, position, name)
-        if isinstance(given, ast.Name):
+    for launch in site.launches:
+        given = launch.arguments.get(name)
+        given = None if given is None else launch.resolve(given)
+        if isinstance(given, ast.Name) and not launch.is_local(given.id):
             found |= _assigned_values(site.file, site.file.tree.body, given.id)
         elif (value := integer(given)) is not None:
             found.add(value)
