@@ -63,3 +63,13 @@ def by_settings(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
     tl.atomic_add(out_ptr, tl.sum(x), sem="relaxed")
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 256}), triton.Config({"BLOCK": 512})], key=["n"])
+@triton.jit
+def counter_that_is_put_back(x_ptr, out_ptr, count_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+    ticket = tl.atomic_add(count_ptr, 1)
+    if ticket == tl.num_programs(0) - 1:
+        tl.atomic_xchg(count_ptr, 0)

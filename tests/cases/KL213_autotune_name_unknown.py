@@ -54,3 +54,16 @@ def replaced(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def right(x_ptr, y_ptr, n, dtype_size, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK": 256, "waves_per_eu": 2, "matrix_instr_nonkdim": 16}, num_warps=4),
+        triton.Config({"BLOCK": 512, "kpack": 2}, num_warps=8),
+    ],
+    key=["n"],
+)
+@triton.jit
+def for_the_compiler_of_amd(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)

@@ -13,11 +13,11 @@ def _check(site: Site) -> Iterator[Hit]:
     if tuning is None or not tuning.measures or tuning.may_restore:
         return
     kernel = site.kernels[0]
-    stored = {kernel.base(a.pointer) for a in kernel.accesses if a.name == "store"}
+    stored = {kernel.base(a.pointer) for a in kernel.accesses if a.name in ("store", "atomic_xchg")}
     reported: set[str] = set()
     for access in kernel.accesses:
         base = kernel.base(access.pointer)
-        # A kernel that also stores there may begin by clearing it.
+        # A kernel that also stores there may begin by clearing it, or end so, as with a counter.
         if access.name in ("atomic_add", "atomic_xor") and base and base not in stored | reported:
             reported.add(base)
             yield hit(

@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 from kernel_lsp.analysis.launches import Tuning
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import words
 from kernel_lsp.records import TargetKind
 
 _OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas"})
+# What launches may say to a compiler besides (CUDAOptions and HIPOptions of Triton 3.4 to 3.6, Intel's).
+_OF_COMPILERS = words(
+    """
+    waves_per_eu matrix_instr_nonkdim kpack schedule_hint instruction_sched_variant allow_flush_denorm
+    llvm_fn_attrs wgp_cu_mode maxnreg enable_fp_fusion launch_cooperative_grid launch_pdl ptx_options
+    ptx_version min_shared_mem sanitize_overflow debug extern_libs default_dot_input_precision cluster_dims
+    num_consumer_groups num_buffers_warp_spec grf_mode warp_size threads_per_warp generate_native_code
+    """
+)
 
 
 def _check(site: Site) -> Iterator[Hit]:
@@ -35,7 +45,7 @@ def _check(site: Site) -> Iterator[Hit]:
 
 def _unknown_values(tuning: Tuning, known: set[str]) -> Iterator[Hit]:
     for config in tuning.configs or ():
-        unknown = sorted(config.values.keys() - known)
+        unknown = sorted(config.values.keys() - known - _OF_COMPILERS)
         if unknown and unknown[0] in _OPTIONS:
             yield hit(
                 config.node,
