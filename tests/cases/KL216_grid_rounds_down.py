@@ -52,3 +52,18 @@ def whole_tiles_only(x_ptr, y_ptr, TILE: tl.constexpr):
 def launch_whole_tiles(x, y):
     tile = 128
     whole_tiles_only[(x.shape[0] // tile,)](x, y, TILE=tile)
+
+
+@triton.jit
+def rows_of_their_own_length(x_ptr, lengths_ptr, y_ptr, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(1)
+    length = tl.load(lengths_ptr + row)
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + offs, mask=offs < length, other=0.0)
+    tl.store(y_ptr + row * stride + offs, x, mask=offs < length)
+
+
+def launch_padded_rows(x, lengths, y, padded):
+    block = 128
+    grid = (padded // block, x.shape[0])
+    rows_of_their_own_length[grid](x, lengths, y, x.stride(0), BLOCK=block)

@@ -1,3 +1,4 @@
+from mine import common
 import triton
 import triton.language as tl
 
@@ -59,3 +60,22 @@ def loop_in_a_helper(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def launch_helper(x, out):
     loop_in_a_helper[(1,)](x, out, x.numel(), BLOCK=1024, num_stages=4)
     copy[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024, num_stages=1)
+
+
+@triton.jit
+def through_a_module(x_ptr, n, BLOCK: tl.constexpr):
+    common.inner(x_ptr, n, BLOCK)
+
+
+def launch_through_a_module(x):
+    through_a_module[(4,)](x, x.numel(), BLOCK=64, num_stages=3)
+
+
+@triton.jit
+def index_of_another_module(x_ptr, n, BLOCK: tl.constexpr):
+    offs = common.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, 1.0, mask=offs < n)
+
+
+def launch_index(x):
+    index_of_another_module[(4,)](x, x.numel(), BLOCK=64, num_stages=3)  #! KL221

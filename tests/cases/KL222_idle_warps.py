@@ -42,3 +42,15 @@ def launch_square(x, y, width):
     copy[(1,)](x, y, x.numel(), BLOCK=width, num_warps=8)
     copy[(1,)](x, y, x.numel(), BLOCK=256, num_warps=8)
     copy[(1,)](x, y, x.numel(), BLOCK=16, num_warps=1)
+
+
+@triton.jit
+def square(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    place = lanes[:, None] * BLOCK + lanes[None, :]
+    tl.store(out_ptr + place, tl.load(x_ptr + place))
+
+
+def launch_square(x, out):
+    """One range for both axes: 256 elements."""
+    square[(1,)](x, out, BLOCK=16, num_warps=4)

@@ -1,4 +1,5 @@
 import torch
+import numpy as np
 import triton
 import triton.language as tl
 
@@ -31,3 +32,13 @@ def the_host_needs_it(x):
 
 def a_number(x, settings):
     scale[(triton.cdiv(x.numel(), 1024),)](x, settings.item("scale"), x.numel(), BLOCK=1024)
+
+
+def launch_with_the_hosts_own(x, lengths):
+    n = np.prod(x.shape).item()
+    scale[(4,)](x, n, 1000, BLOCK=256)
+    scale[(4,)](x, torch.tensor(lengths).sum().item(), 1000, BLOCK=256)
+
+
+def launch_after_a_sum(x, lengths):
+    scale[(4,)](x, torch.tensor(lengths, device=x.device).sum().item(), 1000, BLOCK=256)  #! KL228

@@ -24,7 +24,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 if (
                     block
                     and not is_share
-                    and _masks_the_rest(site, number)
+                    and _masks_the_rest(site, launch, number, count.left)
                     and _may_have_a_rest(launch, count.left)
                 ):
                     yield hit(
@@ -35,11 +35,16 @@ def _check(site: Site) -> Iterator[Hit]:
                     )
 
 
-def _masks_the_rest(site: Site, axis: int) -> bool:
-    """The kernel compares lanes of the axis with a bound, so it reckons with a partial last block."""
+def _masks_the_rest(site: Site, launch: Launch, axis: int, size: ast.expr) -> bool:
+    """The kernel compares lanes of the axis with this size, so it reckons with a partial last block. Another
+    bound, such as a row's own length, says nothing: what is divided may be padded."""
     kernel = site.kernels[0]
+    wanted = ast.dump(launch.resolve(size))
+    bounds = {name for name, given in launch.arguments.items() if ast.dump(launch.resolve(given)) == wanted}
     return any(
-        isinstance(node, ast.Compare) and {"lanes", f"pid:{axis}"} <= kernel.atoms(node.left)
+        isinstance(node, ast.Compare)
+        and {"lanes", f"pid:{axis}"} <= kernel.atoms(node.left)
+        and any(isinstance(bound, ast.Name) and bound.id in bounds for bound in node.comparators)
         for node in kernel.nodes
     )
 

@@ -37,10 +37,18 @@ def _is_straight(site: Site) -> bool:
         return False
     known = {f.name for f in site.functions} | TRANSPARENT
     return not any(
-        isinstance(call.func, ast.Name) and name is None and call.func.id not in known
+        name is None and _may_have_a_loop(site, call, known)
         for kernel in site.kernels
         for call, name in kernel.calls
     )
+
+
+def _may_have_a_loop(site: Site, call: ast.Call, known: frozenset[str] | set[str]) -> bool:
+    """A function of another file, by its name or by its module's; one of a number alone knows no data."""
+    if isinstance(call.func, ast.Name):
+        return call.func.id not in known
+    given = (*call.args, *(k.value for k in call.keywords))
+    return site.file.dotted(call.func) is not None and any(integer(one) is None for one in given)
 
 
 KL221 = Rule(

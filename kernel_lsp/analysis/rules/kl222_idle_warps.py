@@ -19,22 +19,30 @@ _THREADS = 32
 
 def _check(site: Site) -> Iterator[Hit]:
     lengths = _lengths(site)
+    num_axes = _num_axes(site.kernels[0])
     if lengths is None or not may_run_on_gpu(site):
         return
     tuning = site.tuning
     for config in (tuning.configs or ()) if tuning else ():
-        yield from _compare(config.node, config.number("num_warps"), lengths, config.number)
+        yield from _compare(config.node, config.number("num_warps"), lengths, num_axes, config.number)
     for launch in site.launches:
-        yield from _compare(launch.call, _number(launch, "num_warps"), lengths, partial(_number, launch))
+        yield from _compare(
+            launch.call, _number(launch, "num_warps"), lengths, num_axes, partial(_number, launch)
+        )
 
 
 def _compare(
-    call: ast.Call, num_warps: int | None, lengths: list[ast.expr], value: Callable[[str], int | None]
+    call: ast.Call,
+    num_warps: int | None,
+    lengths: list[ast.expr],
+    num_axes: int,
+    value: Callable[[str], int | None],
 ) -> Iterator[Hit]:
     known = [value(n.id) if isinstance(n, ast.Name) else integer(n) for n in lengths]
     if num_warps is None or num_warps == 1 or None in known:  # there is nothing less than one
         return
-    largest = math.prod(k for k in known if k)
+    sizes = [k for k in known if k]
+    largest = max(math.prod(sizes), max(sizes, default=1) ** num_axes)  # one range may serve every axis
     if largest < num_warps * _THREADS:
         keyword = next((k for k in call.keywords if k.arg == "num_warps"), None)
         yield hit(
@@ -45,6 +53,12 @@ def _compare(
             num_warps=num_warps,
             elements=largest,
         )
+
+
+def _num_axes(kernel: KernelFacts) -> int:
+    """The most axes that a range is broadcast to: two in ``lanes[:, None]``."""
+    indices = (n.slice for n in kernel.nodes if isinstance(n, ast.Subscript))
+    return max((len(i.elts) for i in indices if isinstance(i, ast.Tuple)), default=1)
 
 
 def _number(launch: Launch, name: str) -> int | None:
@@ -60,7 +74,15 @@ def _lengths(site: Site) -> list[ast.expr] | None:
             return None
     kernel = site.kernels[0]
     for call, name in kernel.calls:
-        if name in ("make_block_ptr", "make_tensor_descriptor", "dot", "join", "interleave", "broadcast_to"):
+        if name in (
+            "make_block_ptr",
+            "make_tensor_descriptor",
+            "dot",
+            "join",
+            "interleave",
+            "broadcast_to",
+            "expand_dims",
+        ):
             return None
         if name is None and isinstance(call.func, ast.Name) and "opaque" in kernel.atoms(call):
             return None

@@ -18,7 +18,11 @@ def _check(site: Site) -> Iterator[Hit]:
             if isinstance(given, ast.Name) and _num_reads(launch, given.id) != 1:
                 continue  # the host needs the number for something else as well
             for node in walk(launch.resolve(given)):
-                if isinstance(node, ast.Call) and _synchronizing(node) and id(node) not in reported:
+                if (
+                    isinstance(node, ast.Call)
+                    and _synchronizing(site, launch, node)
+                    and id(node) not in reported
+                ):
                     reported.add(id(node))
                     yield hit(
                         node,
@@ -32,11 +36,25 @@ def _num_reads(launch: Launch, name: str) -> int:
     return sum(isinstance(n.ctx, ast.Load) for n in names)
 
 
-def _synchronizing(node: ast.AST) -> bool:
-    """``x.item()``; arguments mean another method of that name."""
+def _synchronizing(site: Site, launch: Launch, node: ast.Call) -> bool:
+    """``x.item()``; arguments mean another method of that name, and what the host made waits for nobody."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="item"), args=[], keywords=[]):
+        case ast.Call(func=ast.Attribute(attr="item", value=value), args=[], keywords=[]):
+            return not _is_of_the_host(site, launch, value)
+    return False
+
+
+def _is_of_the_host(site: Site, launch: Launch, value: ast.expr) -> bool:
+    """NumPy's, or a tensor made of Python numbers that no device is named for."""
+    node = launch.resolve(value)
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        made = site.file.dotted(node.func) or "" if isinstance(node, ast.Call) else ""
+        if made.startswith(("numpy.", "math.")):
             return True
+        if made in ("torch.tensor", "torch.as_tensor", "torch.from_numpy") and isinstance(node, ast.Call):
+            return not any(k.arg in ("device", None) for k in node.keywords)
+        inner = node.func if isinstance(node, ast.Call) else node.value
+        node = launch.resolve(inner)
     return False
 
 

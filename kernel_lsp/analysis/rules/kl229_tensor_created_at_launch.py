@@ -9,7 +9,7 @@ from kernel_lsp.analysis.launches import Launch
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.records import TargetKind
 
-_FROM_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
+_FROM_HOST = frozenset({"torch.tensor", "torch.from_numpy"})
 
 
 def _check(site: Site) -> Iterator[Hit]:
@@ -29,13 +29,20 @@ def _made_on_host(site: Site, launch: Launch, given: ast.expr) -> ast.expr | Non
     node = launch.resolve(given)
     is_moved = False
     while isinstance(node, ast.Call):
-        if site.file.dotted(node.func) in _FROM_HOST:
+        if _is_made_of_numbers(site, node):
             return node if is_moved or _names_device(node) else None
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("to", "cuda", "contiguous"):
             return None
         is_moved |= node.func.attr == "cuda" or (node.func.attr == "to" and _names_device(node))
         node = launch.resolve(node.func.value)
     return None
+
+
+def _is_made_of_numbers(site: Site, call: ast.Call) -> bool:
+    """``torch.as_tensor`` leaves a tensor where it is, so it counts with numbers written out alone."""
+    made = site.file.dotted(call.func)
+    is_written = bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple | ast.ListComp)
+    return made in _FROM_HOST or (made == "torch.as_tensor" and is_written)
 
 
 def _names_device(call: ast.Call) -> bool:

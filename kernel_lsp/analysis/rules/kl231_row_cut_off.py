@@ -20,7 +20,9 @@ def _check(site: Site) -> Iterator[Hit]:
         for launch in site.launches:
             given = launch.arguments.get(length)
             fixed = integer(launch.resolve(given)) if given is not None else None
-            if given is not None and fixed is not None and not _checks(launch, fixed):
+            if given is None or fixed is None or _is_within(launch, bound, fixed):
+                continue
+            if not _checks(launch, given, fixed):
                 yield hit(
                     given,
                     f"the kernel makes one tile of {fixed} elements for {bound} of them: whatever is beyond "
@@ -57,14 +59,24 @@ def _whole_rows(kernel: KernelFacts) -> set[tuple[str, str]]:
     return {(length, bound) for length, bound in found if length not in moving}
 
 
-def _checks(launch: Launch, fixed: int) -> bool:
-    """The launcher compares or limits something: perhaps the length."""
+def _is_within(launch: Launch, bound: str, fixed: int) -> bool:
+    """The row is passed with a length that fits, or that the launcher limits."""
+    given = launch.arguments.get(bound)
+    row = None if given is None else launch.resolve(given)
+    is_limited = any(isinstance(n, ast.Name) and n.id == "min" for n in walk(row)) if row else False
+    number = integer(row)
+    return is_limited or (number is not None and number <= fixed)
+
+
+def _checks(launch: Launch, given: ast.expr, fixed: int) -> bool:
+    """The launcher compares or limits something, or says the length elsewhere: ``x.view(-1, 1024)``."""
+    own = launch.resolve(given)
     return any(
         (
             isinstance(n, ast.Compare)
             and any(isinstance(o, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for o in n.ops)
         )
-        or (isinstance(n, ast.Constant) and n.value == fixed and n is not launch.resolve(n))
+        or (isinstance(n, ast.Constant) and n.value == fixed and n is not own)
         for n in walk(launch.launcher)
     )
 
