@@ -46,3 +46,11 @@ def discriminant(a_ptr, out_ptr, n, BLOCK: tl.constexpr):
     a = tl.load(a_ptr + offs, mask=offs < n)
     half = a / 2
     tl.store(out_ptr + offs, a / 3 - half * half, mask=offs < n)
+
+
+@triton.jit
+def in_twice_the_digits(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=0.0).to(tl.float64)
+    mean = tl.sum(x) / n
+    tl.store(out_ptr, tl.sum(x * x) / n - mean * mean)

@@ -36,3 +36,11 @@ def reads_it_back(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     before = tl.load(out_ptr)
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
     tl.atomic_add(out_ptr, tl.sum(x) - before)
+
+
+@triton.jit
+def signal(x_ptr, y_ptr, ready_ptr, n, BLOCK: tl.constexpr):
+    """Who sees the count must see what was stored."""
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+    tl.atomic_add(ready_ptr, 1)

@@ -28,3 +28,14 @@ def chosen(x_ptr, out_ptr, n, DEBUG: tl.constexpr, BLOCK: tl.constexpr):
 def launch(x, out):
     print("launching")
     chosen[(1,)](x, out, x.numel(), DEBUG=False, BLOCK=triton.next_power_of_2(x.numel()))
+
+
+VERBOSE = tl.constexpr(False)
+
+
+@triton.jit
+def chosen_by_a_global(x_ptr, BLOCK: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    if VERBOSE:
+        tl.device_print("x", x)
+    tl.store(x_ptr + tl.arange(0, BLOCK), x * 2)

@@ -12,6 +12,8 @@ from kernel_lsp.records import TargetKind
 
 def _check(site: Site) -> Iterator[Hit]:
     for kernel in site.kernels:
+        if any(isinstance(n, ast.Attribute) and n.attr == "float64" for n in kernel.nodes):
+            continue  # twice the digits: what cancels is noise only beyond 10^7 standard deviations
         for node in kernel.nodes:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_difference(kernel, node):
                 yield hit(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import Access, KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import integer
 from kernel_lsp.records import TargetKind
 
 _SYNCHRONIZING = frozenset({"atomic_cas", "atomic_xchg", "debug_barrier"})
@@ -21,6 +23,9 @@ def _check(site: Site) -> Iterator[Hit]:
     additions = [a for a in kernel.accesses if a.name.startswith("atomic_")]
     if any(id(a.call) not in discarded for a in additions) or None in loaded:
         return  # a result that is used may be a ticket that others wait for
+    if any(a.name == "store" for a in kernel.accesses):
+        # One more after what was stored may be a signal: who waits for it must see the store.
+        additions = [a for a in additions if not _may_signal(kernel, a)]
     for access in additions:
         is_plain = (
             not any(k.arg in ("sem", "scope") for k in access.call.keywords) and len(access.call.args) < 4
@@ -33,6 +38,12 @@ def _check(site: Site) -> Iterator[Hit]:
                 'nothing here waits for it: sem="relaxed"',
             )
             return  # what holds for one holds for all of the kernel
+
+
+def _may_signal(kernel: KernelFacts, addition: Access) -> bool:
+    """A fixed number at one place; many places are a histogram."""
+    is_fixed = addition.value is not None and integer(addition.value) is not None
+    return is_fixed and not {"lanes", "memory"} & kernel.atoms(addition.pointer)
 
 
 KL219 = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_lsp.analysis.kernels import names_in
+from kernel_lsp.analysis.kernels import KernelFacts, names_in
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.analysis.source import walk
 from kernel_lsp.records import TargetKind
@@ -20,7 +20,7 @@ def _check(site: Site) -> Iterator[Hit]:
         chosen = {
             id(inner)
             for node in kernel.nodes
-            if isinstance(node, ast.If) and names_in(node.test) & kernel.constexprs
+            if isinstance(node, ast.If) and _is_switch(kernel, node.test)
             for inner in walk(node)
         }
         for call, name in kernel.calls:
@@ -34,6 +34,13 @@ def _check(site: Site) -> Iterator[Hit]:
                 yield hit(
                     call, f"this prints whenever the kernel {when}: remove it, or choose it with a constexpr"
                 )
+
+
+def _is_switch(kernel: KernelFacts, test: ast.expr) -> bool:
+    """It reads a constexpr: an argument, or a global, since a kernel can read no other."""
+    names = names_in(test)
+    own = kernel.bindings.keys() | set(kernel.parameters)
+    return bool(names & kernel.constexprs) or bool(names - own - kernel.file.imports.keys())
 
 
 KL226 = Rule(

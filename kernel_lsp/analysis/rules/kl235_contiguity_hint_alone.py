@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
 from kernel_lsp.records import TargetKind
 
@@ -13,8 +14,9 @@ def _check(site: Site) -> Iterator[Hit]:
     if "max_contiguous" not in site.called_names:
         return
     for kernel in site.kernels:
+        aligned = _aligned(kernel)
         for call, name in kernel.calls:
-            if name != "max_contiguous" or not call.args:
+            if name != "max_contiguous" or not call.args or id(call) in aligned:
                 continue
             hinted = kernel.resolve(call.args[0])
             if isinstance(hinted, ast.BinOp) and isinstance(hinted.op, ast.Mod):
@@ -24,6 +26,12 @@ def _check(site: Site) -> Iterator[Hit]:
                     "loaded "
                     "element by element: tl.max_contiguous(tl.multiple_of(x, BLOCK), BLOCK)",
                 )
+
+
+def _aligned(kernel: KernelFacts) -> set[int]:
+    """All that a tl.multiple_of is about: the hints may stand in either order."""
+    hinted = [call.args[0] for call, name in kernel.calls if name == "multiple_of" and call.args]
+    return {id(node) for value in hinted for node in kernel.reached(value)}
 
 
 KL235 = Rule(

@@ -32,10 +32,12 @@ def _check(site: Site) -> Iterator[Hit]:
         plain = [(n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors]
         is_elementwise = any(_is_elementwise(launch, given.id) for _, given in plain)
         if is_elementwise and not _is_called_here(site, launch):
-            names = ", ".join(dict.fromkeys(given.id for _, given in plain))
+            read = list(dict.fromkeys(given.id for _, given in plain))
+            # torch.empty_like keeps the order of a transposed view, so that alone it stays right.
+            what = "a slice" if len(read) == 1 else "a slice or one transposed view of several"
             yield hit(
                 plain[0][1],
-                f"{names}: read as if contiguous, so that a slice or a transposed view gives wrong results: "
+                f"{', '.join(read)}: read as if contiguous, so that {what} gives wrong results: "
                 "call .contiguous(), or pass the strides",
                 parameters=[name for name, _ in plain],
             )
