@@ -4,8 +4,8 @@
 
 Every expert of benchmarks/experts is walked back, all in one process, so that one is compiled while another
 is timed. Then a fresh process judges each accepted step again. Everything judged lies under --data, so a run
-that was stopped, also by --limit-s, goes on with the same command. Two files are written: --out, and beside it
-the whole records (``….records.json``), from which drafts can be made elsewhere. On a CPU the interpreter
+that was stopped, also by --limit-s, goes on with the same command. Two files are written: --out, and beside
+it the whole records (``….records.json``), from which drafts can be made elsewhere. On a CPU the interpreter
 judges small shapes: nothing has an effect, nothing is reproduced.
 Not covered: whether the skills help on other kernels (lineage_transfer.py).
 """
@@ -38,12 +38,12 @@ from kernel_lsp.workloads import pragma
 EXPERTS = Path(__file__).resolve().parent / "experts"
 SMALL = {
     "attention": "q=f16[1,2,70,16] k=f16[1,2,70,16] v=f16[1,2,70,16]",
-    "layer_norm": "x=bf16[600,100] weight=bf16[100] bias=bf16[100]",
+    "layer_norm": "x=bf16[20,100] weight=bf16[100] bias=bf16[100]",
     "matmul": "a=f16[24,40] b=f16[40,56] bias=f16[56]",
     "scan": "a=f32[2,50,24] x=f32[2,50,24]",
     "softmax": "x=bf16[3,20000]",
 }
-"""For the interpreter. The sizes of one workload differ, since the gate changes a batch wherever it stands."""
+"""For the interpreter. Sizes in one workload differ: the gate changes a batch wherever its size stands."""
 SAME = 0.02
 """Two measurements of one ratio differ by about this much beyond their intervals."""
 LEAST_STEPS = 4

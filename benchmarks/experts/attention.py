@@ -56,6 +56,7 @@ def attention_kernel(
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     batch, heads, length, width = q.shape
     out = torch.empty_like(q)
     grid = lambda meta: (triton.cdiv(length, meta["BLOCK_M"]), batch * heads)  # noqa: E731

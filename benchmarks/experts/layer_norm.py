@@ -23,6 +23,7 @@ def layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, rows, columns, eps, 
 
 
 def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     rows, columns = x.shape
     out = torch.empty_like(x)
     programs = 132 * 4  # of an H100 or H200: four on each of its multiprocessors

@@ -50,8 +50,15 @@ def scratch(size: int, alignment: int, stream: int | None) -> torch.Tensor:
     return torch.empty(size, device="cuda", dtype=torch.int8)
 
 
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """Contiguous, and from a multiple of 16 bytes on, as descriptors want it."""
+    fits = x.is_contiguous() and x.storage_offset() * x.element_size() % 16 == 0
+    return x if fits else x.clone(memory_format=torch.contiguous_format)
+
+
 def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     triton.set_allocator(scratch)
+    a, b, bias = aligned(a), aligned(b), bias.contiguous()
     M, K = a.shape
     N = b.shape[1]
     c = torch.empty((M, N), device=a.device, dtype=a.dtype)

@@ -37,6 +37,7 @@ def scan_kernel(a_ptr, x_ptr, out_ptr, length, width, BLOCK_T: tl.constexpr, BLO
 
 
 def scan(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    a, x = a.contiguous(), x.contiguous()
     batch, length, width = x.shape
     out = torch.empty_like(x)
     grid = lambda meta: (triton.cdiv(width, meta["BLOCK_D"]), batch)  # noqa: E731

@@ -33,6 +33,7 @@ def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
     rows, columns = x.shape
     out = torch.empty_like(x)
     softmax_kernel[(rows,)](x, out, columns, BLOCK=8192, num_warps=16, num_stages=2)

@@ -1,0 +1,275 @@
+"""Do skills of lineages help on other kernels? The same short search with them and without them.
+
+    PYTHONPATH=. python3 benchmarks/lineage_transfer.py --device cuda --limit-s 540 --out transfer-DATE.json
+
+For each of --kernels kernels of benchmarks/triton (none is an expert of a lineage) two searches may judge
+--steps candidates each: the planner's courses, then other parameters of the best so far. One of them tries
+the recipes of lineages first (drafts in --data, made by lineage.py), the whole ones before single steps, as
+far as the engine makes them of the kernel. A candidate that both come to is judged once, so its noise is the
+same in both. The best of each is judged anew, and that second number counts; silent, wrong and slower count
+as 1.0. Requirements of the drafts are not asked, since this shows whether they hold too narrowly; the engine
+proves each step all the same. Every judgement lies under --data: the same command goes on. On a CPU nothing
+has a speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import math
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import triton_targets
+
+from kernel_lsp import config
+from kernel_lsp.agents.plan import Planner
+from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
+from kernel_lsp.evaluator import Budget, EvaluationRequest
+from kernel_lsp.files import replace_file
+from kernel_lsp.library import Library
+from kernel_lsp.lineage import kept
+from kernel_lsp.lineage.kept import Judgements
+from kernel_lsp.lineage.walking import State, identity, judgement
+from kernel_lsp.pipeline import Pipeline, recipes
+from kernel_lsp.pipeline.opened import Opened
+from kernel_lsp.records import Candidate, EvalStatus, Interval, Job, Judgement, Skill
+
+QUICK = Budget(compile_s=0.0)
+MOST_RECIPES = 4
+"""Of the steps: the rest is left to what the other search does."""
+VARIANTS = 4
+REACHED = 0.98
+"""Of the lesser of both results: from there on a search has come as far."""
+RESAMPLES = 10_000
+Row = dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Arm:
+    """One search under way."""
+
+    one: Opened
+    judge: Judge
+    steps: int
+    skills: Sequence[Skill] = ()
+    found: list[tuple[Candidate, float]] = field(default_factory=list)
+    """Judged ones in order, with their speedup; 1.0 for what is wrong or slower."""
+
+    async def run(self) -> None:
+        seen: set[str] = set()
+        async for candidate in self._proposals():
+            if candidate.id not in seen:
+                seen.add(candidate.id)
+                self.found.append((candidate, await self.judge.speed(candidate)))
+            if len(self.found) >= self.steps:
+                return
+
+    async def _proposals(self) -> AsyncIterator[Candidate]:
+        for number, skill in enumerate(self.skills):
+            if number < MOST_RECIPES and (course := await recipes.course_of(skill, self.one)) is not None:
+                yield course.candidate
+        planner = Planner(self.one.engine.make, self.one.engine.look)
+        async for planned in planner.courses(self.one.sites, triton=True):
+            yield planned.candidate
+        tried: set[str] = set()
+        while (best := self.best) is not None and best.id not in tried:
+            tried.add(best.id)
+            for place in reversed(range(len(best.steps))):
+                for variant in await self._variants(best, place):
+                    yield variant
+
+    async def _variants(self, best: Candidate, place: int) -> tuple[Candidate, ...]:
+        try:
+            return await self.one.engine.variants(best.steps, place, VARIANTS)
+        except RewriteError:
+            return ()
+
+    @property
+    def best(self) -> Candidate | None:
+        return max(self.found, key=lambda pair: pair[1], default=(None, 0.0))[0]
+
+
+class Judge:
+    """Speedups over the kernel as it is, each measured once."""
+
+    def __init__(self, one: Opened, place: Path) -> None:
+        self._one, self._known = one, Judgements(place)
+        self._again = Judgements(place / "again")
+
+    async def speed(self, candidate: Candidate) -> float:
+        return _speed(await self._judged(candidate, self._known))
+
+    async def anew(self, candidate: Candidate | None) -> float:
+        return _speed(await self._judged(candidate, self._again)) if candidate else 1.0
+
+    async def _judged(self, candidate: Candidate, known: Judgements) -> Judgement:
+        parent = State(program=self._one.prepared.program)
+        child = State(program=replace(parent.program, source=candidate.program))
+        if (found := known.get(parent.id, child.id)) is not None:
+            return found
+        gpu = self._one.bench.device == "cuda"
+        evaluation = await self._one.gate.evaluate(
+            EvaluationRequest(
+                reference=parent.program,
+                candidate_source=candidate.program,
+                candidate_entry=candidate.entry,
+                workload=self._one.prepared.workload,
+                device="cuda" if gpu else "interpreter",
+                python=self._one.bench.probe.python,
+                require_speed=gpu,
+                uses_triton=True,
+                budget=QUICK,
+            )
+        )
+        made = judgement(parent, child, evaluation)
+        if evaluation.status is not EvalStatus.NOT_RUN:
+            known.add(made)
+        return made
+
+
+def _speed(found: Judgement) -> float:
+    """Over the kernel as it is; 1.0 for what is wrong, slower or was not timed."""
+    effect = found.effect if found.status is EvalStatus.PASSED else None
+    return max(1.0, 1.0 / effect.mid) if effect is not None else 1.0
+
+
+def lessons(data: Path) -> list[Skill]:
+    """Recipes of lineages, whole ones first, then by what they gained."""
+    drafts = [
+        one for one in Library(data).staged() if one.papers.origin.event == "lineage" and one.skill.recipe
+    ]
+    drafts.sort(key=lambda one: (-len(one.skill.recipe), -_gain(one.papers.origin.speedup), one.skill.name))
+    return [replace(one.skill, requires=None) for one in drafts]
+
+
+def _gain(found: Interval | None) -> float:
+    return found.mid if found else 1.0
+
+
+async def compared(pipeline: Pipeline, job: Job, skills: Sequence[Skill], options: argparse.Namespace) -> Row:
+    """One kernel, both searches."""
+    name = triton_targets.name(job)
+    async with pipeline.opened(replace(job, background=True)) as one:
+        place = kept.folder(options.data / "transfer", job.qualname, identity(one.prepared.program))
+        judge = Judge(one, place)
+        arms = {
+            "without": Arm(one=one, judge=judge, steps=options.steps),
+            "with": Arm(one=one, judge=judge, steps=options.steps, skills=skills),
+        }
+        row: Row = {"kernel": name}
+        for arm, search in arms.items():
+            await search.run()
+            best = search.best
+            row[arm] = {
+                "speed": await judge.anew(best),
+                "judged": [round(speed, 4) for _, speed in search.found],
+                "steps": [(s.skill, s.parameters) for s in best.steps] if best else [],
+            }
+    goal = REACHED * min(max(row[arm]["judged"], default=1.0) for arm in arms)
+    for arm in arms:
+        row[arm]["reached_after"] = first_at(row[arm]["judged"], goal)
+    return row
+
+
+def first_at(speeds: Sequence[float], goal: float) -> int:
+    """Evaluations until the goal; 0 where the kernel as it is has reached it."""
+    if goal <= 1.0:
+        return 0
+    return next((number for number, speed in enumerate(speeds, 1) if speed >= goal), len(speeds))
+
+
+def ratio(rows: Sequence[Row]) -> tuple[float, float, float]:
+    """Geometric mean of with over without, and its 95 % interval by bootstrap over kernels."""
+    logs = [math.log(row["with"]["speed"] / row["without"]["speed"]) for row in rows]
+    if not logs:
+        return 1.0, 1.0, 1.0
+    draw = random.Random(0)
+    means = sorted(sum(draw.choices(logs, k=len(logs))) / len(logs) for _ in range(RESAMPLES))
+    low, high = means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
+    return math.exp(low), math.exp(sum(logs) / len(logs)), math.exp(high)
+
+
+async def run(options: argparse.Namespace) -> list[Row]:
+    every = sorted(triton_targets.jobs(options.device, options.only, None), key=_mixed)
+    waiting, rows, skills = every[: options.kernels], list[Row](), lessons(options.data)
+    print(f"{len(skills)} recipes of lineages, {len(waiting)} kernels", flush=True)
+    end, pipeline = (
+        time.monotonic() + options.limit_s,
+        Pipeline(replace(config.load(None)[0], data_dir=str(options.data / "search"))),
+    )
+
+    async def lane() -> None:
+        while waiting and time.monotonic() < end:
+            job = waiting.pop(0)
+            try:
+                rows.append(await compared(pipeline, job, skills, options))
+                print(line(rows[-1]), flush=True)
+            except (CaptureError, RewriteError, EvaluationError) as error:
+                print(f"{job.qualname}: passed over: {error}", flush=True)
+
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(options.limit_s):
+                await asyncio.gather(*(lane() for _ in range(options.lanes)))
+    finally:
+        await pipeline.close()
+    return rows
+
+
+def _mixed(job: Job) -> str:
+    """Kernels of all files, always the same ones."""
+    return hashlib.sha256(triton_targets.name(job).encode()).hexdigest()
+
+
+def line(row: Row) -> str:
+    told = [
+        f"{arm} {row[arm]['speed']:.3f}x (after {row[arm]['reached_after']})" for arm in ("without", "with")
+    ]
+    return f"{row['kernel']:44} {'  '.join(told)}"
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    low, mid, high = ratio(rows)
+    arms = ("without", "with")
+    count = max(1, len(rows))
+    return {
+        "kernels": len(rows),
+        "with over without": [low, mid, high],
+        "geomean": {a: math.exp(sum(math.log(r[a]["speed"]) for r in rows) / count) for a in arms},
+        "evaluations to reach the lesser": {
+            a: sum(r[a]["reached_after"] for r in rows) / count for a in arms
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--limit-s", type=float, default=540, help="stops then, and goes on next time (540)")
+    parser.add_argument("--kernels", type=int, default=22)
+    parser.add_argument("--steps", type=int, default=10, help="candidates that a search may judge (10)")
+    parser.add_argument("--lanes", type=int, default=4, help="kernels at a time (4)")
+    parser.add_argument("--only", default="", help="only kernels whose file::name matches this expression")
+    parser.add_argument("--data", type=Path, default=Path(".kernel-lsp/lineage"), help="what lineage.py kept")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows = asyncio.run(run(options))
+    found = summary(rows)
+    print(json.dumps(found, indent=1))
+    if options.out:
+        about = {"schema_version": 1, "date": time.strftime("%Y-%m-%d"), "device": options.device}
+        replace_file(options.out, (json.dumps({**about, **found, "rows": rows}, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
