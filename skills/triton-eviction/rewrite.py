@@ -63,7 +63,8 @@ def _uses(kernel: Kernel) -> dict[ast.Call, str]:
         address = reader.terms(load.args[0])
         atoms = {one for product in address for one in product}
         base = [one.key for one in atoms if one.key in kernel.pointers()]
-        if len(base) != 1 or any(one.kind == "other" for one in atoms):
+        kinds = {one.kind for one in atoms}
+        if len(base) != 1 or "other" in kinds or "arange" not in kinds:
             continue
         asked = {one.key.split()[0] for one in atoms if one.kind == "program"}
         if asked != axes:

@@ -133,7 +133,9 @@ def _address(kernel: Kernel, reader: Reader, access: ast.Call) -> Terms:
         return {}
     node, found = access.args[0], Terms()
     ones = {name for name, value in kernel.launched[0].arguments.items() if value == 1}
-    for value in [node, *_moves(reader, node)]:
+    atoms = {one for product in reader.terms(node) for one in product}
+    unknown = any(one.kind == "other" and one.node is None for one in atoms)
+    for value in _moves(reader, node) if unknown else [node]:
         for product, count in reader.terms(value).items():
             rest = tuple(one for one in product if one.key not in ones)
             if not any(one.kind == "other" and one.node is None for one in rest):

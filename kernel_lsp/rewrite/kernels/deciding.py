@@ -34,8 +34,7 @@ def fits(kernel: Kernel) -> bool:
     launches = kernel.source.launches()
     if len(launches) != 1 or not kernel.launched or _end_of_signature(kernel) is None:
         return False
-    call = launches[0].call
-    return not any(isinstance(a, ast.Starred) for a in call.args) and all(k.arg for k in call.keywords)
+    return not any(isinstance(argument, ast.Starred) for argument in launches[0].call.args)
 
 
 def is_free(kernel: Kernel, name: str) -> bool:
@@ -66,7 +65,7 @@ def add(kernel: Kernel, constants: Sequence[Constant]) -> None:
     kernel.replace(end, kernel.text(end) + lines + closing)
     passed_on = [f"{one.name}={one.given}" for one in constants]
     call = kernel.source.launches()[0].call
-    if call.lineno == call.end_lineno:
+    if call.lineno == call.end_lineno and all(k.arg for k in call.keywords):
         relaunch(kernel, {}, passed_on)
         return
     last = max([*call.args, *(k.value for k in call.keywords)], key=lambda n: (n.lineno, n.col_offset))

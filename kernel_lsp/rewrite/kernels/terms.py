@@ -100,7 +100,8 @@ class Reader:
             parent = self._parents[id(node)]
             for earlier in reversed(_before(parent, node)):
                 if _binds(earlier, name):
-                    return earlier if isinstance(earlier, ast.Assign | ast.AnnAssign) else None
+                    plain = isinstance(earlier, ast.Assign | ast.AnnAssign | ast.AugAssign)
+                    return earlier if plain else None
             if isinstance(parent, ast.While) or (isinstance(parent, ast.For) and node is not parent.iter):
                 if any(_binds(inside, name) for inside in (*parent.body, *parent.orelse)):
                     return None  # it may be what an earlier round has left
@@ -153,6 +154,10 @@ class Reader:
                 return self.terms(value)
             case ast.AnnAssign(value=ast.expr() as value):
                 return self.terms(value)
+            case ast.AugAssign(target=ast.Name(), op=ast.Add() | ast.Sub() as op, value=value):
+                return added(
+                    self._named(name, found), self.terms(value), 1 if isinstance(op, ast.Add) else -1
+                )
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as call) if (
                 axis := self._swizzled(call, [_is_name(part, name) for part in parts])
             ) is not None:
