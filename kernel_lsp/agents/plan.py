@@ -2,11 +2,11 @@
 
 It chains executable skills in several courses, each of which becomes a candidate. One takes what is proved
 to vanish (plain PyTorch), unless that destroys a fusion which saves more, then fuses the rest (Triton);
-another is plain PyTorch alone; both also inside a wrapper (a recorded graph). Of these the one that should
-take the least time comes first. Others: what competes with a step of the fused course for the same
-operations, single rewrites. A step starts from the parameters that are known to be best, else from the
-skill's default. It never judges or measures; which course and which parameters are best is found by
-comparing (pipeline/search.py).
+another fuses first, where that makes a difference; another is plain PyTorch alone; all of them also inside a
+wrapper (a recorded graph). Of these the one that should take the least time comes first. Others: what
+competes with a step of the first one for the same operations, single rewrites. A step starts from the
+parameters that are known to be best, else from the skill's default. It never judges or measures; which
+course and which parameters are best is found by comparing (pipeline/search.py).
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Planner:
         start = Chain(lefts=(tuple(sites),))
         collapsed = await self._extend(start, plain=True)
         fused = await self._fused(start) if triton else collapsed
-        for chain in await self._forms(fused, collapsed):
+        main = [fused, *await self._bold(start, fused), collapsed]
+        for chain in await self._forms(main):
             yield chain
         for place, rival in rivals(fused)[:MAX_RIVALS]:
             if rival.plain or triton:
@@ -107,11 +108,20 @@ class Planner:
             if site.plain or triton:
                 yield await self._then(start, site) or start
 
-    async def _forms(self, fused: Chain, collapsed: Chain) -> list[Chain]:
-        """Both chains, with and without what can go around them, the shortest call first."""
+    async def _bold(self, start: Chain, fused: Chain) -> list[Chain]:
+        """Fusions before anything else, where the careful way has cost one: what is left of several small
+        ones can be more than they promised. Only where their calls can be compared."""
+        costly = {fused.sites[place].plain and not rival.plain for place, rival in rivals(fused)}
+        if self._weigh is None or True not in costly:
+            return []
+        return [await self._extend(await self._extend(start, plain=False), plain=True)]
+
+    async def _forms(self, chains: Sequence[Chain]) -> list[Chain]:
+        """The chains, with and without what can go around them, the shortest call first."""
         found: list[tuple[float, Chain]] = []
-        for chain in (fused, collapsed):
-            weight = await self._weight(chain) if fused.steps != collapsed.steps else 1.0
+        several = any(chain.steps != chains[0].steps for chain in chains)
+        for chain in chains:
+            weight = await self._weight(chain) if several else 1.0
             for site in ranked(chain.lefts[-1]):  # what goes around the whole pays only where it is offered
                 if site.wraps:
                     wrapped = await self._then(chain, site) or chain

@@ -84,6 +84,20 @@ async def test_the_shortest_call_comes_first_and_a_plainer_one_where_they_are_ab
         assert found[:4] == first and sorted(found) == sorted(await names(sites, triton=True))
 
 
+async def test_fusions_that_a_plain_rewrite_took_away_come_first_where_their_call_is_shorter() -> None:
+    """c promises more than f, which it makes impossible; that f leaves less to do is seen afterwards."""
+    sites = [site("c", 0.1), site("f", 0.05, plain=False), site("g", 0.02, plain=False)]
+    applier = Contested(sites, ["cf"])
+
+    async def weigh(steps: Sequence[Step]) -> float:
+        return {"c+g": 0.9, "f+g": 0.6}.get("+".join(step.skill for step in steps), 1.0)
+
+    planner = plan.Planner(applier.make, applier.look, weigh=weigh)
+    found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
+    assert found[:3] == ["f+g", "c+g", "c"]
+    assert [c.candidate.id for c in await courses(applier)][:2] == ["c+g", "c"]
+
+
 async def test_where_nobody_can_tell_fusions_come_first() -> None:
     async def weigh(steps: Sequence[Step]) -> float:
         raise RewriteError("how long it takes is not estimated")
