@@ -65,4 +65,4 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 def get_inputs() -> list[torch.Tensor]:
-    return [torch.randn(4, 16, 4096, 64, dtype=torch.float16) for _ in range(3)]
+    return [torch.randn(2, 16, 4096, 64, dtype=torch.float16) for _ in range(3)]

@@ -61,6 +61,8 @@ MOST_CHOICES = 6
 MOST_TRIES = 3
 """Of one judgement that could not be reached: the device was busy, a process was lost."""
 QUICK = Budget(compile_s=0.0)
+PATIENCE = 4.0
+"""Times the usual limit: simple forms are slow, in the interpreter above all, and a limit is no verdict."""
 INTERPRETER = "interpreter"
 
 
@@ -257,7 +259,7 @@ class Walk:
             python=self.on.one.bench.probe.python,
             require_speed=self.on.measured,
             uses_triton=True,
-            timeout_s=self.on.pipeline.settings.evaluate_timeout_s,
+            timeout_s=PATIENCE * self.on.pipeline.settings.evaluate_timeout_s,
             budget=QUICK,
         )
 

@@ -66,7 +66,8 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _online(loop: ast.For) -> Online | None:
-    """None where the loop stores, or where the maximum comes from something else that is carried."""
+    """None where the loop stores or does nothing else, or where the maximum needs something else that is
+    carried."""
     if called(loop, "store"):
         return None
     plain = [s for s in loop.body if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)]
@@ -77,12 +78,9 @@ def _online(loop: ast.For) -> Online | None:
         carried = [s for s in plain if isinstance(s.value, ast.Name) and s.value.id in names]
         running = {n for s in carried for n in stored(s)} & used(now)
         first = _slice(loop, now)
-        others = stored(loop) - {n for s in first for n in stored(s)}
-        if (
-            len(carried) == 1
-            and len(running) == 1
-            and not _carried(first, others - stored(loop.target), running)
-        ):
+        others = stored(loop) - {n for s in first for n in stored(s)} - stored(loop.target)
+        more = [s for s in loop.body if s not in (*first, *carried)]
+        if more and len(carried) == 1 and len(running) == 1 and not _carried(first, others, running):
             return Online(loop, running.pop(), now, carried[0], tuple(first))
     return None
 
