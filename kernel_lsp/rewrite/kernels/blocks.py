@@ -10,6 +10,7 @@ tensor of the launcher.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -144,23 +145,16 @@ def _is_program(function: Function, node: ast.expr) -> bool:
 
 def _moves(function: Function, name: str) -> bool:
     """No access goes to the first block alone, as one to a row that is held whole would."""
-    carriers = {
-        n
-        for n in _assigned_names(function)
-        if any(_advances(function, v, name) for v in _values(function, n))
-    }
+    values = _assignments(function).items()
+    carriers = {n for n, given in values if any(_advances(value, name) for value in given)}
     for _, access in _accesses(function):
         through = _sources(function, access.args[0]) if access.args else {name}
-        if name in through and not through & carriers and not _advances(function, access.args[0], name):
+        if name in through and not through & carriers and not _advances(access.args[0], name):
             return False
     return True
 
 
-def _assigned_names(function: Function) -> set[str]:
-    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-def _advances(function: Function, value: ast.expr, name: str) -> bool:
+def _advances(value: ast.expr, name: str) -> bool:
     """From block to block: by the program's number, as a loop's variable, or by adding the block's length."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("range", "static_range"):
@@ -211,7 +205,13 @@ def _names_outside_modulo(node: ast.AST) -> set[str]:
 
 def _values(function: Function, name: str) -> list[ast.expr]:
     """What is assigned to a name, also as part of a tuple, by an operator or as a loop's variable."""
-    found: list[ast.expr] = []
+    return _assignments(function).get(name, [])
+
+
+@functools.lru_cache(maxsize=16)
+def _assignments(function: Function) -> dict[str, list[ast.expr]]:
+    """Of every name. Kept, because each access asks for the names that it comes from."""
+    found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -220,8 +220,8 @@ def _values(function: Function, name: str) -> list[ast.expr]:
                 targets = [target]
             case _:
                 continue
-        if any(name in names_in(target) for target in targets):
-            found.append(value)
+        for name in set().union(*map(names_in, targets)):
+            found.setdefault(name, []).append(value)
     return found
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from kernel_lsp import wire
 from kernel_lsp.errors import CaptureError, RewriteError, boundary
 from kernel_lsp.records import (
     ArgSpec,
@@ -35,6 +36,8 @@ from kernel_lsp.rewrite.kernels.view import Kernel, Match
 from kernel_lsp.rewrite.scripts import load_skills
 
 Applied = tuple[Kernel, list[Proof], list[str]]
+MAX_PREFIXES = 500
+"""States after the first steps of a chain that are kept at once: some ten kilobytes each."""
 
 
 class KernelSession:
@@ -44,6 +47,8 @@ class KernelSession:
         self.program = replace(program, source=LINE_END.sub("\n", program.source))
         self.workload = workload
         self.rewrites, self.notes = load_skills(skills, "triton")
+        self._prefixes: dict[str, Applied] = {}
+        self._sites: dict[str, tuple[Site, ...]] = {}
         source = Source.parse(self.program.source, str(program.kernel), program.launcher or program.entry)
         if device == "cpu" and source.configs() is not None:
             raise CaptureError(
@@ -123,6 +128,11 @@ class KernelSession:
 
     def sites(self, kernel: Kernel) -> tuple[Site, ...]:
         """Every place where a skill applies and all its preconditions are proved."""
+        if kernel.source.text not in self._sites:
+            self._sites[kernel.source.text] = self._found(kernel)
+        return self._sites[kernel.source.text]
+
+    def _found(self, kernel: Kernel) -> tuple[Site, ...]:
         found: list[Site] = []
         for name, module in self.rewrites.items():
             try:
@@ -141,20 +151,28 @@ class KernelSession:
         return found
 
     def _applied(self, steps: list[Step]) -> Applied:
-        kernel, proofs, summaries = self.kernel, [], []
-        for step in steps:
-            with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
-                module, match = self._match(kernel, step)
-                proved = list(module.preconditions(kernel, match))
-                if broken := [proof for proof in proved if not proof.holds]:
-                    raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
-                defaults = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
-                edited = Kernel(kernel.source, kernel.launched)
-                module.apply(edited, match, {**defaults, **step.parameters})
-                kernel = self._observed(kernel.source.edited(edited.edits))
-            proofs += proved
-            summaries.append(match.summary)
-        return kernel, proofs, summaries
+        """After the steps; remembered, because a chain grows by one step at a time."""
+        if not steps:
+            return self.kernel, [], []
+        key = wire.dumps(steps)
+        if key not in self._prefixes:
+            kernel, proofs, summaries = self._applied(steps[:-1])
+            made, proved, summary = self._after(kernel, steps[-1])
+            if len(self._prefixes) >= MAX_PREFIXES:
+                self._prefixes.clear()
+            self._prefixes[key] = made, [*proofs, *proved], [*summaries, summary]
+        return self._prefixes[key]
+
+    def _after(self, kernel: Kernel, step: Step) -> tuple[Kernel, list[Proof], str]:
+        with boundary(RewriteError, f"{step.skill} failed at {step.site}"):
+            module, match = self._match(kernel, step)
+            proved = list(module.preconditions(kernel, match))
+            if broken := [proof for proof in proved if not proof.holds]:
+                raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
+            defaults = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
+            edited = Kernel(kernel.source, kernel.launched)
+            module.apply(edited, match, {**defaults, **step.parameters})
+            return self._observed(kernel.source.edited(edited.edits)), proved, match.summary
 
     def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
         module = self.rewrites.get(step.skill)

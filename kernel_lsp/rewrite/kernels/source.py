@@ -47,10 +47,10 @@ class Source:
 
     def function(self, qualname: str) -> Function:
         """The last definition of this name counts, as in Python."""
-        found = [node for name, node in functions(self.tree.body) if name == qualname]
-        if not found:
+        found = _functions(self.tree).get(qualname)
+        if found is None:
             raise RewriteError(f"{qualname} is not defined in the program", "analyze the file again")
-        return found[-1]
+        return found
 
     def launches(self) -> list[Launch]:
         """Of the kernel, in the launcher, in the order of the text."""
@@ -127,6 +127,11 @@ def _starts(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=64)
+def _functions(tree: ast.Module) -> dict[str, Function]:
+    return dict(functions(tree.body))
+
+
 def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Function]]:
     """Functions of a module and methods of its classes, by qualified name."""
     for node in body:
@@ -138,14 +143,18 @@ def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str,
 
 def called(node: ast.AST, name: str) -> list[ast.Call]:
     """Calls of ``tl.name`` (under whatever name the language was imported) inside the node."""
-    return [
-        call
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == name
-        and isinstance(call.func.value, ast.Name)
-    ]
+    return [*_calls(node).get(name, ())]
+
+
+@functools.lru_cache(maxsize=4096)
+def _calls(node: ast.AST) -> dict[str, list[ast.Call]]:
+    """By name. Kept, because skills ask the same nodes for one name after the other."""
+    found: dict[str, list[ast.Call]] = {}
+    for inside in ast.walk(node):
+        match inside:
+            case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name)):
+                found.setdefault(name, []).append(inside)
+    return found
 
 
 def names_in(node: ast.AST) -> set[str]:
