@@ -116,8 +116,6 @@ def days(per_day: Mapping[str, Mapping[str, int]], colors: Mapping[str, str]) ->
 @_drawn
 def spans(rows: Sequence[Span], label: str) -> Any:
     """Ratios with their intervals on a logarithmic axis, 1 marked."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
-
     figure, ((axes,),) = _figure(0.24 * len(rows) + 0.7)
     for place, row in enumerate(rows):
         axes.plot([row.low, row.high], [place, place], color=row.color, linewidth=2.5, solid_capstyle="round")
@@ -125,11 +123,7 @@ def spans(rows: Sequence[Span], label: str) -> Any:
     axes.axvline(1.0, color=INK, linewidth=1)
     axes.set_xscale("log")
     low, high = min([1.0, *(row.low for row in rows)]), max([1.0, *(row.high for row in rows)])
-    near = MaxNLocator(nbins=6, steps=[1, 2, 5, 10])  # a logarithmic locator finds one tick there
-    axes.xaxis.set_major_locator(near if high < 3 * low else LogLocator(base=10, subs=(1, 1.5, 2, 3, 5)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    _ratios(axes, wide=high >= 3 * low)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(label)
@@ -190,8 +184,6 @@ def lineage(steps: Sequence[tuple[str, Span | None]], rejected: Mapping[int, Seq
 
     ``steps`` begins with the expert; ``rejected``: place in ``steps`` -> operators.
     """
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
     figure, ((axes,),) = _figure(0.34 * len(steps) + 0.7)
     times, place = [1.0], 1.0
     for number, (_, span) in enumerate(steps[1:], 1):
@@ -214,8 +206,19 @@ def lineage(steps: Sequence[tuple[str, Span | None]], rejected: Mapping[int, Seq
         axes.set_xlim(0.9, 2.0)
         return figure
     axes.set_xscale("log")
-    axes.margins(x=0.2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    low, high = min(times), max(times)
+    axes.set_xlim(low / 1.1, 1.1 * high * max(1.2, high / low) ** 0.35)  # room for what was rejected last
+    _ratios(axes, wide=high >= 3 * low)
     axes.set_xlabel("time over the expert's")
     return figure
+
+
+def _ratios(axes: Any, *, wide: bool) -> None:
+    """Ticks of a logarithmic axis of ratios; its own locator finds one of them where they are near."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    near = MaxNLocator(nbins=6, steps=[1, 2, 5, 10])
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5)) if wide else near)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
