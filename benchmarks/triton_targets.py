@@ -1,7 +1,8 @@
 """Triton kernels as targets: what each gains over its own best configuration, judged by the gate.
 
     PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out triton-h200-DATE.json
-    … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their unpacked wheels
+    … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their wheels, unpacked
+                         (pip download --no-deps liger-kernel flag-gems; python3 -m zipfile -e FILE DIR)
     … --only REGEX       of path and name; --resume goes on with what --out has not yet
 
 Reference and baseline are the kernel as it is written (autotuned where it is). A kernel for which nothing
@@ -34,6 +35,8 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
 
 FOLDER = Path(__file__).resolve().parent / "triton"
+OURS = (FOLDER.parent, FOLDER.parents[1], Path())
+"""Folders of sys.path that the interpreter of a project has no business with."""
 Rows = dict[str, dict[str, Any]]
 
 
@@ -76,7 +79,8 @@ def installed(device: str, packages: Path) -> Iterator[Job]:
 def interpreter(packages: Path, folder: Path) -> str:
     """One that has the packages and all that this one has. Returns its path."""
     venv.create(folder, system_site_packages=True)
-    places = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
+    standard = str(Path(os.__file__).parent)
+    places = [p for p in sys.path if Path(p).is_dir() and not standard.startswith(p) and Path(p) not in OURS]
     lines = "\n".join([str(packages.resolve()), *places])
     os.environ.setdefault("GEMS_VENDOR", "nvidia")  # else flag-gems starts programs to find its GPU
     next(folder.glob("lib/python*/site-packages")).joinpath("packages.pth").write_text(lines + "\n")
