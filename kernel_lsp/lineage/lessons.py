@@ -13,6 +13,7 @@ import ast
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,10 @@ from kernel_lsp.records import (
 from kernel_lsp.rewrite.kernels.source import Source, assigned, called
 from kernel_lsp.skillbook import conditions
 
+DIVIDES = ("masks_everywhere", "no_hints", "plain_pointers")
+"""Steps whose form before relied on sizes that divide."""
+MOST_DIVIDES = 16
+"""What loads of 128 bits of the narrowest type need."""
 PAYS = 1.02
 """Lower bound of a gain that is worth a draft."""
 WHOLE = "whole"
@@ -206,7 +211,7 @@ def _skill(walk: Walk, lineage: Lineage, step: LineageStep, way: Forward, change
         intent=about.intent,
         anchor=about.anchor,
         carrier=about.carrier,
-        requires=_requires(walk, step.judgement.effect),
+        requires=_requires(walk, step),
         proofs=step.proofs,
         recipe=way.recipe,
         how=way.how,
@@ -224,9 +229,13 @@ def _about(operator: str) -> catalog.Operator:
     return catalog.FROM_NAIVE if operator == WHOLE else catalog.operator(operator)
 
 
-def _requires(walk: Walk, effect: Interval | None) -> Requirements:
-    """Types, layouts, sizes and architecture that the launch had, for code to check."""
-    return summary_rule.requirements(_seen(walk, effect))
+def _requires(walk: Walk, step: LineageStep) -> Requirements:
+    """Types, layouts, sizes, divisibility and architecture that the launch had, for code to check."""
+    asked = summary_rule.requirements(_seen(walk, step.judgement.effect))
+    if step.operator not in DIVIDES:
+        return asked
+    ends = [spec.shape[-1] for spec in walk.on.one.capture.inputs if spec.shape]
+    return replace(asked, multiple=math.gcd(*ends, MOST_DIVIDES) if ends else None)
 
 
 def _seen(walk: Walk, effect: Interval | None) -> Seen:

@@ -123,7 +123,7 @@ def spans(rows: Sequence[Span], label: str) -> Any:
     axes.axvline(1.0, color=INK, linewidth=1)
     axes.set_xscale("log")
     low, high = min([1.0, *(row.low for row in rows)]), max([1.0, *(row.high for row in rows)])
-    _ratios(axes, wide=high >= 3 * low)
+    _ratios(axes, high / low)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel(label)
@@ -208,17 +208,18 @@ def lineage(steps: Sequence[tuple[str, Span | None]], rejected: Mapping[int, Seq
     axes.set_xscale("log")
     low, high = min(times), max(times)
     axes.set_xlim(low / 1.1, 1.1 * high * max(1.2, high / low) ** 0.35)  # room for what was rejected last
-    _ratios(axes, wide=high >= 3 * low)
+    _ratios(axes, high / low)
     axes.set_xlabel("time over the expert's")
     return figure
 
 
-def _ratios(axes: Any, *, wide: bool) -> None:
-    """Ticks of a logarithmic axis of ratios; its own locator finds one of them where they are near."""
+def _ratios(axes: Any, width: float) -> None:
+    """Ticks of a logarithmic axis of ratios, the largest ``width`` times the least."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-    near = MaxNLocator(nbins=6, steps=[1, 2, 5, 10])
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5)) if wide else near)
+    near = MaxNLocator(nbins=6, steps=[1, 2, 5, 10])  # a logarithmic locator finds one tick there
+    far = LogLocator(base=10, subs=(1, 1.5, 2, 3, 5) if width < 30 else (1, 3))
+    axes.xaxis.set_major_locator(near if width < 3 else far)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.xaxis.set_minor_formatter(NullFormatter())

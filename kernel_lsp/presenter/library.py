@@ -103,6 +103,7 @@ def _asked(found: Requirements | None) -> list[str]:
     words = [found.device, *found.architectures, *found.dtypes, *found.layouts]
     ends = (("dimensions", found.ranks), ("elements", found.elements))
     words += [f"{bounds.least} to {bounds.most} {name}" for name, bounds in ends if bounds]
+    words += [f"multiples of {found.multiple}"] if found.multiple else []
     words += [
         f"{name} from {least}" for name, least in (("torch", found.torch), ("triton", found.triton)) if least
     ]

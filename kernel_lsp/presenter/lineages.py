@@ -103,6 +103,7 @@ def _asked(asked: Requirements) -> list[str]:
     told = [", ".join(words) for words in lists if words]
     bounds = ((asked.ranks, "dimensions"), (asked.elements, "elements"))
     told += [f"{b.least} to {b.most} {what}" for b, what in bounds if b is not None]
+    told += [f"innermost extents that are multiples of {asked.multiple}"] if asked.multiple else []
     versions = (("torch", asked.torch), ("triton", asked.triton))
     return told + [f"{name} {version} or newer" for name, version in versions if version]
 

@@ -64,6 +64,12 @@ def rewrite_action(
     )
 
 
+def fix_action(
+    title: str, edit: types.WorkspaceEdit, diagnostics: Sequence[types.Diagnostic]
+) -> types.CodeAction:
+    return types.CodeAction(title=title, kind=QUICKFIX, edit=edit, diagnostics=list(diagnostics) or None)
+
+
 def action_data(action: Action, uri: str) -> Json:
     return {
         "uri": uri,

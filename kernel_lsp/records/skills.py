@@ -35,6 +35,8 @@ class Requirements:
     """Dimensions of the largest tensor that enters."""
     elements: Bounds | None = None
     """Of the largest tensor that enters."""
+    multiple: int | None = None
+    """Each tensor that enters has an innermost extent that is a multiple of it."""
     torch: str | None = None
     """At least this version; so too ``triton``."""
     triton: str | None = None

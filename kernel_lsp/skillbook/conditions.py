@@ -34,7 +34,7 @@ _WORDS = ("architectures", "dtypes", "layouts")
 _SKILLS = ("planned", "unplanned")
 _BOUNDS = ("ranks", "elements")
 _VERSIONS = ("torch", "triton")
-REQUIREMENT_KEYS = ("device", *_WORDS, *_BOUNDS, *_VERSIONS, *_SKILLS)
+REQUIREMENT_KEYS = ("device", *_WORDS, *_BOUNDS, "multiple", *_VERSIONS, *_SKILLS)
 _WORD = re.compile(r"[a-z0-9_]{1,40}")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+){0,3}")
@@ -75,6 +75,8 @@ def _unmet_by_tensors(asked: Requirements, tensors: Sequence[ArgSpec]) -> Iterat
             yield f"a tensor is {spec.dtype}, it was learned on {', '.join(asked.dtypes)}"
         if asked.layouts and layout(spec) not in asked.layouts:
             yield f"a tensor is {layout(spec)}, it was learned on {', '.join(asked.layouts)}"
+        if asked.multiple and spec.shape and spec.shape[-1] % asked.multiple:
+            yield f"a tensor ends in {spec.shape[-1]}, it was learned on multiples of {asked.multiple}"
     largest = max(tensors, key=elements, default=None)
     for bounds, name in ((asked.ranks, "dimensions"), (asked.elements, "elements")):
         if bounds is None:
@@ -128,7 +130,7 @@ def requirements(data: dict[str, Any] | None) -> Requirements | None:
     """Of checked data."""
     if data is None:
         return None
-    found: dict[str, Any] = {name: data[name] for name in ("device",) if name in data}
+    found: dict[str, Any] = {name: data[name] for name in ("device", "multiple") if name in data}
     found |= {name: tuple(data[name]) for name in (*_WORDS, *_SKILLS) if name in data}
     found |= {name: Bounds(**data[name]) for name in _BOUNDS if name in data}
     found |= {name: str(data[name]) for name in _VERSIONS if name in data}
@@ -167,9 +169,16 @@ def _check_requires(data: Any, wrong: Wrong) -> None:
     for name in _SKILLS:
         if name in data and not _are_names(data[name]):
             wrong(f"metadata.requires.{name}", "no list of skills", "write e.g. `[fused-matmul]`")
+    _check_numbers(data, wrong)
+
+
+def _check_numbers(data: dict[str, Any], wrong: Wrong) -> None:
+    """Sizes and versions."""
     for name in _BOUNDS:
         if name in data and not _are_bounds(data[name]):
             wrong(f"metadata.requires.{name}", "no bounds", "write e.g. `{least: 1024, most: 65536}`")
+    if "multiple" in data and not (type(data["multiple"]) is int and data["multiple"] > 0):
+        wrong("metadata.requires.multiple", "no whole number above 0", "write e.g. `multiple: 16`")
     for name in _VERSIONS:
         if name in data and not (isinstance(data[name], str) and _VERSION.fullmatch(data[name])):
             wrong(f"metadata.requires.{name}", "no version", 'write e.g. `"2.6"`, in quotes')
@@ -244,6 +253,7 @@ def _told(asked: Requirements) -> Json:
     told |= {name: list(getattr(asked, name)) for name in _WORDS if getattr(asked, name)}
     ends = {name: getattr(asked, name) for name in _BOUNDS if getattr(asked, name) is not None}
     told |= {name: {"least": bounds.least, "most": bounds.most} for name, bounds in ends.items()}
+    told |= {"multiple": asked.multiple} if asked.multiple else {}
     told |= {name: list(getattr(asked, name)) for name in _SKILLS if getattr(asked, name)}
     return told | {name: getattr(asked, name) for name in _VERSIONS if getattr(asked, name)}
 

@@ -292,6 +292,14 @@ async def test_what_pays_is_a_draft_and_nothing_else_is(tmp_path: Path) -> None:
     assert not Library(tmp_path).shelved()  # only a verification brings it in
 
 
+async def test_only_steps_that_rely_on_it_ask_for_sizes_that_divide(tmp_path: Path) -> None:
+    walked, found = await lineage(tmp_path)
+    assert {skill.requires.multiple for skill in found.skills} == {None}
+    hinted = replace(found.steps[0], operator="no_hints")
+    assert lessons._requires(walked, hinted).multiple == 16
+    assert lessons._requires(walked, hinted).elements == found.skills[0].requires.elements
+
+
 async def test_nothing_that_was_not_measured_becomes_a_draft(tmp_path: Path) -> None:
     walked, found = await lineage(tmp_path / "measured")
     unmeasured = replace(found.skills[0], effect=None)

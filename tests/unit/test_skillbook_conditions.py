@@ -22,6 +22,7 @@ WHOLE = """  requires:
     layouts: [contiguous]
     ranks: {least: 2, most: 4}
     elements: {least: 1024, most: 65536}
+    multiple: 16
     torch: "2.6"
   recipe:
     - skill: fused-norm
@@ -41,6 +42,7 @@ def test_a_recipe_and_what_it_requires_are_read(tmp_path: Path) -> None:
         layouts=("contiguous",),
         ranks=Bounds(least=2, most=4),
         elements=Bounds(least=1024, most=65536),
+        multiple=16,
         torch="2.6",
     )
     assert [(s.skill, s.covers, s.parameters, s.every) for s in found.recipe] == [
@@ -58,6 +60,7 @@ def test_a_recipe_and_what_it_requires_are_read(tmp_path: Path) -> None:
         ("  requires: {layouts: [dense]}\n", "metadata.requires.layouts"),
         ("  requires: {elements: {least: 9, most: 3}}\n", "metadata.requires.elements"),
         ("  requires: {ranks: {least: 1}}\n", "metadata.requires.ranks"),
+        ("  requires: {multiple: 0}\n", "metadata.requires.multiple"),
         ("  requires: {torch: 2.6}\n", "metadata.requires.torch"),
         ("  requires: {gpu: yes}\n", "metadata.requires.gpu"),
         ("  recipe: []\n", "metadata.recipe"),
@@ -98,6 +101,8 @@ HERE = Surroundings(device="cuda", inputs=(X,), capability="sm_90", torch="2.11.
         (Requirements(ranks=Bounds(least=3, most=4)), "has 2 dimensions"),
         (Requirements(elements=Bounds(least=1, most=8191)), "has 8192 elements"),
         (Requirements(elements=Bounds(least=8192, most=8192)), None),
+        (Requirements(multiple=64), None),
+        (Requirements(multiple=48), "a tensor ends in 128, it was learned on multiples of 48"),
         (Requirements(torch="2.6", triton="3.6"), None),
         (Requirements(torch="2.12"), "it needs torch 2.12, this is 2.11.0"),
         (Requirements(triton="3.10"), "it needs triton 3.10"),
