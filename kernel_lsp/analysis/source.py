@@ -78,6 +78,10 @@ class SourceFile:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         return Span(start=self.offset(node.lineno, node.col_offset), end=self.offset(end_line, end_column))
 
+    def text_of(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> str:
+        span = self.span(node)
+        return self.text[span.start : span.end]
+
     def full_span(self, node: ast.stmt) -> Span:
         """Like :meth:`span`, with the decorators of a definition."""
         span = self.span(node)

@@ -61,6 +61,7 @@ def on_code_action(ls: Server, params: types.CodeActionParams) -> list[types.Cod
     items += _about(uri, offers)
     if invoked:
         items += _optimize(ls, uri, where, offers)
+    items += _fixes(ls, uri, where, params)
     items += _silence(ls, uri, where, offers)
     wanted = [item for item in items if _asked_for(item.kind, params.context.only)]
     if ls.abilities.literals:
@@ -128,6 +129,18 @@ def _rewrite(
     else:
         item.command = lsp.command_of(action.title, "kernel-lsp.apply", arguments)
     return item
+
+
+def _fixes(ls: Server, uri: str, where: Span, params: types.CodeActionParams) -> list[types.CodeAction]:
+    """What mends a finding, with its edit at once: nothing has to be measured for it."""
+    snapshot = ls.session.documents[uri].snapshot
+    positions = ls.positions(snapshot)
+    made = []
+    for finding, title, edits in ls.session.fixes(uri, where):
+        edit = lsp.workspace_edit(uri, snapshot.version, edits, positions, versioned=ls.abilities.versioned)
+        mine = [d for d in params.context.diagnostics if d.source == lsp.SOURCE and d.code == finding.rule]
+        made.append(lsp.fix_action(f"{title} ({finding.rule})", edit, mine))
+    return made
 
 
 def _about(uri: str, offers: list[Action]) -> list[types.CodeAction]:

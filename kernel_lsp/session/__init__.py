@@ -66,6 +66,14 @@ class Session(Fates):
         document = self.documents[uri]
         return [f for f in document.analysis.findings if _touches(f.span, where)]
 
+    def fixes(self, uri: str, where: Span) -> list[tuple[Finding, str, list[TextEdit]]]:
+        """Findings with the title and edits of what mends them, of the text as it is."""
+        document = self.documents[uri]
+        if not document.current or not self.settings(document.folder).static_hints:
+            return []
+        found = [(f, f.data["fix"]) for f in self.findings(uri, where) if "fix" in f.data]
+        return [(f, fix["title"], [TextEdit(**edit) for edit in fix["edits"]]) for f, fix in found]
+
     def lenses(self, uri: str) -> list[Lens]:
         """Exactly one per target, whatever its state: text that jumps is worse than no lens."""
         document = self.documents[uri]

@@ -478,3 +478,23 @@ async def test_the_server_process_stays_small(launch: Launch) -> None:
         uri = session.open("model.py", EXAMPLE)
         await session.hint(uri)
         assert psutil.Process(session.server_pid).memory_info().rss < 60 * 2**20
+
+
+async def test_a_finding_is_mended_by_its_own_fix(launch: Launch) -> None:
+    text = (Path(__file__).parents[1] / "cases" / "KL203_int32_offset_overflow.py").read_text()
+    async with launch() as session:
+        uri = session.open("kernels.py", text)
+        found = await session.hint(uri, words="computed in 32 bits")
+        params = types.CodeActionParams(
+            text_document=types.TextDocumentIdentifier(uri=uri),
+            range=found.range,
+            context=types.CodeActionContext(diagnostics=[found], only=[types.CodeActionKind.QuickFix]),
+        )
+        offered = await session.client.text_document_code_action_async(params)
+        (fix,) = [action for action in offered or [] if isinstance(action, types.CodeAction) and action.edit]
+        assert fix.title == "Compute this offset in 64 bits (KL203)" and list(fix.diagnostics or ()) == [
+            found
+        ]
+        assert fix.edit is not None
+        after = apply_edit(text, fix.edit, uri, encoding_of(session))
+        assert after == text.replace("base = batch * length", "base = batch.to(tl.int64) * length", 1)

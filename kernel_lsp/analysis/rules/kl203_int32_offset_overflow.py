@@ -10,9 +10,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.analysis.kernels import is_constexpr, is_wide, language_name
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, hit
-from kernel_lsp.analysis.source import FunctionNode, children, module_level
+from kernel_lsp.analysis.kernels import KernelFacts, is_constexpr, is_wide, language_name, names_in
+from kernel_lsp.analysis.rules.base import Fix, Hit, Rule, Site, hit
+from kernel_lsp.analysis.source import FunctionNode, children, module_level, walk
 from kernel_lsp.analysis.targets import parameters
 from kernel_lsp.records import TargetKind
 
@@ -103,6 +103,42 @@ class _Kernel:
             inner.from_program, inner.num_sizes, inner.is_wide or bool(names & {"int64", "uint64"})
         )
 
+    def index_of(self, product: ast.expr) -> ast.expr:
+        """The factor that comes from the program's number."""
+        while isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
+            product = product.left if self._value(product.left).from_program else product.right
+        return product
+
+
+def _fix(site: Site, facts: KernelFacts, index: ast.expr) -> Fix | None:
+    """None where a loop hands on what would get another type: that does not compile."""
+    asked = (call.func for call, name in facts.calls if name == "program_id")
+    language = next((ast.unparse(f.value) for f in asked if isinstance(f, ast.Attribute)), None)
+    if language is None or _is_handed_on(facts, index):
+        return None
+    text = site.file.text_of(index)
+    whole = text if isinstance(index, ast.Name | ast.Call | ast.Attribute) else f"({text})"
+    return Fix("Compute this offset in 64 bits", ((index, f"{whole}.to({language}.int64)"),))
+
+
+def _is_handed_on(facts: KernelFacts, index: ast.expr) -> bool:
+    """A name that depends on the index is set in a loop or branch, and elsewhere, too."""
+    wide: set[str] = set()
+    while True:
+        more = {
+            name
+            for name, bound in facts.bindings.items()
+            if any(any(n is index for n in walk(b.value)) or names_in(b.value) & wide for b in bound)
+        }
+        if more <= wide:
+            break
+        wide |= more
+    return any(
+        (binding.loops or binding.tests) and (len(facts.bindings[name]) > 1 or name in facts.parameters)
+        for name in wide
+        for binding in facts.bindings[name]
+    )
+
 
 def _check(site: Site) -> Iterator[Hit]:
     facts = site.kernels[0]
@@ -117,6 +153,7 @@ def _check(site: Site) -> Iterator[Hit]:
                 node,
                 "this offset is computed in 32 bits and wraps beyond 2^31 elements; "
                 "widen the program index first: tl.program_id(0).to(tl.int64)",
+                fix=_fix(site, facts, kernel.index_of(node)),
                 sizes=value.num_sizes,
             )
             return  # widening the index mends the others with it

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.kernels import language_name
-from kernel_lsp.analysis.rules.base import Hit, Rule, Site, argument, hit
+from kernel_lsp.analysis.rules.base import Fix, Hit, Rule, Site, argument, hit
 from kernel_lsp.analysis.source import FunctionNode, walk
 from kernel_lsp.records import TargetKind
 
@@ -21,9 +21,11 @@ def _check(site: Site) -> Iterator[Hit]:
                 names = {t.id for t in node.targets if isinstance(t, ast.Name)}
                 dtype = _made_in(site, node.value)
                 if dtype and names & accumulated:
-                    yield _found(node.value, f"the accumulator {min(names)} is {dtype}", dtype)
+                    fix = _fix_of_name(site, function, node, min(names))
+                    yield _found(node.value, f"the accumulator {min(names)} is {dtype}", dtype, fix)
             elif isinstance(node, ast.Call) and (dtype := _sums_in(site, node)):
-                yield _found(node, f"{ast.unparse(node.func)} adds up in {dtype}", dtype)
+                fix = _fix_of_stored(site, function, node)
+                yield _found(node, f"{ast.unparse(node.func)} adds up in {dtype}", dtype, fix)
 
 
 def _low(site: Site, node: ast.expr | None) -> str | None:
@@ -71,11 +73,93 @@ def _accumulated_in_loops(site: Site, function: FunctionNode) -> set[str]:
     return found
 
 
-def _found(node: ast.expr, what: str, dtype: str) -> Hit:
-    digits = "11 bits" if dtype == "float16" else "8 bits"
-    return hit(
-        node, f"{what}, which keeps {digits}: accumulate in tl.float32 and cast when storing", dtype=dtype
+def _fix_of_name(site: Site, function: FunctionNode, made: ast.Assign, name: str) -> Fix | None:
+    """All that makes and feeds the accumulator. None where it is used for more than being added to and
+    stored, which may want its type: a store casts by itself."""
+    edits: list[ast.expr] = []
+    for node in (n for n in walk(function) if isinstance(n, ast.stmt)):
+        match node:
+            case ast.Assign(value=value) if node is made:
+                edits += _low_dtypes(site, value)
+            case ast.AugAssign(target=ast.Name(id=given), op=ast.Add(), value=value) if given == name:
+                edits += _low_dtypes(site, value) if _is_dot(site, value) else []
+                if _count(value, name):
+                    return None
+            case ast.Assign(targets=[ast.Name(id=given)], value=ast.Call() as call) if (
+                given == name and _is_dot(site, call) and _count(call, name) == 1
+            ):
+                if not any(_count(a, name) for a in (argument(call, 2, "acc"),) if a is not None):
+                    return None
+                edits += _low_dtypes(site, call)
+            case ast.Assign(targets=[ast.Name(id=given)], value=value) if given == name:
+                if not _adds(value, name):
+                    return None
+            case ast.Expr(value=ast.Call() as call) if language_name(site.file, call.func) == "store":
+                if any(_is_dot(site, n) and _count(n, name) for n in walk(call) if isinstance(n, ast.Call)):
+                    return None
+            case ast.For() | ast.If() | ast.FunctionDef():
+                pass  # their statements come by themselves
+            case _ if _count(node, name):
+                return None
+    return _widened(edits)
+
+
+def _fix_of_stored(site: Site, function: FunctionNode, call: ast.Call) -> Fix | None:
+    """None but for a sum that is stored as it is, or added to a name of another type."""
+    for node in walk(function):
+        match node:
+            case ast.Expr(value=ast.Call(args=[_, value, *_]) as store) if value is call:
+                if language_name(site.file, store.func) == "store":
+                    return _widened(_low_dtypes(site, call))
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if value is call:
+                made = [n for n in walk(function) if isinstance(n, ast.Assign) and _is_named(n, name)]
+                float32 = [n for n in made if "float32" in ast.unparse(n.value)]
+                if len(made) == len(float32) == 1:
+                    return _widened(_low_dtypes(site, call))
+    return None
+
+
+def _is_named(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+
+
+def _adds(value: ast.expr, name: str) -> bool:
+    """``name + …``, once."""
+    sides = (
+        [value.left, value.right] if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) else []
     )
+    own = [side for side in sides if isinstance(side, ast.Name) and side.id == name]
+    return len(own) == 1 == _count(value, name)
+
+
+def _count(node: ast.AST, name: str) -> int:
+    return sum(isinstance(n, ast.Name) and n.id == name for n in walk(node))
+
+
+def _is_dot(site: Site, value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and language_name(site.file, value.func) == "dot"
+
+
+def _low_dtypes(site: Site, call: ast.expr) -> list[ast.expr]:
+    """Where a call's own arguments, or the cast of what it sums, say float16 or bfloat16."""
+    assert isinstance(call, ast.Call)
+    given = [*call.args, *(k.value for k in call.keywords)]
+    cast = [a for g in call.args[:1] if isinstance(g, ast.Call) for a in g.args]
+    return [node for node in (*given, *cast) if _low(site, node)]
+
+
+def _widened(dtypes: list[ast.expr]) -> Fix | None:
+    edits = tuple(
+        (node, f"{ast.unparse(node.value)}.float32") for node in dtypes if isinstance(node, ast.Attribute)
+    )
+    whole = bool(edits) and len(edits) == len(dtypes)
+    return Fix("Accumulate in tl.float32", edits) if whole else None
+
+
+def _found(node: ast.expr, what: str, dtype: str, fix: Fix | None) -> Hit:
+    digits = "11 bits" if dtype == "float16" else "8 bits"
+    message = f"{what}, which keeps {digits}: accumulate in tl.float32 and cast when storing"
+    return hit(node, message, fix=fix, dtype=dtype)
 
 
 KL204 = Rule(
