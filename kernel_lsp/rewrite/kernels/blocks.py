@@ -259,8 +259,11 @@ def passed(kernel: Kernel, name: str) -> ast.expr | None:
     if (given := launch.keyword(name)) is not None:
         return given
     names = [a.arg for a in kernel.function.args.args]
-    at = names.index(name) if name in names else len(launch.call.args)
-    return launch.call.args[at] if at < len(launch.call.args) else None
+    values = launch.call.args
+    at = names.index(name) if name in names else len(values)
+    if at >= len(values) or any(isinstance(one, ast.Starred) for one in values[: at + 1]):
+        return None
+    return values[at]
 
 
 def grid_of(kernel: Kernel) -> ast.expr:

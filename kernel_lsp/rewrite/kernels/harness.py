@@ -65,7 +65,7 @@ def written_arguments(source: Source) -> list[str]:
     for call, kernel in _launches(launcher, kernels):
         written = written_parameters(kernel, {n: f for n, f in kernels.items() if f is not kernel})
         for name, value in _given(call, kernel):
-            if name in written:
+            if name in written or (name is None and written):
                 found |= _sharing(launcher, value)
     return [a.arg for a in _parameters(launcher) if a.arg in found]
 
@@ -84,11 +84,16 @@ def _sharing(launcher: Function, value: ast.expr) -> set[str]:
             case ast.Call(func=ast.Attribute(value=of, attr=method), args=args):
                 waiting += [of] if method not in FRESH else []
                 waiting += args[:1] if method in VIEWS else []
-            case ast.Call(func=ast.Name(), args=args):
-                waiting += args
+            case ast.Call(func=ast.Name(), args=args, keywords=keywords):
+                waiting += [*args, *(k.value for k in keywords)]
             case ast.IfExp(body=body, orelse=orelse):
                 waiting += [body, orelse]
-            case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.BoolOp(values=parts):
+            case (
+                ast.Tuple(elts=parts)
+                | ast.List(elts=parts)
+                | ast.BoolOp(values=parts)
+                | ast.Dict(values=parts)
+            ):
                 waiting += parts
     return found
 
@@ -141,8 +146,11 @@ def _launches(launcher: Function, kernels: Mapping[str, Function]) -> Iterator[t
 
 
 def _given(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:
-    names = [a.arg for a in _parameters(function)]
-    return [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords)]
+    """What a call passes for each parameter; None: for one that its text does not tell (``*arguments``)."""
+    starred = any(isinstance(one, ast.Starred) for one in call.args)
+    names = [None if starred else a.arg for a in _parameters(function)]
+    by_place = zip([*names, *[None] * len(call.args)], call.args, strict=False)
+    return [*by_place, *((k.arg, k.value) for k in call.keywords)]
 
 
 def _parameters(function: Function) -> list[ast.arg]:
