@@ -15,7 +15,6 @@ PROCESSORS = 132
 """Of an H200: what a launch is measured on. Any number is right."""
 LEAST_TURNS = 2
 """Tiles for each program of the smallest grid; with fewer nothing is saved."""
-BUILTIN = {"range", "float", "int", "min", "max", "abs", "bool", "len"}
 PRODUCTS, ROWS = (1, 2, 3, 4), (8, 4, 16, 2)
 """Programs for each multiprocessor, a guess first."""
 
@@ -33,7 +32,7 @@ def match(kernel: Kernel) -> list[Match]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.source.configs() is not None:
         return []
     asked = called(kernel.function, "program_id")
-    grid = _grid(kernel)
+    grid = places.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
     if not asked or grid is None or places.language(kernel) is None or _persistent(kernel):
         return []
     body = [s for s in kernel.function.body if not _is_text(s)]
@@ -55,7 +54,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
     axes = {_axis(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
     grids = [one.grid for one in kernel.launched]
-    rank, helpers = len(match.data.grid), _helpers(kernel)
+    rank, helpers = len(match.data.grid), places.helpers(kernel, kernel.function)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
     tiles = [math.prod(grid) for grid in grids if grid is not None]
     return [
@@ -190,26 +189,12 @@ def _unwritten(kernel: Kernel, statement: ast.stmt) -> bool:
     addresses = [one.args[0] if one.args else one for one in writes]
     written = {n for one in addresses for n in places.sources(kernel.function, one) & pointers}
     read = {n for one in loads for n in places.sources(kernel.function, one) & pointers}
-    known = bool(read) and not _helpers(kernel)
+    known = bool(read) and not places.helpers(kernel, kernel.function)
     return known and all(places.separate(kernel, one, other) for one in written for other in read)
 
 
 def _is_store(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "store"
-
-
-def _helpers(kernel: Kernel) -> list[str]:
-    """Functions that the kernel calls, other than the language's."""
-    own = {places.language(kernel), "libdevice", "tldevice"}
-    found = []
-    for call in (n for n in ast.walk(kernel.function) if isinstance(n, ast.Call)):
-        base = call.func
-        while isinstance(base, ast.Attribute):
-            base = base.value
-        method = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
-        if not method and (not isinstance(base, ast.Name) or base.id not in own | BUILTIN):
-            found.append(ast.unparse(call.func))
-    return found
 
 
 def _of_tile(
@@ -306,43 +291,3 @@ def _axis(call: ast.Call) -> int:
     given = [k.value for k in call.keywords if k.arg == "axis"] or call.args[:1]
     value = given[0].value if given and isinstance(given[0], ast.Constant) else None
     return value if isinstance(value, int) else -1
-
-
-# --- the launcher's grid -------------------------------------------------------------------------------
-
-
-def _grid(kernel: Kernel) -> tuple[str, ...] | None:
-    """Its extents as expressions at the launch; None: they cannot be had."""
-    grid: ast.expr | None = kernel.source.launches()[0].grid
-    if isinstance(grid, ast.Name):
-        grid = places.only_value(kernel.launcher, grid.id)
-    meta = None
-    if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
-        meta, grid = grid.args.args[0].arg, grid.body
-    if not isinstance(grid, ast.Tuple) or not 1 <= len(grid.elts) <= 2:
-        return None
-    said = [_resolved(kernel, extent, meta) for extent in grid.elts]
-    if any(one is None or not places.repeatable(one) for one in said):
-        return None
-    return tuple(ast.unparse(one) for one in said if one is not None)
-
-
-def _resolved(kernel: Kernel, extent: ast.expr, meta: str | None) -> ast.expr | None:
-    """``meta["BLOCK"]`` is what the launch passes for BLOCK."""
-    missing: list[str] = []
-
-    class Put(ast.NodeTransformer):
-        def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-            match node:
-                case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key))) if (
-                    name == meta
-                ):
-                    given = places.argument(kernel, key)
-                    if given is None or not places.repeatable(given):
-                        missing.append(key)
-                        return node
-                    return given
-            return self.generic_visit(node)
-
-    made = Put().visit(ast.parse(ast.unparse(extent), mode="eval").body)
-    return None if missing else made

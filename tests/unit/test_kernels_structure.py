@@ -39,11 +39,45 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 KERNELS = {
+    "triton-fused-launches": "scale_kernel",
     "triton-online": "softmax_kernel",
     "triton-persistent": "rms_norm_kernel",
     "triton-whole-row": "log_softmax_kernel",
 }
 NEAR_MISSES = {
+    "triton-fused-launches": {
+        "another grid": ("gate_kernel[(n_rows,)]", "gate_kernel[(n_rows - 1,)]"),
+        "another block": ("out, width, SIZE=block", "out, width, SIZE=block * 2"),
+        "other columns": ("(row * n_columns + cols), mask", "(row * n_columns + cols + 1), mask"),
+        "another program's row": ("(row * n_columns + cols), mask", "((row + 1) * n_columns + cols), mask"),
+        "another mask": ("    mask = cols < n_columns", "    mask = cols < n_columns - 1"),
+        "the second reduces": ("x * tl.sigmoid(gate)", "x / tl.sum(gate, axis=0)"),
+        "the second writes what the first reads": ("gate, out, width", "gate, x, width"),
+        "the second reads what the first writes elsewhere": (
+            "gate_ptr + row * n_columns",
+            "normed_ptr + 1 + row * n_columns",
+        ),
+        "the caller's tensor may be the first's input": (
+            "gate: torch.Tensor) -> torch.Tensor:",
+            "gate: torch.Tensor, y: torch.Tensor = None) -> torch.Tensor:\n    gate = y if y else gate",
+        ),
+        "the first ends early": ("    place = row", "    if row > 3:\n        return\n    place = row"),
+        "the first stores in a branch": (
+            "    tl.store(normed_ptr + place, x * scale, mask=mask)",
+            "    if row > 3:\n        tl.store(normed_ptr + place, x * scale, mask=mask)",
+        ),
+        "an address that changes": (
+            "    place = row * width + columns\n",
+            "    place = row * width\n    place += columns\n",
+        ),
+        "something happens in between": ("    out = torch", "    normed.add_(1.0)\n    out = torch"),
+        "a dtype that is not known": ("normed = torch.empty_like(x)", "normed = torch.empty(x.shape)"),
+        "memory of somebody else": ("normed = torch.empty_like(x)", "normed = x.view(x.shape)"),
+        "another launcher": (
+            "# kernel-lsp",
+            "def other(x, out):\n    scale_kernel[(4,)](x, out, 4, BLOCK=4)\n\n\n# kernel-lsp",
+        ),
+    },
     "triton-online": {
         "the loops read different tensors": (
             'scores = tl.load(scores_ptr + row * n_tokens + tokens, mask=mask, other=float("-inf"))'
@@ -138,6 +172,7 @@ for before, after, name, shapes, tolerance in json.loads(sys.argv[1]):
             torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 """
 RUNS = {
+    "triton-fused-launches": ("gated_norm", ["3x50:float32,3x50:float32", "2x40:bfloat16,2x40:bfloat16"]),
     "triton-persistent": ("rms_norm", ["10x5:float32,5:float32"]),
     "triton-online": ("softmax", ["2x5000:float32", "1x4096:bfloat16"]),
     "triton-whole-row": ("log_softmax", ["2x700:float32", "1x1024:float32", "1x16390:float32"]),
@@ -190,6 +225,18 @@ def test_what_no_program_changes_moves_before_the_loop_unless_it_may_be_written(
     given = changed(given, "weight=bf16[1024]\n", "weight=bf16[1024] out=bf16[65536,1024]\n")
     before, after = applied(given, "rms_norm_kernel", "triton-persistent").split("for tile in")
     assert "tl.load" not in before and "weight = tl.load" in after
+
+
+def test_what_something_else_reads_is_still_stored() -> None:
+    text = (GOLDEN / "triton-fused-launches.in.py").read_text()
+    made = applied(changed(text, "return out", "return out, normed"), "scale_kernel", "triton-fused-launches")
+    first = made.split("def gate_kernel")[0]
+    assert "tl.store(normed_ptr + place" in first and "tl.store(out_ptr + row" in first
+    in_place = changed(
+        text, "gate_kernel[(n_rows,)](normed, gate, out", "gate_kernel[(n_rows,)](normed, gate, normed"
+    )
+    made = applied(changed(in_place, "return out", "return normed"), "scale_kernel", "triton-fused-launches")
+    assert made.split("def gate_kernel")[0].count("tl.store(normed_ptr + row") == 1
 
 
 @pytest.mark.parametrize(

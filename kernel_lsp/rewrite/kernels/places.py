@@ -7,6 +7,7 @@ between two of them. Standard library only.
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -88,11 +89,18 @@ def only_launch(kernel: Kernel) -> Proof:
 
 def argument(kernel: Kernel, name: str) -> ast.expr | None:
     """What the only launch passes for a parameter; None: not there, or not to be seen."""
-    call = kernel.source.launches()[0].call
+    return (passed(kernel.function, kernel.source.launches()[0].call) or {}).get(name)
+
+
+def passed(function: Function, call: ast.Call) -> dict[str, ast.expr] | None:
+    """What a launch passes, by parameter, defaults included; None: not all is to be seen."""
     if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
         return None
-    given = dict(zip((a.arg for a in kernel.function.args.args), call.args, strict=False))
-    return given.get(name) or next((k.value for k in call.keywords if k.arg == name), None)
+    names = [a.arg for a in function.args.args]
+    defaults = function.args.defaults
+    given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+    given |= dict(zip(names, call.args, strict=False))
+    return given | {k.arg: k.value for k in call.keywords if k.arg in names}
 
 
 def launch_statement(kernel: Kernel) -> ast.stmt | None:
@@ -140,19 +148,32 @@ def add_parameters(kernel: Kernel, texts: Sequence[str]) -> None:
 
 def relaunch(kernel: Kernel, changed: Mapping[ast.expr, str], added: Sequence[str]) -> None:
     """The launch with some of its arguments' texts changed, and further keywords."""
-    call = kernel.source.launches()[0].call
+    kernel.replace(kernel.source.launches()[0].call, launch_text(kernel, changed, added))
+
+
+def launch_text(
+    kernel: Kernel,
+    changed: Mapping[ast.expr, str],
+    added: Sequence[str],
+    keywords: Mapping[str, str] | None = None,
+) -> str:
+    """``keywords``: new names of keywords."""
+    call, renamed = kernel.source.launches()[0].call, keywords or {}
     positional = [changed.get(a, kernel.text(a)) for a in call.args]
-    named = [f"{k.arg}={changed.get(k.value, kernel.text(k.value))}" for k in call.keywords]
+    named = [
+        f"{renamed.get(str(k.arg), k.arg)}={changed.get(k.value, kernel.text(k.value))}"
+        for k in call.keywords
+    ]
     head = changed.get(call.func.slice, "") if isinstance(call.func, ast.Subscript) else ""
     function = f"{kernel.source.kernel}[{head}]" if head else kernel.text(call.func)
-    parts = [*positional, *named, *added]
-    indent = " " * len(line_of(kernel, call)[: -len(line_of(kernel, call).lstrip())])
-    text = f"{function}({', '.join(parts)})"
+    line = line_of(kernel, call)
+    indent = " " * (len(line) - len(line.lstrip()))
+    text = f"{function}({', '.join([*positional, *named, *added])})"
     if len(indent + text) > WIDTH:
-        inner = [", ".join(positional), *([", ".join(named)] if named else []), *added]
+        inner = [", ".join(positional), ", ".join(named), *added]
         lines = "".join(f"{indent}    {part},\n" for part in inner if part)
         text = f"{function}(\n{lines}{indent})"
-    kernel.replace(call, text)
+    return text
 
 
 def line_of(kernel: Kernel, node: Placed) -> str:
@@ -185,6 +206,8 @@ def only_value(function: Function, name: str) -> ast.expr | None:
     """What a local name is, where one plain assignment says so."""
     said = assigned(function, name)
     stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and _stores(n)]
+    if name in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
+        return None  # before the assignment it is what was passed
     if len(said) == 1 == len(stored) and isinstance(said[0].targets[0], ast.Name):
         return said[0].value
     return None
@@ -193,28 +216,107 @@ def only_value(function: Function, name: str) -> ast.expr | None:
 ALLOCATIONS = frozenset(
     f"{prefix}{name}{suffix}"
     for name in ("empty", "zeros", "ones", "full")
-    for prefix, suffix in (("", ""), ("", "_like"), ("new_", ""))
+    for prefix, suffix in (("torch.", ""), ("torch.", "_like"), ("new_", ""))
 )
+"""Functions of torch, and methods of tensors, that make a tensor whose memory nothing else has."""
+BUILTIN = frozenset(("range", "float", "int", "min", "max", "abs", "bool", "len"))
 
 
-def allocated(kernel: Kernel, parameter: str) -> str | None:
-    """The launcher's name for a tensor that it makes itself and hands to this parameter; None: another."""
-    given = argument(kernel, parameter)
-    value = only_value(kernel.launcher, given.id) if isinstance(given, ast.Name) else None
-    match value:
-        case ast.Call(func=ast.Attribute(attr=name)) if name in ALLOCATIONS and isinstance(given, ast.Name):
-            return given.id
-    return None
+def is_allocation(node: ast.expr | None) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) as function, keywords=keywords):
+            told = name if name.startswith("new_") else ast.unparse(function)
+            return told in ALLOCATIONS and all(k.arg not in ("out", None) for k in keywords)
+    return False
+
+
+def helpers(kernel: Kernel, function: Function) -> list[str]:
+    """Functions that a kernel calls, other than the language's, of which nothing is known."""
+    own = {language(kernel), "libdevice", "tldevice", *BUILTIN}
+    found = []
+    for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
+        base = call.func
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        method = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+        if not method and (not isinstance(base, ast.Name) or base.id not in own):
+            found.append(ast.unparse(call.func))
+    return found
+
+
+def allocates(launcher: Function, name: str) -> bool:
+    """The launcher makes the tensor of this name, and the name never stands for another."""
+    return is_allocation(only_value(launcher, name))
+
+
+def apart(launcher: Function, one: ast.expr, other: ast.expr) -> bool:
+    """Two tensors of the launcher never meet in memory: it made one, and the other does not come from that.
+    Observed tensors would not say it: a launcher that writes in place is observed on copies."""
+    return any(
+        isinstance(here, ast.Name)
+        and allocates(launcher, here.id)
+        and here.id not in sources(launcher, there)
+        for here, there in ((one, other), (other, one))
+    )
 
 
 def separate(kernel: Kernel, one: str, other: str) -> bool:
-    """Two pointers of the kernel never meet in memory: the launcher made one tensor, and the other does not
-    come from it. The observed tensors say nothing: a launcher that writes in place is observed on copies."""
-    for here, there in ((one, other), (other, one)):
-        name, given = allocated(kernel, here), argument(kernel, there)
-        if name is not None and given is not None and name not in sources(kernel.launcher, given):
-            return True
-    return False
+    """As `apart`, of two parameters of the kernel."""
+    here, there = (argument(kernel, name) for name in (one, other))
+    return here is not None and there is not None and apart(kernel.launcher, here, there)
+
+
+def settled(launcher: Function, node: ast.expr) -> ast.expr:
+    """An expression of the launcher with its sizes' names put in, and sizes of a tensor made like another
+    as that one's, so that equal texts are equal values."""
+    return _Settled(launcher).visit(copy.deepcopy(node))
+
+
+class _Settled(ast.NodeTransformer):
+    def __init__(self, launcher: Function) -> None:
+        self.launcher = launcher
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = only_value(self.launcher, node.id)
+        return self.visit(copy.deepcopy(value)) if value is not None and repeatable(value) else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if node.attr in ("shape", "numel", "size") and isinstance(node.value, ast.Name):
+            match only_value(self.launcher, node.value.id):
+                case ast.Call(
+                    func=ast.Attribute(attr="empty_like" | "zeros_like"), args=[ast.Name() as like]
+                ):
+                    return self.visit(ast.Attribute(like, node.attr, ast.Load()))
+        self.generic_visit(node)
+        return node
+
+
+def grid(launcher: Function, function: Function, call: ast.Call) -> tuple[str, ...] | None:
+    """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for BLOCK; None:
+    they cannot be had."""
+    assert isinstance(call.func, ast.Subscript)
+    said: ast.expr | None = call.func.slice
+    if isinstance(said, ast.Name):
+        said = only_value(launcher, said.id)
+    meta = None
+    if isinstance(said, ast.Lambda) and len(said.args.args) == 1:
+        meta, said = said.args.args[0].arg, said.body
+    given = passed(function, call)
+    if not isinstance(said, ast.Tuple) or not 1 <= len(said.elts) <= 2 or given is None:
+        return None
+    made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]
+    return tuple(map(ast.unparse, made)) if all(map(repeatable, made)) else None
+
+
+class _Given(ast.NodeTransformer):
+    def __init__(self, meta: str | None, passed: Mapping[str, ast.expr]) -> None:
+        self.meta, self.passed = meta, passed
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        match node:
+            case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(value=str(key))):
+                return self.passed.get(key, ast.Starred(node, ast.Load()))
+        return self.generic_visit(node)
 
 
 def _stores(name: ast.Name) -> bool:

@@ -1,0 +1,497 @@
+"""A launch and the elementwise one after it, which reads what it stored, become one launch."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels.source import Function, called, names_in
+from kernel_lsp.rewrite.kernels.values import LANEWISE
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+BENEFIT = 0.3
+LONGEST = 4000
+"""Characters of an address with all names put in; beyond it is not compared."""
+MOST_NAMES = 200
+"""Put in for one address."""
+ELEMENTWISE = LANEWISE | {"load", "store", "where", "cast", "to", "arange", "zeros", "full"}
+TYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64")
+
+
+@dataclass(slots=True)
+class Side:
+    """A kernel with the call that launches it."""
+
+    kernel: Function
+    call: ast.Call
+    launcher: Function
+    passed: dict[str, ast.expr] = field(default_factory=dict)
+
+    def told(self, parameter: str) -> str:
+        """What is passed, in terms of the launcher's own arguments and tensors."""
+        given = self.passed.get(parameter)
+        return "?" if given is None else ast.unparse(places.settled(self.launcher, given))
+
+    def address(self, node: ast.expr | None) -> str:
+        """An expression of the kernel with all names put in, sums in one order; where that is impossible it
+        is unlike any other."""
+        if node is None:
+            return "None"
+        text = " + ".join(sorted(_terms(_Told(self).visit(copy.deepcopy(node)))))
+        return text if "?" not in text and len(text) < LONGEST else f"? {id(node)}"
+
+    def loads(self) -> list[ast.Call]:
+        return called(self.kernel, "load")
+
+    def stores(self) -> list[ast.Call]:
+        return called(self.kernel, "store")
+
+    def tensors(self, calls: list[ast.Call]) -> set[str]:
+        """Parameters that these accesses go through: where their addresses begin."""
+        return {self._base(c.args[0] if c.args else c) for c in calls}
+
+    def _base(self, node: ast.expr, depth: int = 20) -> str:
+        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            node = node.left
+        if isinstance(node, ast.Name) and node.id in self.passed:
+            return node.id
+        value = places.only_value(self.kernel, node.id) if isinstance(node, ast.Name) else None
+        return "?" if value is None or not depth else self._base(value, depth - 1)
+
+    def unknown(self) -> bool:
+        """An address begins with something else than a parameter."""
+        return "?" in self.tensors([*self.loads(), *self.stores()])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    first: Side
+    second: Side
+    statements: tuple[ast.stmt, ast.stmt]
+    between: tuple[ast.stmt, ...]
+    tensor: str
+    """The launcher's name of what the first stores and the second reads."""
+    store: ast.Expr
+    """The first kernel's statement."""
+
+
+def match(kernel: Kernel) -> list[Match]:
+    if len(kernel.source.launches()) != 1 or places.language(kernel) is None:
+        return []
+    found = _neighbors(kernel)
+    if found is None:
+        return []
+    names = f"{found.first.kernel.name} and {found.second.kernel.name}"
+    summary = f"{names} in one launch, without {found.tensor} in between"
+    return [Match(f"{found.second.kernel.name} of {found.tensor}", summary, BENEFIT, data=found)]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    found: Found = match.data
+    first, second, store = found.first, found.second, found.store.value
+    assert isinstance(store, ast.Call)
+    grids = [places.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
+    pointer, mask = first.address(_argument(store, 0, "pointer")), first.address(_argument(store, 2, "mask"))
+    reads = [c for c in second.loads() if found.tensor in _tensors(second, c)]
+    same = [
+        (second.address(_argument(c, 0, "pointer")), second.address(_argument(c, 1, "mask"))) for c in reads
+    ]
+    masks = {second.address(_argument(c, 2, "mask")) for c in second.stores()}
+    strange = _strange(second.kernel)
+    between = [ast.unparse(s) for s in found.between if not _harmless(s)]
+    return [
+        places.only_launch(kernel),
+        proof(
+            "what lies between the launches needs neither",
+            not between and _settled(kernel.launcher, found),
+            "; ".join(between) or "only tensors are made and sizes named there",
+        ),
+        proof(
+            "both have the same grid",
+            grids[0] is not None and grids[0] == grids[1],
+            f"{' x '.join(grids[0] or ('?',))} and {' x '.join(grids[1] or ('?',))}",
+        ),
+        proof(
+            f"the second reads {found.tensor} where the first's same program stored it",
+            bool(reads) and all(one == (pointer, mask) for one in same),
+            f"at {pointer} under {mask}",
+        ),
+        proof(
+            "the second is elementwise, under the same mask",
+            not strange and masks == {mask},
+            ", ".join(strange) or "each lane follows from the same lane",
+        ),
+        proof(
+            "the first stores it in every program, once, and does not read it",
+            _plain_store(kernel, found),
+            "at the top of the kernel, without a return before it",
+        ),
+        proof(
+            "no program of one meets what programs of the other do elsewhere",
+            _apart(kernel.launcher, found, pointer),
+            "the launcher makes what is stored",
+        ),
+        proof(
+            f"the dtype of {found.tensor} is known", _dtype(kernel, found) is not None, "from how it is made"
+        ),
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    found: Found = match.data
+    first, second = found.first, found.second
+    mine, stays = _parameter(first, found.tensor), _needed(kernel.launcher, found)
+    inherited, added = _shared(found)
+    lines = _followed(kernel, found, {**inherited, **added})
+    if stays:
+        lines = [*places.with_comments(kernel, found.store), *lines]
+    kernel.replace(found.store, places.indented(lines, found.store))
+    heir = None  # the parameter of the second that takes the place of the tensor's
+    in_place = found.tensor in {second.told(n) for n in second.tensors(second.stores())}
+    if not stays and not in_place:
+        heir = next(n for n in second.passed if n in added and n in second.tensors(second.stores()))
+        node = next(a for a in first.kernel.args.args if a.arg == mine)
+        kernel.replace(places.across(node, node), added[heir])
+    _launch(kernel, found, mine, heir, added)
+
+
+def _launch(kernel: Kernel, found: Found, mine: str, heir: str | None, added: dict[str, str]) -> None:
+    second = found.second
+    changed: dict[ast.expr, str] = {}
+    keywords: dict[str, str] = {}
+    if heir is not None:
+        changed[found.first.passed[mine]] = ast.unparse(second.passed[heir])
+        keywords[mine] = added[heir]
+    others = {name: new for name, new in added.items() if name != heir}
+    passed = [f"{new}={ast.unparse(second.passed[name])}" for name, new in others.items()]
+    kernel.replace(second.call, places.launch_text(kernel, changed, passed, keywords))
+    kernel.replace(found.statements[0], "")
+    if others:
+        notes = {a.arg: a.annotation for a in second.kernel.args.args}
+        said = [f"{n}: {ast.unparse(a)}" if (a := notes[o]) is not None else n for o, n in others.items()]
+        places.add_parameters(kernel, said)
+    if heir is not None and not _mentioned(kernel.launcher, found, added):
+        every = (s for s in ast.walk(kernel.launcher) if isinstance(s, ast.Assign))
+        kernel.replace(next(s for s in every if _makes(s, found.tensor)), "")
+
+
+# --- the second kernel's text in the first -----------------------------------------------------------
+
+
+def _shared(found: Found) -> tuple[dict[str, str], dict[str, str]]:
+    """(second's parameters that the first has, too, second's parameters that it gets): their names there."""
+    first, second = found.first, found.second
+    known = {(first.told(n), _is_constexpr(first.kernel, n)): n for n in first.passed}
+    reads = second.tensors(second.loads()) - second.tensors(second.stores())
+    inherited, added = {}, {}
+    for name in second.passed:
+        told = (second.told(name), _is_constexpr(second.kernel, name))
+        if told in known:
+            inherited[name] = known[told]
+        elif not (name in reads and told[0] == found.tensor) and name in _used(second.kernel):
+            added[name] = places.fresh(first.kernel, name)
+    return inherited, added
+
+
+def _followed(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
+    """The second's statements with the first's names."""
+    first, second = found.first, found.second
+    store = found.store.value
+    assert isinstance(store, ast.Call)
+    kind, value = _dtype(kernel, found), _argument(store, 1, "value")
+    assert kind is not None and value is not None
+    taken = {*names_in(first.kernel), *first.passed, *names.values()}
+    held = _unused("stored", taken)
+    taken.add(held)
+    text = ast.unparse(value).replace(f"{_parameter(first, found.tensor)}.dtype.element_ty", kind)
+    lines = [f"{held} = {places.language(kernel)}.cast({text}, {kind})"]
+    before = first.kernel.body[: first.kernel.body.index(found.store)]
+    known = {first.address(s.value): s.targets[0].id for s in before if _named(first.kernel, s)}  # type: ignore
+    renamed = dict(names)
+    for statement in second.kernel.body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            own = statement.targets[0].id
+            place = second.address(statement.value)
+            if not called(statement, "load") and place in known:
+                renamed[own] = known[place]
+                continue
+            renamed[own] = _unused(own, taken)
+            taken.add(renamed[own])
+        said = _Follows(second, found.tensor, held, renamed).visit(copy.deepcopy(statement))
+        lines.append(ast.unparse(said))
+    return lines
+
+
+class _Follows(ast.NodeTransformer):
+    """The first's names, and the value instead of its load."""
+
+    def __init__(self, side: Side, tensor: str, held: str, renamed: Mapping[str, str]) -> None:
+        self.side, self.tensor, self.held, self.renamed = side, tensor, held, renamed
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if node in called(node, "load") and self.tensor in _tensors(self.side, node):
+            return ast.Name(self.held, ast.Load())
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
+
+
+class _Told(ast.NodeTransformer):
+    """Names of a kernel as what they stand for, down to what the launch passes."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.depth = 0
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self.side.passed:
+            return ast.Name(f"<{self.side.told(node.id)}>", ast.Load())
+        stored = [n for n in ast.walk(self.side.kernel) if isinstance(n, ast.Name) and n.id == node.id]
+        if all(isinstance(n.ctx, ast.Load) for n in stored):
+            return node
+        value = places.only_value(self.side.kernel, node.id)
+        self.depth += 1
+        if value is None or self.depth > MOST_NAMES:
+            return ast.Name("?", ast.Load())
+        made: ast.AST = self.visit(copy.deepcopy(value))
+        return made
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if node in called(node, "load"):
+            return ast.Name("?", ast.Load())
+        axis = [k for k in node.keywords if k.arg == "axis"]
+        if node in called(node, "program_id") and axis:
+            return ast.Call(node.func, [axis[0].value], [])
+        return self.generic_visit(node)
+
+
+# --- what is recognized ------------------------------------------------------------------------------
+
+
+def _neighbors(kernel: Kernel) -> Found | None:
+    kernels = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef) and _is_jit(n)}
+    here = places.launch_statement(kernel)
+    blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
+    block = next((b for b in blocks if isinstance(b, list) and here in b), None)
+    if here is None or block is None or kernel.source.kernel not in kernels:
+        return None
+    at = block.index(here)
+    for place in range(at + 1, len(block)):
+        call = block[place].value if isinstance(block[place], ast.Expr) else None
+        match call:
+            case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name in kernels:
+                sides = [
+                    _side(kernel, kernels[n], c)
+                    for n, c in ((kernel.source.kernel, kernel.source.launches()[0].call), (name, call))
+                ]
+                if sides[0] is None or sides[1] is None or name == kernel.source.kernel:
+                    return None
+                if sides[0].unknown() or sides[1].unknown():
+                    return None
+                found = _tensor_of(sides[0], sides[1])
+                between = tuple(block[at + 1 : place])
+                return found and Found(sides[0], sides[1], (here, block[place]), between, *found)
+        if not isinstance(block[place], ast.Assign):
+            return None
+    return None
+
+
+def _is_jit(function: ast.FunctionDef) -> bool:
+    said = [ast.unparse(d) for d in function.decorator_list]
+    return len(said) == 1 and said[0].split(".")[-1] == "jit"
+
+
+def _side(kernel: Kernel, function: ast.FunctionDef, call: ast.Call) -> Side | None:
+    passed = places.passed(function, call)
+    arguments = function.args
+    if passed is None or arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+        return None
+    if {a.arg for a in arguments.args} - passed.keys():
+        return None
+    return Side(function, call, kernel.launcher, passed)
+
+
+def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
+    """(launcher's name, store) of a tensor that the first stores by one statement and the second loads."""
+    for statement in first.kernel.body:
+        if isinstance(statement, ast.Expr) and statement.value in first.stores():
+            assert isinstance(statement.value, ast.Call)
+            reads = {second.told(n) for n in second.tensors(second.loads())}
+            given = [first.passed[n] for n in first.tensors([statement.value])]
+            found = [e.id for e in given if isinstance(e, ast.Name) and e.id in reads]
+            if len(found) == 1:
+                return found[0], statement
+    return None
+
+
+def _terms(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _terms(node.left) + _terms(node.right)
+    return [ast.unparse(node)]
+
+
+def _tensors(side: Side, call: ast.Call) -> set[str]:
+    """The launcher's names of tensors that an access may go through."""
+    return {side.told(n) for n in side.tensors([call])}
+
+
+def _parameter(side: Side, tensor: str) -> str:
+    return next(n for n, e in side.passed.items() if isinstance(e, ast.Name) and e.id == tensor)
+
+
+def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    given = [k.value for k in call.keywords if k.arg == name] or call.args[at : at + 1]
+    return given[0] if given else None
+
+
+def _is_constexpr(function: Function, name: str) -> bool:
+    return any(a.arg == name and a.annotation is not None for a in function.args.args)
+
+
+def _used(function: Function) -> set[str]:
+    return {n for s in function.body for n in names_in(s)}
+
+
+def _unused(wanted: str, taken: set[str]) -> str:
+    return next(n for n in (wanted, *(f"{wanted}_{i}" for i in range(2, 1000))) if n not in taken)
+
+
+def _named(function: Function, statement: ast.stmt) -> bool:
+    """A plain assignment of a name that has no other value."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return places.only_value(function, name) is statement.value
+    return False
+
+
+def _strange(function: Function) -> list[str]:
+    """What is no statement in a straight line, or mixes lanes."""
+    found = []
+    for statement in function.body:
+        plain = isinstance(statement, ast.Expr) or _named(function, statement)
+        found += [] if plain else [ast.unparse(statement)[:60]]
+        for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)
+            known = name in ELEMENTWISE or ast.unparse(call.func).startswith("libdevice.")
+            found += [] if known else [name]
+    return found
+
+
+def _harmless(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Assign(targets=[ast.Name()], value=ast.Lambda()):
+            return True
+        case ast.Assign(targets=[ast.Name()], value=ast.Tuple(elts=items)):
+            return all(places.repeatable(item) for item in items)
+        case ast.Assign(targets=[ast.Name()], value=value):
+            return places.repeatable(value) or places.is_allocation(value)
+    return False
+
+
+def _settled(launcher: Function, found: Found) -> bool:
+    """No name that the launches pass is set again, and neither kernel changes a parameter."""
+    for side in (found.first, found.second):
+        if any(not isinstance(n.ctx, ast.Load) and n.id in side.passed for n in _names(side.kernel)):
+            return False
+    names = {n for side in (found.first, found.second) for n in names_in(side.call)}
+    arguments = {a.arg for a in launcher.args.args}
+    stored = [n.id for n in _names(launcher) if not isinstance(n.ctx, ast.Load)]
+    return all(stored.count(n) <= (0 if n in arguments else 1) for n in names)
+
+
+def _names(function: Function) -> list[ast.Name]:
+    return [n for n in ast.walk(function) if isinstance(n, ast.Name)]
+
+
+def _plain_store(kernel: Kernel, found: Found) -> bool:
+    first, store = found.first, found.store.value
+    assert isinstance(store, ast.Call)
+    nodes = [*ast.walk(first.kernel)]
+    leaves = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
+    atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
+    mine = _parameter(first, found.tensor)
+    inside = {id(n) for part in (*store.args[:2], *(k.value for k in store.keywords)) for n in ast.walk(part)}
+    elsewhere = [n for n in nodes if isinstance(n, ast.Name) and n.id == mine and id(n) not in inside]
+    through = [c for c in (*first.stores(), *first.loads()) if c is not store and mine in first.tensors([c])]
+    times = sum(ast.unparse(e) == found.tensor for e in first.passed.values())
+    unknown = atomic or places.helpers(kernel, first.kernel) or elsewhere or through
+    return len(leaves) == 1 == times and not unknown and _argument(store, 1, "value") is not None
+
+
+def _apart(launcher: Function, found: Found, pointer: str) -> bool:
+    first, second = found.first, found.second
+    if not places.allocates(launcher, found.tensor):
+        return False
+    stored = {n: second.told(n) for n in second.tensors(second.stores())}
+    for name, tensor in stored.items():
+        if tensor == found.tensor:  # in place: where it was read
+            calls = [c for c in second.stores() if name in second.tensors([c])]
+            if any(second.address(_argument(c, 0, "pointer")) != pointer for c in calls):
+                return False
+        elif not all(
+            places.apart(launcher, second.passed[name], first.passed[n])
+            for n in first.tensors([*first.loads(), *first.stores()])
+        ):
+            return False
+    read = {n for n in second.tensors(second.loads()) if second.told(n) != found.tensor}
+    written = first.tensors(first.stores())
+    return all(places.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written)
+
+
+def _needed(launcher: Function, found: Found) -> bool:
+    """Something but the two launches reads the tensor's values."""
+    inside = {id(n) for side in (found.first, found.second) for n in ast.walk(side.call)}
+    return any(id(n) not in inside for n in _values_of(launcher, found.tensor))
+
+
+def _values_of(launcher: Function, name: str) -> list[ast.Name]:
+    """Uses of a tensor that are not about its sizes or dtype."""
+    about: set[int] = set()
+    for node in ast.walk(launcher):
+        match node:
+            case ast.Attribute(value=inner, attr="shape" | "numel" | "size" | "stride" | "dtype" | "device"):
+                about.add(id(inner))
+            case ast.Call(func=ast.Attribute(attr=made), args=[inner, *_]) if made.endswith("_like"):
+                about.add(id(inner))
+    found = (n for n in _names(launcher) if n.id == name)
+    return [n for n in found if isinstance(n.ctx, ast.Load) and id(n) not in about]
+
+
+def _mentioned(launcher: Function, found: Found, added: Mapping[str, str]) -> bool:
+    """Its size or dtype is asked for in what stays of the launcher."""
+    gone = [e for name, e in found.second.passed.items() if name not in added]
+    out = {id(n) for e in gone for n in ast.walk(e)} | {id(n) for n in _values_of(launcher, found.tensor)}
+    uses = (n for n in _names(launcher) if n.id == found.tensor and isinstance(n.ctx, ast.Load))
+    return any(id(n) not in out for n in uses)
+
+
+def _makes(statement: ast.Assign, name: str) -> bool:
+    return isinstance(statement.targets[0], ast.Name) and statement.targets[0].id == name
+
+
+def _dtype(kernel: Kernel, found: Found) -> str | None:
+    """The tensor's, as an expression of the first kernel."""
+    value = places.only_value(kernel.launcher, found.tensor)
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return None
+    said = [k.value for k in value.keywords if k.arg == "dtype"]
+    like = value.args[0] if value.func.attr.endswith("_like") and value.args else None
+    match said[0] if said else like:
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in TYPES:
+            return f"{places.language(kernel)}.{name}"
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name), attr="dtype"):
+            pointers = kernel.pointers().keys()
+            given = [n for n, e in found.first.passed.items() if n in pointers and ast.unparse(e) == name]
+            others = [n for n in given if n != _parameter(found.first, found.tensor)]
+            return f"{others[0]}.dtype.element_ty" if others else None
+    return None
