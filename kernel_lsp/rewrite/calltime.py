@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TypeAlias
 
 import torch
 from torch import fx
 
+from kernel_lsp.records import CallCost
 from kernel_lsp.rewrite import cost
+from kernel_lsp.rewrite.codegen import cost as eager
+from kernel_lsp.rewrite.codegen.conv_cost import eager_conv_seconds
+from kernel_lsp.rewrite.codegen.conv_facts import conv_of
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
@@ -45,10 +50,24 @@ REPLAY_HOST_S, COPY_HOST_S, PART_HOST_S = 38e-6, 12e-6, 2.5e-6
 """For a replay, for each tensor that is copied in or out, and to look at one layer or one weight."""
 PRODUCT_FLOPS, ATTENTION_FLOPS = {4: 50e12, 2: 650e12}, {4: 50e12, 2: 400e12}
 """cuBLAS and torch's attention, by bytes of an element."""
-CONVOLUTION_FLOPS, CONVOLUTION_PASSES = 380e12, 3
-"""cuDNN on tensor cores, with its transposes before and after (codegen/conv_cost.py is exact about them)."""
 GENERATED_FLOPS = {4: 160e12, 2: 450e12}
 """Generated products: in float32 three products of 16-bit parts (codegen/matmul_cost.py)."""
+
+
+def told(graph: Graph) -> CallCost | None:
+    """All of it, for whoever plans; None for a graph that is not on a CUDA device."""
+    if graph.device != "cuda":
+        return None
+    return CallCost(
+        host_s=sum(_host(node) for node in graph.nodes),
+        device_s=_device_seconds(graph),
+        replayed_s=replayed(graph),
+        launches=launches(graph),
+    )
+
+
+Work: TypeAlias = dict[str, tuple[float, float]]
+"""Name of a call -> (floating point operations, seconds)."""
 
 
 def seconds(graph: Graph) -> float:
@@ -72,14 +91,24 @@ def launches(graph: Graph) -> int:
     return sum(_launched(node) for node in graph.nodes if not _is_view(node))
 
 
-def hand_over(before: Graph, after: Graph) -> None:
-    """Tell the launches that a rewrite brought what they compute: the operations that it took away. Their
-    source does not say it, and an inner dimension cannot be seen from results."""
-    stays, was = {node.name for node in after.nodes}, {node.name for node in before.nodes}
-    new = [node for node in after.nodes if "generated" in node.meta and node.name not in was]
+def work(graph: Graph) -> Work:
+    """What each call does, to be handed over when a rewrite replaces it."""
+    return {node.name: (_flops(node), _expected(graph, node)) for node in graph.nodes}
+
+
+def hand_over(before: Work, after: Graph, benefit: float) -> None:
+    """Tell the launches that a rewrite brought what they have to do: their source does not say it.
+
+    They compute what the rewrite took away, in the time that it took less the share of the whole that the
+    skill expects to save; where it computes less than that, by algebra, the second is far below the first.
+    """
+    stays = {node.name for node in after.nodes}
+    new = [node for node in after.nodes if "generated" in node.meta and node.name not in before]
+    gone = [told for name, told in before.items() if name not in stays]
+    left = sum(s for _, s in gone) - benefit * sum(s for _, s in before.values())
     for node in new:
-        gone = (_flops(old) for old in before.nodes if old.name not in stays)
-        node.meta["flops"] = sum(gone) / len(new)
+        node.meta["flops"] = sum(flops for flops, _ in gone) / len(new)
+        node.meta["expected"] = max(0.0, left) / len(new)
 
 
 def _host(node: fx.Node) -> float:
@@ -95,15 +124,27 @@ def _host(node: fx.Node) -> float:
 
 
 def _device_seconds(graph: Graph) -> float:
-    return sum(_device(node) for node in graph.nodes if not _is_view(node))
+    return sum(_device(graph, node) for node in graph.nodes if not _is_view(node))
 
 
-def _device(node: fx.Node) -> float:
+def _device(graph: Graph, node: fx.Node) -> float:
     if is_op(node, *RECURRENT):
         return _steps(node) * STEP_OF_LIBRARY_S
-    rates, passes = cost.RATES["cuda"], CONVOLUTION_PASSES if is_op(node, *CONVOLUTIONS) else 1
-    moving = passes * cost.moved_bytes(node) / rates.bytes_per_s
-    return max(moving, _flops(node) / _rate(node), SHORTEST_KERNEL_S * _launched(node))
+    if (found := conv_of(node)) is not None:
+        return max(eager_conv_seconds(found), SHORTEST_KERNEL_S)
+    moving = cost.moved_bytes(node) / cost.RATES["cuda"].bytes_per_s
+    working = _flops(node) / _rate(node)
+    if "generated" in node.meta:
+        working = min(working, node.meta.get("expected", working))
+    more = max(0.0, eager.eager_seconds(graph, node) - cost.seconds(graph, node))  # passes and kernels
+    return max(moving, working, SHORTEST_KERNEL_S * _launched(node)) + more
+
+
+def _expected(graph: Graph, node: fx.Node) -> float:
+    if _is_view(node):
+        return 0.0
+    own = "generated" in node.meta or is_op(node, *CONVOLUTIONS)
+    return _device(graph, node) if own else eager.eager_seconds(graph, node)
 
 
 def _rate(node: fx.Node) -> float:
@@ -112,8 +153,6 @@ def _rate(node: fx.Node) -> float:
     size = 2 if isinstance(first, torch.Tensor) and first.element_size() <= 2 else 4
     if "generated" in node.meta:
         return GENERATED_FLOPS[size]
-    if is_op(node, *CONVOLUTIONS):
-        return CONVOLUTION_FLOPS
     if is_op(node, aten.scaled_dot_product_attention):
         return ATTENTION_FLOPS[size]
     return PRODUCT_FLOPS[size] if is_op(node, *PRODUCTS) else cost.RATES["cuda"].flops_per_s

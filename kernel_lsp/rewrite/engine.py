@@ -120,9 +120,10 @@ class Session:
         return self.sites(self._replay(self.graph, steps)[0])
 
     def view(self, steps: list[Step]) -> Viewed:
-        """The graph after these steps, and where another could follow."""
+        """The graph after these steps, where another could follow, and about how long a call takes."""
         graph = self._replay(self.graph, steps)[0]
-        return Viewed(graph=view_of(graph), sites=self.sites(graph))
+        cost = calltime.told(self._applied(self.graph, steps)[0])
+        return Viewed(graph=view_of(graph), sites=self.sites(graph), cost=cost)
 
     def weigh(self, steps: list[Step]) -> float:
         """Estimated seconds of a call after these steps, without what they wrap around it."""
@@ -177,7 +178,6 @@ class Session:
             before, proofs, summaries = self._applied(origin, steps[:-1])
             graph = before.copy()
             proved, summary = self._apply(graph, steps[-1])
-            calltime.hand_over(before, graph)
             if len(self._prefixes) >= MAX_PREFIXES:
                 self._prefixes.clear()
             self._prefixes[key] = graph, [*proofs, *proved], [*summaries, summary]
@@ -194,9 +194,11 @@ class Session:
             if broken := [proof for proof in proved if not proof.holds]:
                 raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
             defaults = {name: choices[0] for name, choices in _parameters(module, graph, match).items()}
+            before = calltime.work(graph)
             module.apply(graph, match, {**defaults, **step.parameters})
             graph.drop_unused()
             graph.fx.lint()
+            calltime.hand_over(before, graph, match.benefit or 0.0)
         return proved, match.summary
 
     def _emit(self, graph: Graph, steps: list[Step]) -> Emission:
