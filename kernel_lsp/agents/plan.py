@@ -98,8 +98,8 @@ class Planner:
         start = Chain(lefts=(tuple(sites),))
         collapsed = await self._extend(start, plain=True)
         fused = await self._fused(start) if triton else collapsed
-        main = [fused, *await self._bold(start, fused), collapsed]
-        for chain in await self._forms(main):
+        bold = await self._bold(start, fused) if triton else []
+        for chain in await self._forms([fused, *bold, collapsed]):
             yield chain
         for place, rival in rivals(fused)[:MAX_RIVALS]:
             if rival.plain or triton:

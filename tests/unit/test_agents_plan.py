@@ -95,6 +95,7 @@ async def test_fusions_that_a_plain_rewrite_took_away_come_first_where_their_cal
     planner = plan.Planner(applier.make, applier.look, weigh=weigh)
     found = [course.candidate.id async for course in planner.courses(sites, triton=True)]
     assert found[:3] == ["f+g", "c+g", "c"]
+    assert [course.candidate.id async for course in planner.courses(sites, triton=False)] == ["c"]
     assert [c.candidate.id for c in await courses(applier)][:2] == ["c+g", "c"]
 
 
