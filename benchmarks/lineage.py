@@ -27,7 +27,7 @@ from typing import Any
 from kernel_lsp import config, wire
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.lineage import kept, lessons, walking
+from kernel_lsp.lineage import ground, kept, lessons, walking
 from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import State
 from kernel_lsp.pipeline import Pipeline
@@ -49,16 +49,16 @@ SAME = 0.02
 LEAST_STEPS = 4
 
 
-def asked(path: Path, device: str) -> walking.Asked:
+def asked(path: Path, device: str) -> ground.Asked:
     qualname = f"{path.stem}_kernel"
     job = Job(text=read_source(path).text, path=str(path), qualname=qualname, device=device)
-    return walking.Asked(job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None)
+    return ground.Asked(job=job, workload=pragma.parse(SMALL[path.stem]) if device == "cpu" else None)
 
 
 async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
     """One expert, from where an earlier run had come to."""
     begun = time.monotonic()
-    async with walking.ground(pipeline, asked(path, device), lambda step: None) as on:
+    async with ground.ground(pipeline, asked(path, device), lambda step: None) as on:
         walk = walking.Walk(on=on, judgements=Judgements(on.place), report=_reporter(path.stem))
         found = await lessons.learned(walk, await walk.run())
         kept.write(on.place, found, presenting.markdown(found))
@@ -68,7 +68,7 @@ async def walked(pipeline: Pipeline, path: Path, device: str) -> Lineage:
 
 async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgement]:
     """Every accepted step and the whole, judged anew; child's hash -> judgement."""
-    async with walking.ground(pipeline, asked(path, device), lambda step: None) as on:
+    async with ground.ground(pipeline, asked(path, device), lambda step: None) as on:
         known = next((one for one in kept.lineages(on.place.parents[1]) if _is(one, path, on)), None)
         if known is None:
             return {}
@@ -79,11 +79,11 @@ async def again(pipeline: Pipeline, path: Path, device: str) -> dict[str, Judgem
         return {f"{a.id}-{b.id}": await walk.judged(a, b) for a, b in pairs if a is not b}
 
 
-def _is(one: Lineage, path: Path, on: walking.Ground) -> bool:
+def _is(one: Lineage, path: Path, on: ground.Ground) -> bool:
     return one.finished and one.hardware == on.hardware and one.qualname == f"{path.stem}_kernel"
 
 
-def _reporter(name: str) -> walking.Report:
+def _reporter(name: str) -> ground.Report:
     return lambda step: print(f"{name}: {step.message}", file=sys.stderr, flush=True)
 
 

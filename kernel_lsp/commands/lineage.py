@@ -78,13 +78,13 @@ def _workload(text: str | None) -> Workload | None:
 async def _walked(
     settings: Settings, job: Job, workload: Workload | None, *, fresh: bool
 ) -> tuple[Lineage, Path]:
-    from kernel_lsp.lineage import kept, lessons, walking
+    from kernel_lsp.lineage import ground, kept, lessons, walking
     from kernel_lsp.pipeline import Pipeline
 
-    pipeline, asked = Pipeline(settings), walking.Asked(job=job, workload=workload)
+    pipeline, asked = Pipeline(settings), ground.Asked(job=job, workload=workload)
     try:
         with console.progress("lineage") as report:
-            async with walking.ground(pipeline, asked, report) as on:
+            async with ground.ground(pipeline, asked, report) as on:
                 judgements = kept.Judgements(on.place, fresh=fresh)
                 walk = walking.Walk(on=on, judgements=judgements, report=report)
                 found = await lessons.learned(walk, await walk.run())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from kernel_lsp.records import Skill
 
+RULES = 1
+"""Of what is judged and kept; another number begins every walk anew."""
 FOLDER = Path(__file__).resolve().parent / "operators"
 
 

@@ -9,39 +9,31 @@ elsewhere.
 
 from __future__ import annotations
 
-import ast
 import difflib
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp.agents import summary_rule
 from kernel_lsp.agents.summary_rule import Seen
-from kernel_lsp.errors import CaptureError, RewriteError
 from kernel_lsp.library import Library
 from kernel_lsp.library.store import now
-from kernel_lsp.lineage import catalog
-from kernel_lsp.lineage.walking import State, Walk, avoided_by
-from kernel_lsp.pipeline import learning, recipes
+from kernel_lsp.lineage import catalog, forward
+from kernel_lsp.lineage.walking import State, Walk
+from kernel_lsp.pipeline import learning
 from kernel_lsp.records import (
-    Candidate,
     Interval,
-    Json,
     Lesson,
     Lineage,
     LineageSkill,
     LineageStep,
     Origin,
-    Program,
     RecipeStep,
     Requirements,
     SkillDraft,
-    Step,
 )
-from kernel_lsp.rewrite.kernels.source import Source, assigned, called
 from kernel_lsp.skillbook import conditions
 
 DIVIDES = ("masks_everywhere", "no_hints", "plain_pointers")
@@ -51,108 +43,28 @@ MOST_DIVIDES = 16
 PAYS = 1.02
 """Lower bound of a gain that is worth a draft."""
 WHOLE = "whole"
-INVERSE = {
-    "one_tile_per_program": "triton-persistent",
-    "plain_pointers": "triton-descriptors",
-    "no_grouped_order": "triton-grouped-order",
-    "no_split": "triton-split-k",
-    "masks_everywhere": "triton-unmasked",
-    "loads_where_used": "triton-hoisted-loads",
-    "two_passes": "triton-online",
-    "no_hints": "triton-hints",
-    "no_eviction": "triton-eviction",
-    "exact_products": "triton-dot-precision",
-    "one_stage": "triton-launch-options",
-    "smaller_tile": "triton-block-size",
-    "fewer_warps": "triton-launch-options",
-}
-"""Operator -> the executable skill that goes the other way. One that is not installed makes no recipe."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forward:
-    """The way back to the expert's form, as the engine could make it."""
-
-    recipe: tuple[RecipeStep, ...] = ()
-    how: str
-    made: Candidate | None = None
 
 
 async def learned(walk: Walk, lineage: Lineage) -> Lineage:
     """The lineage with its skills, staged where they were measured to pay. Raises KernelLspError."""
-    program, skills, forward = walk.on.prepared.program, list[LineageSkill](), list[RecipeStep]()
+    program, skills, steps = walk.on.prepared.program, list[LineageSkill](), list[RecipeStep]()
     texts = [lineage.text, *(step.text for step in lineage.steps)]
     for step, before, after in zip(lineage.steps, texts, texts[1:], strict=False):
         parent, child = (replace(program, source=text) for text in (before, after))
-        way = await _forward(walk, step, parent, child)
+        way = await forward.forward(walk.on, step, parent, child)
         skills.append(_skill(walk, lineage, step, way, _diff(after, before)))
-        forward += way.recipe
-    if len(forward) > 1:
+        steps += way.recipe
+    if len(steps) > 1:
         last = State(program=replace(program, source=texts[-1]))
-        skills += await _whole(walk, lineage, merged(forward[::-1]), last)
+        skills += await _whole(walk, lineage, forward.merged(steps[::-1]), last)
     return replace(lineage, skills=tuple(_staged(walk, one) for one in skills))
-
-
-# --- the way forward ----------------------------------------------------------------------
-
-
-async def _forward(walk: Walk, step: LineageStep, parent: Program, child: Program) -> Forward:
-    name = INVERSE.get(step.operator)
-    if name is None:
-        return Forward(how="no executable skill goes this way; the words and the example say how")
-    wanted = RecipeStep(skill=name, parameters=numbers(step.operator, _source(parent), _source(child)))
-    way = await _applied(walk, (wanted,), child)
-    if way.made is not None and way.made.program == parent.source:
-        return replace(way, how=f"{name} gives the expert's text back, character for character")
-    return way
-
-
-async def _applied(walk: Walk, recipe: tuple[RecipeStep, ...], simple: Program) -> Forward:
-    """Whether the engine makes it of the simple form, with these numbers."""
-    names = ", ".join(dict.fromkeys(step.skill for step in recipe))
-    engine, known = walk.on.one.engine, {skill.name: skill for skill in walk.on.skills.skills}
-    if missing := [step.skill for step in recipe if step.skill not in known]:
-        return Forward(how=f"{missing[0]} is not installed")
-    opened = [skill for skill in known.values() if skill.executable and skill.scope == "triton"]
-    try:
-        capture = await engine.open(simple, walk.on.prepared.workload, "cuda", opened)
-        placed = await recipes.place(recipe, capture.sites, engine.look, triton=True)
-        if placed is None:
-            return Forward(how=f"{names} finds no place in the simple form")
-        if other := _other_numbers(recipe, placed.steps):
-            return Forward(how=f"{names} has a place there, but does not offer {other}")
-        made = await engine.make(placed.steps)
-    except (CaptureError, RewriteError) as error:
-        return Forward(how=f"{names} could not be applied to the simple form: {error.cause}")
-    return Forward(recipe=recipe, how=f"{names} was applied to the simple form by the engine", made=made)
-
-
-def _other_numbers(recipe: Sequence[RecipeStep], steps: Sequence[Step]) -> str:
-    """Parameters that a place does not offer, in words."""
-    pairs = zip(recipe, steps, strict=False)
-    missing = [
-        f"{name} = {value}"
-        for wanted, step in pairs
-        for name, value in wanted.parameters.items()
-        if step.parameters.get(name) != value
-    ]
-    return ", ".join(missing)
-
-
-def merged(steps: Sequence[RecipeStep]) -> tuple[RecipeStep, ...]:
-    """Each skill once, at its first place: another step of it at one site would only change its numbers."""
-    found: dict[str, RecipeStep] = {}
-    for step in steps:
-        had = found.get(step.skill, RecipeStep(skill=step.skill))
-        found[step.skill] = replace(had, parameters={**had.parameters, **step.parameters})
-    return tuple(found.values())
 
 
 async def _whole(
     walk: Walk, lineage: Lineage, recipe: tuple[RecipeStep, ...], naive: State
 ) -> list[LineageSkill]:
     """All recipes in order, from the naive kernel, judged against it."""
-    way = await _applied(walk, recipe, naive.program)
+    way = await forward.applied(walk.on, recipe, naive.program)
     if way.made is None:
         return []
     expert = State(program=replace(naive.program, source=way.made.program))
@@ -169,40 +81,12 @@ async def _whole(
     return [_skill(walk, lineage, step, way, _diff(naive.program.source, way.made.program))]
 
 
-def numbers(operator: str, parent: Source, child: Source) -> Json:
-    """Parameters with which the inverse skill gives the parent's form."""
-    if operator == "exact_products":
-        return {"precision": "tf32x3"}
-    if operator == "no_grouped_order":
-        calls = [c for c in called(parent.function(parent.kernel), "swizzle2d") if len(c.args) == 5]
-        group = calls[0].args[4] if calls else None
-        return {"group": group.value} if isinstance(group, ast.Constant) else {}
-    if operator in ("one_stage", "fewer_warps", "smaller_tile"):
-        before, after = _given(parent), _given(child)
-        return {name: value for name, value in before.items() if after.get(name) != value}
-    return {}
-
-
-def _given(source: Source) -> dict[str, int]:
-    """Whole numbers by keyword at the launch, also by a name of the launcher that has one."""
-    found, launcher = {}, source.function(source.launcher)
-    for keyword in (k for launch in source.launches() for k in launch.call.keywords):
-        value = keyword.value
-        said = assigned(launcher, value.id) if isinstance(value, ast.Name) else []
-        value = said[0].value if len(said) == 1 else value
-        if keyword.arg and isinstance(value, ast.Constant) and type(value.value) is int:
-            found[keyword.arg] = value.value
-    return found
-
-
-def _source(program: Program) -> Source:
-    return Source.parse(program.source, str(program.kernel), program.launcher or program.entry)
-
-
 # --- records and drafts -------------------------------------------------------------------
 
 
-def _skill(walk: Walk, lineage: Lineage, step: LineageStep, way: Forward, change: str) -> LineageSkill:
+def _skill(
+    walk: Walk, lineage: Lineage, step: LineageStep, way: forward.Forward, change: str
+) -> LineageSkill:
     about = _about(step.operator)
     mark = hashlib.sha256(json.dumps([step.judgement.parent, step.judgement.child]).encode()).hexdigest()[:6]
     return LineageSkill(
@@ -218,7 +102,7 @@ def _skill(walk: Walk, lineage: Lineage, step: LineageStep, way: Forward, change
         effect=step.judgement.effect if lineage.measured else None,
         hardware=lineage.hardware,
         device_name=step.judgement.device_name,
-        avoided=avoided_by(lineage.avoided, step.operator),
+        avoided=tuple(one for one in lineage.avoided if one.operator == step.operator),
         parent=step.judgement.parent,
         child=step.judgement.child,
         change=change,

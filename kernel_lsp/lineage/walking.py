@@ -14,47 +14,31 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import math
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from kernel_lsp import __version__, analysis
-from kernel_lsp.cache import Cache
-from kernel_lsp.errors import CaptureError, EvaluationError
+from kernel_lsp import __version__
+from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Budget, EvaluationRequest
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, kept
+from kernel_lsp.lineage.ground import INTERPRETER, Ground, Report
 from kernel_lsp.lineage.kept import Judgements
-from kernel_lsp.pipeline import Pipeline, learning
-from kernel_lsp.pipeline.opened import Opened, opened
-from kernel_lsp.pipeline.order import MAX_INTERPRETED
-from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.presenter import lineages
 from kernel_lsp.records import (
     Candidate,
     EvalStatus,
     Evaluation,
     Interval,
-    Job,
     Judgement,
     Lineage,
     LineageStep,
-    Outcome,
     Program,
     Progress,
     Site,
-    Snapshot,
     Step,
-    TargetKind,
-    Workload,
 )
-from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.rewrite.kernels.source import Source
-from kernel_lsp.skillbook import Skillbook
 
-Report = Callable[[Progress], None]
 NOT_FASTER = 0.98
 """Two clocks on one kernel differ by about a hundredth: what costs nothing may be taken away."""
 MOST_CHOICES = 6
@@ -63,16 +47,6 @@ MOST_TRIES = 3
 QUICK = Budget(compile_s=0.0)
 PATIENCE = 4.0
 """Times the usual limit: simple forms are slow, in the interpreter above all, and a limit is no verdict."""
-INTERPRETER = "interpreter"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """One walk."""
-
-    job: Job
-    workload: Workload | None = None
-    """None: the best that is known for the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,70 +63,6 @@ class State:
 
 def identity(program: Program) -> str:
     return hashlib.sha256(f"{program.entry}\0{program.source}".encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ground:
-    """What a walk stands on."""
-
-    pipeline: Pipeline
-    prepared: Prepared
-    one: Opened
-    """Its engine has the operators open."""
-    skills: Skillbook
-    """Of the user, as they are on disk."""
-    device: str
-    """cuda or interpreter: where candidates are judged."""
-    hardware: str
-    """As the library calls it: cuda:sm_90, or interpreter."""
-    place: Path
-
-    @property
-    def measured(self) -> bool:
-        return self.device == "cuda"
-
-
-@asynccontextmanager
-async def ground(pipeline: Pipeline, asked: Asked, report: Report) -> AsyncIterator[Ground]:
-    """Raises KernelLspError: no such kernel, no workload, no device, or it cannot be followed."""
-    prepared = _prepared(asked)
-    if prepared.target.kind is not TargetKind.TRITON_KERNEL:
-        raise CaptureError(f"{prepared.target.qualname} is no Triton kernel", "name a @triton.jit function")
-    bench = await pipeline.bench(asked.job)
-    device = "cuda" if bench.device == "cuda" else INTERPRETER
-    # The engine follows launches on fake tensors, so a tuned kernel opens without a GPU too.
-    walking = replace(bench, device="cuda", skills=Skillbook(skills=catalog.operators()))
-    async with opened(prepared, walking, pipeline.gate(), pipeline.settings, report) as one:
-        elements = sum(math.prod(spec.shape) for spec in one.capture.inputs if spec.shape)
-        if device == INTERPRETER and elements > MAX_INTERPRETED:
-            cause = f"{elements:,} input elements are too many for Triton's interpreter ({MAX_INTERPRETED:,})"
-            raise EvaluationError(cause, "give smaller shapes with --workload, or run where there is a GPU")
-        key = Cache.key(**{**one.identity(), "device": device}, version=__version__, rule=NOT_FASTER)
-        place = kept.folder(Path(pipeline.settings.data_dir), prepared.target.qualname, key)
-        yield Ground(
-            pipeline=pipeline,
-            prepared=prepared,
-            one=one,
-            skills=bench.skills,
-            device=device,
-            hardware=learning.hardware_of(bench) if device == "cuda" else INTERPRETER,
-            place=place,
-        )
-
-
-def _prepared(asked: Asked) -> Prepared:
-    job = replace(asked.job, background=True)  # nothing is compiled on suspicion
-    if asked.workload is None:
-        found = prepare(job)
-        if isinstance(found, Outcome):
-            raise CaptureError(found.note or "there is nothing to walk back")
-        return found
-    snapshot = Snapshot(uri=Path(job.path).absolute().as_uri(), text=job.text)
-    target = analysis.find_target(analysis.analyze(snapshot), job.qualname)
-    if target is None:
-        raise CaptureError(f"there is no {job.qualname} in {job.path}", "name a @triton.jit function")
-    program = harness.judged(analysis.slice_program(snapshot, target), target)
-    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=asked.workload)
 
 
 # --- the walk -----------------------------------------------------------------------------
@@ -339,7 +249,3 @@ def _state(before: State, candidate: Candidate) -> State:
 
 def _name(step: Step) -> str:
     return json.dumps([step.skill, step.site, step.parameters], sort_keys=True)
-
-
-def avoided_by(steps: Sequence[LineageStep], operator: str) -> tuple[LineageStep, ...]:
-    return tuple(step for step in steps if step.operator == operator)

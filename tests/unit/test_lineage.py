@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from kernel_lsp import wire
 from kernel_lsp.errors import ArchiveError
 from kernel_lsp.library import Library
-from kernel_lsp.lineage import catalog, kept, lessons
+from kernel_lsp.lineage import catalog, forward, kept, lessons
+from kernel_lsp.lineage.ground import Ground
 from kernel_lsp.lineage.kept import Judgements
-from kernel_lsp.lineage.walking import Ground, State, Walk, decided, interpretable, judgement
+from kernel_lsp.lineage.walking import State, Walk, decided, interpretable, judgement
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.presenter import report
 from kernel_lsp.records import (
@@ -257,16 +258,16 @@ def source(size: int, warps: int) -> Source:
 
 def test_the_numbers_of_the_expert_are_read_from_its_text() -> None:
     expert, simple = source(128, 8), source(16, 8)
-    assert lessons.numbers("smaller_tile", expert, simple) == {"BLOCK": 128}
-    assert lessons.numbers("fewer_warps", expert, source(128, 1)) == {"num_warps": 8}
-    assert lessons.numbers("no_grouped_order", expert, simple) == {"group": 8}
-    assert lessons.numbers("no_hints", expert, simple) == {}
+    assert forward.numbers("smaller_tile", expert, simple) == {"BLOCK": 128}
+    assert forward.numbers("fewer_warps", expert, source(128, 1)) == {"num_warps": 8}
+    assert forward.numbers("no_grouped_order", expert, simple) == {"group": 8}
+    assert forward.numbers("no_hints", expert, simple) == {}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 3)), max_size=8))
 def test_each_skill_is_taken_once_with_its_last_numbers(told: list[tuple[str, str, int]]) -> None:
     steps = [RecipeStep(skill=skill, parameters={name: value}) for skill, name, value in told]
-    merged = lessons.merged(steps)
+    merged = forward.merged(steps)
     assert [step.skill for step in merged] == list(dict.fromkeys(skill for skill, _, _ in told))
     for step in merged:
         assert step.parameters == {name: value for skill, name, value in told if skill == step.skill}
