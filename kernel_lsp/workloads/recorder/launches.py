@@ -49,7 +49,7 @@ class _Launches:
         run, sites, recording = self.kind.run, self.sites, self.recording
 
         @functools.wraps(run)
-        def recorded_run(self_: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        def recorded_run(self_: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             site = sites.get(id(self_), UNKNOWN)
             if site is UNKNOWN:
                 site = recording.safely(lambda: self.site_of(self_))

@@ -64,7 +64,7 @@ class _Modules:
             )
 
         @functools.wraps(call)
-        def recorded_call(self_: Any, *args: Any, **kwargs: Any) -> Any:
+        def recorded_call(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
             # Runs at every call of every module: 0.2 us for others' modules, 0.6 us for the workspace's.
             site = sites.get(type(self_), UNKNOWN)
             if site is None or is_compiling():
@@ -86,7 +86,7 @@ class _Modules:
             return seldom(site, glance, self_, args, kwargs)
 
         @functools.wraps(construct)
-        def recorded_init(self_: Any, *args: Any, **kwargs: Any) -> None:
+        def recorded_init(self_: Any, /, *args: Any, **kwargs: Any) -> None:
             construct(self_, *args, **kwargs)
             if not is_compiling() and sites.get(type(self_), UNKNOWN) is not None:
                 self.recording.safely(lambda: self.constructed(self_))

@@ -157,9 +157,12 @@ class Recording:
 
     def _collect(self, *, wait: bool = False) -> None:
         """Times that the device knows by now; never waits for it while the program runs."""
-        while self._waiting and (wait or self._waiting[0][0].ready()):
-            clock, way, warming = self._waiting.pop(0)
-            way.took(clock.seconds(), warming=warming)
+        try:
+            while self._waiting and (wait or self._waiting[0][0].ready()):
+                clock, way, warming = self._waiting.pop(0)
+                way.took(clock.seconds(), warming=warming)
+        except RuntimeError:  # the device is lost, as after a bad address: what was counted must be kept
+            self._waiting.clear()
 
     # --- keeping -------------------------------------------------------------------------------
 
@@ -189,7 +192,8 @@ class Recording:
             self._writing.release()
 
     def keep_until_the_end(self) -> None:
-        """What was seen is written at every way out that Python knows of; kill -9 loses the last second."""
+        """What was seen is written at every way out that Python knows of. A signal that ends the process
+        loses what came after the last call that was looked at: a second, or one call in 16."""
         leave = os._exit
 
         def _exit(status: int) -> None:

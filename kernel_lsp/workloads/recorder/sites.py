@@ -123,12 +123,11 @@ class Site:
 
     def told(self) -> dict[str, Any]:
         """Calls that are alike at first glance are shared out as the sampled ones of them were."""
+        seen = [(way, way.samples) for way in list(self.ways.values())]  # other threads go on meanwhile
         samples: dict[int, int] = {}
-        for way in self.ways.values():
-            samples[id(way.glance)] = samples.get(id(way.glance), 0) + way.samples
+        for way, number in seen:
+            samples[id(way.glance)] = samples.get(id(way.glance), 0) + number
         ways = [
-            way.told(way.glance.calls * way.samples / samples[id(way.glance)])
-            for way in list(self.ways.values())
-            if way.samples
+            way.told(way.glance.calls * number / samples[id(way.glance)]) for way, number in seen if number
         ]
         return {"kind": self.kind, "target": self.target, "calls": self.calls, "ways": ways}

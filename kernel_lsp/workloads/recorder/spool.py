@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -29,4 +30,10 @@ def _device(torch: Any) -> str | None:
     """Asked only where the program has begun to use it: asking would begin it."""
     if torch is None or not torch.cuda.is_initialized():
         return None
+    return _device_name(torch)
+
+
+@functools.cache
+def _device_name(torch: Any) -> str:
+    """Asked once: a device that is lost would not answer, and its process's part must still be written."""
     return str(torch.cuda.get_device_name())

@@ -10,7 +10,6 @@ import math
 from typing import Any
 
 MOST = 1 << 18
-LARGEST_INTEGER = 2**53
 
 
 def in_transform(torch: Any) -> bool:
@@ -64,9 +63,12 @@ class Values:
 
     def told(self) -> dict[str, Any]:
         """Rounded so that no value can be read from it: bounds of real numbers outward to powers of two."""
-        while self._pending and self._pending[0][1].query():
-            host, _, count = self._pending.pop(0)
-            self._add(host.tolist(), count)
+        try:
+            while self._pending and self._pending[0][1].query():
+                host, _, count = self._pending.pop(0)
+                self._add(host.tolist(), count)
+        except RuntimeError:  # the device is lost; what had arrived before is still known
+            self._pending.clear()
         if not self._elements:
             return {}
         told: dict[str, Any] = {"zeros": round(self._zeros / self._elements, 1), "finite": self._finite}
