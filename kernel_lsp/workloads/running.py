@@ -2,7 +2,8 @@
 
 The recorder reaches every Python process of the program by PYTHONPATH. What it writes goes into a folder
 of this run's own below ``.kernel-lsp/.recording``; a run whose ``kernel-lsp record`` was killed leaves that
-folder behind, and the next run saves what is in it. Standard library only; never imports torch.
+folder behind, and the next run on that machine saves what is in it. Standard library only; never imports
+torch. Not covered: processes on other machines, which have to be recorded there, each by --out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -29,6 +31,8 @@ from kernel_lsp.workloads.tables import FOLDER
 START = Path(__file__).parent / "recorder" / "start"
 SPOOL = ".recording"
 ABOUT = "about.json"
+LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+"""Modules that run a program, which is what a recording is of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +57,7 @@ def default_path(root: Path, command: Sequence[str]) -> Path:
 def program_of(root: Path, command: Sequence[str]) -> str:
     """The script or module of a command, as far as it says nothing about the machine."""
     for place, word in enumerate(command):
-        if word == "-m" and place + 1 < len(command):
+        if word == "-m" and place + 1 < len(command) and command[place + 1] not in LAUNCHERS:
             return command[place + 1]
         if word.endswith(".py"):
             path = Path(word).absolute()
@@ -81,14 +85,17 @@ def recover(root: Path) -> list[Recorded]:
     for folder in sorted((root / FOLDER / SPOOL).glob("*/")):
         try:
             about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            if _alive(int(about["pid"])):
-                continue
-            found.append(_written(folder, str(about["program"]), Path(about["out"]), status=-1))
-        except WorkloadError:  # no room still: what was seen stays where it is
+            pid, program, out = int(about["pid"]), str(about["program"]), Path(about["out"])
+            # In a folder that machines share, numbers of processes say nothing about another machine's.
+            is_ours = about.get("host", platform.node()) == platform.node()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not even that: nothing was seen
+            _remove(folder)
             continue
-        except (OSError, ValueError, KeyError, TypeError):  # not even that was written: nothing was seen
-            pass
-        _remove(folder)
+        if not is_ours or _alive(pid):
+            continue
+        with contextlib.suppress(WorkloadError):  # no room still: what was seen stays where it is
+            found.append(_written(folder, program, out, status=-1))
+            _remove(folder)
     return found
 
 
@@ -97,7 +104,7 @@ def _spool(root: Path, program: str, out: Path) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=parent))
-        about = {"pid": os.getpid(), "program": program, "out": str(out.absolute())}
+        about = {"host": platform.node(), "pid": os.getpid(), "program": program, "out": str(out.absolute())}
         (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
     except OSError as error:
         raise WorkloadError(
@@ -163,7 +170,7 @@ def _parts(folder: Path) -> Iterator[Table]:
             continue
         with contextlib.suppress(OSError, ValueError):
             part = json.loads(path.read_text(encoding="utf-8"))
-            if part.get("format") == spool.FORMAT:
+            if isinstance(part, dict) and part.get("format") == spool.FORMAT:
                 yield part
 
 
