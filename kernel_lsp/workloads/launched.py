@@ -76,7 +76,7 @@ def busy(folder: str) -> dict[str, Busy]:
                 target, seen = target_of(Place(path, "seen", index), entry), _busy(entry)
                 if target not in found or (seen.share or 0.0) > (found[target].share or 0.0):
                     found[target] = seen
-        except WorkloadError:
+        except (WorkloadError, TypeError, ValueError):
             continue
     return found
 

@@ -52,17 +52,17 @@ def recorded(
     problems: list[WorkloadError] = []
     for path in files(folder):
         try:
-            for index, entry in enumerate(tables(path, "workload"), 1):
-                place = Place(path, "workload", index)
-                if target_of(place, entry) != key:
-                    continue
-                if (problem := _unusable(place, entry)) is not None:
-                    problems.append(problem)
-                    continue
-                share = 2.0 if path.name == "workloads.toml" else float(entry.get("share", 0.0))
-                found.append((share, _workload(place, entry)))
+            entries = list(enumerate(tables(path, "workload"), 1))
         except WorkloadError as error:
             problems.append(error)
+            continue
+        for index, entry in entries:
+            place = Place(path, "workload", index)
+            try:
+                if target_of(place, entry) == key:
+                    found.append((_share(place, entry), _workload(place, entry)))
+            except WorkloadError as error:  # one that holds what is unknown here costs no other
+                problems.append(error)
     ordered = sorted(found, key=lambda pair: -pair[0])
     return tuple(workload for _, workload in ordered), tuple(problems)
 
@@ -82,23 +82,33 @@ def target_of(place: Place, entry: dict[str, Any]) -> str:
     return target
 
 
-def _unusable(place: Place, entry: dict[str, Any]) -> WorkloadError | None:
-    """Why a way of calling that was recorded cannot be judged."""
+def _share(place: Place, entry: dict[str, Any]) -> float:
+    """What people wrote is worth more than any share."""
+    if place.path.name == "workloads.toml":
+        return 2.0
+    share = entry.get("share", 0.0)
+    if not isinstance(share, int | float):
+        raise place.wrong("share", f"is {share!r}", "write a number from 0 to 1, or leave it out")
+    return float(share)
+
+
+def _refuse_unusable(place: Place, entry: dict[str, Any]) -> None:
+    """A way of calling that was recorded and cannot be judged. Raises WorkloadError."""
     if entry.get("autocast") is not None:
         what = f"was recorded under autocast ({entry['autocast']}), which is not judged yet"
-        return place.wrong("it", what, "say a workload in that dtype in a comment above the target")
+        raise place.wrong("it", what, "say a workload in that dtype in a comment above the target")
     inputs = entry.get("inputs")
     for item in inputs if isinstance(inputs, list) else ():
         if isinstance(item, dict) and "unknown" in item:
             name = item.get("name", "an argument")
-            return place.wrong(str(name), f"was {item['unknown']}, which a workload cannot hold yet", REMEDY)
-    return None
+            raise place.wrong(str(name), f"was {item['unknown']}, which a workload cannot hold yet", REMEDY)
 
 
 REMEDY = "write get_inputs() beside the target"
 
 
 def _workload(place: Place, entry: dict[str, Any]) -> Workload:
+    _refuse_unusable(place, entry)
     place.refuse_unknown(entry, _WORKLOAD_KEYS)
     training = entry.get("training")
     if not isinstance(training, bool | None):

@@ -40,9 +40,10 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise WorkloadError(f"{path} is no TOML: {error}", "correct that line") from error
     version = data.get("format", FORMAT)
     if version != FORMAT:
-        program = data.get("program", "SCRIPT")
+        program = str(data.get("program", "SCRIPT.py"))
         older = isinstance(version, int) and version < FORMAT
-        remedy = f"record it again: kernel-lsp record -- python {program}" if older else "update kernel-lsp"
+        words = f"python {program}" if program.endswith(".py") else f"python -m {program}"
+        remedy = f"record it again: kernel-lsp record -- {words}" if older else "update kernel-lsp"
         raise WorkloadError(f"{path} has format {version!r}, this kernel-lsp reads {FORMAT}", remedy)
     return data
 
