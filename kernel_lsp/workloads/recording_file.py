@@ -35,7 +35,10 @@ def write(path: Path, merged: Merged, program: str, created: str) -> int:
         ways = ways[: len(ways) * 3 // 4]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
         replace_file(path, text)
+        if is_new:
+            path.chmod(0o644)  # a temporary file is its owner's alone, this one belongs to a repository
     except OSError as error:
         raise WorkloadError(
             f"the recording could not be written to {path}: {error.strerror or error}",

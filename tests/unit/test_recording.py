@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from kernel_lsp.analysis import analyze
 from kernel_lsp.commands import optimize
+from kernel_lsp.commands.app import app
 from kernel_lsp.evaluator import programs
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.records import ArgSpec, Job, Launch, Snapshot, TargetKind, ValueSummary, WorkloadOrigin
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
 from kernel_lsp.workloads.recorder import imports
-from kernel_lsp.workloads.recorder.values import above, below
+from kernel_lsp.workloads.recorder.recording import Recording
+from kernel_lsp.workloads.recorder.sites import Way
+from kernel_lsp.workloads.recorder.values import Values, above, below
 
 pytestmark = pytest.mark.torch
 
@@ -123,7 +127,8 @@ def rank(number, store):
 
 if __name__ == "__main__":
     import sys
-    other = mp.get_context("spawn").Process(target=rank, args=(1, sys.argv[1]))
+    import torch._dynamo  # DDP asks for it: once for both
+    other = mp.get_context("fork").Process(target=rank, args=(1, sys.argv[1]))
     other.start()
     rank(0, sys.argv[1])
     other.join()
@@ -136,10 +141,20 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+ALONE = """
+import typer
+from kernel_lsp.commands import record
+app = typer.Typer()
+app.command(context_settings=record.SETTINGS)(record.record)
+app()
+"""
+"""The command without its neighbors, whose imports take a second."""
+
+
 def record(root: Path, text: str, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict]:
-    """The command as a user runs it, and what it has written."""
+    """The command on a program, and what it has written."""
     (root / "program.py").write_text(text)
-    command = [sys.executable, "-m", "kernel_lsp", "record", "--", sys.executable, "program.py", *arguments]
+    command = [sys.executable, "-c", ALONE, "--", sys.executable, "program.py", *arguments]
     repository = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": str(repository), "TRITON_INTERPRET": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=200)
@@ -149,6 +164,13 @@ def record(root: Path, text: str, *arguments: str) -> tuple[subprocess.Completed
 
 def ways(recorded: dict, target: str) -> list[dict]:
     return [way for way in recorded["workload"] if way["target"] == f"program.py::{target}"]
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str], dict]:
+    root = tmp_path_factory.mktemp("launched")
+    (root / "pyproject.toml").touch()
+    return root, *record(root, LAUNCH)
 
 
 @pytest.fixture(scope="module")
@@ -216,8 +238,7 @@ def test_findings_and_optimize_know_what_takes_the_time(tmp_path: Path) -> None:
     (tmp_path / ".kernel-lsp" / "x.recorded.toml").write_text(text)
     module = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return x.sum(1).item()\n\n\n"
     (tmp_path / "model.py").write_text("import torch\n\n\n" + module.format("A") + module.format("B"))
-    command = [sys.executable, "-m", "kernel_lsp", "check", str(tmp_path)]
-    lines = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    lines = CliRunner().invoke(app, ["check", str(tmp_path)]).stdout.splitlines()
     assert [line.rpartition("[")[2] for line in lines if "KL104" in line and "item" in line] == [
         "12% of the recorded time]",
         "50% of the recorded time]",
@@ -241,8 +262,8 @@ def test_values_are_drawn_in_the_recorded_range(low: float, width: float, zeros:
     assert zeros != 1.0 or not len(kept)
 
 
-def test_launches_before_the_program_leaves_without_goodbye(root: Path) -> None:
-    done, recorded = record(root, LAUNCH)
+def test_launches_before_the_program_leaves_without_goodbye(launched: tuple) -> None:
+    root, done, recorded = launched
     assert done.returncode == 7, done.stderr
     found, problems = launches(str(root))
     assert not problems and len(found) == 3
@@ -263,6 +284,7 @@ def test_launches_before_the_program_leaves_without_goodbye(root: Path) -> None:
 
 
 def test_ranks_are_one_program(root: Path) -> None:
+    """One is forked from the other, after torch was imported and before anything was called."""
     done, recorded = record(root, RANKS, str(root / "store"))
     assert done.returncode == 0, done.stderr
     assert recorded["processes"] == 2
@@ -272,7 +294,9 @@ def test_ranks_are_one_program(root: Path) -> None:
 
 
 KILLED = """
-import os, time
+import os, subprocess, sys
+if len(sys.argv) == 1:
+    sys.exit(128 - subprocess.run([sys.executable, __file__, "child"]).returncode)
 import torch
 
 class Net(torch.nn.Module):
@@ -285,7 +309,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_a_program_that_is_killed(root: Path) -> None:
+def test_a_process_of_the_program_that_is_killed(root: Path) -> None:
     done, recorded = record(root, KILLED)
     assert done.returncode == 128 + signal.SIGKILL
     assert [entry["target"] for entry in recorded["seen"]] == ["program.py::Net"]
@@ -316,17 +340,96 @@ def test_an_interrupted_recording_is_saved_by_the_next(root: Path) -> None:
     assert (seen.calls, seen.share, seen.mean_us) == (20, 0.25, 250000.0)  # 20 x 0.25 s of 2 x 10 s
 
 
-def test_one_that_is_going_on_is_left_alone(root: Path) -> None:
+@pytest.mark.parametrize("where", [{"pid": os.getpid()}, {"host": "another-machine", "pid": 2**22 + 1}])
+def test_one_that_is_going_on_is_left_alone(root: Path, where: dict) -> None:
+    """Here, or on a machine that has the same folder and other numbers of processes."""
     spool = root / ".kernel-lsp" / ".recording" / "x"
     spool.mkdir(parents=True)
-    (spool / "about.json").write_text(json.dumps({"pid": os.getpid(), "program": "a.py", "out": "a"}))
+    (spool / "about.json").write_text(json.dumps({**where, "program": "a.py", "out": "a"}))
     assert running.recover(root) == [] and spool.exists()
+
+
+def test_what_is_damaged_is_left_out_and_what_is_whole_is_kept(root: Path) -> None:
+    whole, damaged = (root / ".kernel-lsp" / ".recording" / name for name in ("a", "b"))
+    for folder in (whole, damaged):
+        folder.mkdir(parents=True)
+        (folder / "1-a.json").write_text(json.dumps(part()))
+    out = root / ".kernel-lsp" / "a.recorded.toml"
+    (whole / "about.json").write_text(json.dumps({"pid": 2**22 + 1, "program": "a.py", "out": str(out)}))
+    (whole / "2-b.json").write_text("[1]")
+    (damaged / "about.json").write_text("[1]")
+    (saved,) = running.recover(root)
+    assert saved.path == out and not whole.exists() and not damaged.exists()
+    assert out.stat().st_mode & 0o044 == 0o044, "a repository's file is everybody's to read"
+
+
+class Lost:
+    """What torch makes of a question to a device that a bad address has ended."""
+
+    def query(self) -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    ready = seconds = query
+
+
+def test_what_was_counted_outlives_the_device(tmp_path: Path) -> None:
+    recording = Recording(str(tmp_path), str(tmp_path))
+    site = recording.site("module", "a.py", "A", None)
+    glance = site.glance(None)
+    glance.calls = 5
+    way = site.ways["one"] = Way({"arguments": [{"name": "x"}]}, glance)
+    way.samples = 2
+    way.values["x"] = Values()
+    way.values["x"]._add([1.0, 2.0, 0.0, 4.0], 4)
+    way.values["x"]._pending.append((None, Lost(), 4))
+    recording._waiting.append((Lost(), way, False))  # type: ignore[arg-type]
+    recording.write(wait=True)
+    (written,) = (json.loads(path.read_text()) for path in tmp_path.glob("*.json"))
+    (told,) = written["sites"]
+    assert (told["calls"], told["ways"][0]["calls"], written["notes"]) == (5, 5.0, [])
+    assert told["ways"][0]["arguments"][0]["values"] == {
+        "zeros": 0.0,
+        "finite": True,
+        "low": 1.0,
+        "high": 2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python -m torch.distributed.run --nproc-per-node 2 train.py -m x", "train"),
+        ("torchrun train.py", "train"),
+        ("python -m package.main train.py", "package.main"),
+        ("./serve", "serve"),
+    ],
+)
+def test_a_recording_is_called_after_the_program_and_not_after_what_runs_it(command: str, name: str) -> None:
+    assert running.default_path(Path("/x"), command.split()).name == f"{name}.recorded.toml"
+
+
+def test_an_entry_that_cannot_be_read_costs_no_other(root: Path) -> None:
+    folder = root / ".kernel-lsp"
+    folder.mkdir()
+    inputs = 'inputs = [{{ name = "x", dtype = "{}", shape = [2] }}]\n'
+    text = "format = 1\n"
+    for share, dtype in (('"most"', "float32"), ("0.5", "float8_e5m2"), ("0.25", "float32")):
+        text += f'[[workload]]\ntarget = "a.py::A"\nshare = {share}\n' + inputs.format(dtype)
+    text += '[[workload]]\ntarget = 3\n[[seen]]\ntarget = "a.py::A"\ncalls = "many"\n'
+    (folder / "train.recorded.toml").write_text(text)
+    source = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    snapshot = Snapshot(uri=(root / "a.py").as_uri(), text=source)
+    (target,) = (t for t in analyze(snapshot).targets if t.kind is TargetKind.MODULE)
+    found, problems = workloads_for(snapshot, target, str(root))
+    assert [one.name for one in found] == ["train.recorded.toml #3"] and len(problems) == 3
+    assert busy(str(root)) == {}
 
 
 def test_a_recording_of_another_format_is_refused_with_the_way_out(root: Path) -> None:
     folder = root / ".kernel-lsp"
     folder.mkdir()
     (folder / "train.recorded.toml").write_text('format = 0\nprogram = "train.py"\n')
+    (folder / "main.recorded.toml").write_text('format = 0\nprogram = "package.main"\n')
     (folder / "serve.recorded.toml").write_text("format = 2\n")
     (folder / "own.toml").write_text('[[workload]]\ntarget = "a.py::A"\n[[workload.inputs]]\nvalue = 1\n')
     text = "import torch\nclass A(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
@@ -334,13 +437,14 @@ def test_a_recording_of_another_format_is_refused_with_the_way_out(root: Path) -
     (target,) = (t for t in analyze(snapshot).targets if t.kind is TargetKind.MODULE)
     found, problems = workloads_for(snapshot, target, str(root))
     assert len(found) == 1, "one file that cannot be read costs no other"
-    newer, older = sorted(map(str, problems))
+    module, newer, older = sorted(map(str, problems))
+    assert "format 0" in module and "kernel-lsp record -- python -m package.main" in module
     assert "format 2" in newer and "update kernel-lsp" in newer
     assert "format 0" in older and "kernel-lsp record -- python train.py" in older
 
 
 def test_nothing_to_record_says_why_and_keeps_the_exit_code(root: Path) -> None:
-    command = [sys.executable, "-m", "kernel_lsp", "record", "--"]
+    command = [sys.executable, "-c", ALONE, "--"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -353,6 +457,7 @@ def test_nothing_to_record_says_why_and_keeps_the_exit_code(root: Path) -> None:
     assert usual.stdout.splitlines()[-2:] == ["of the environment", "1 []"], "as it is without us"
     isolated = run(sys.executable, "-I", "-c", "raise SystemExit(5)")
     assert isolated.returncode == 5 and "nothing was recorded" in isolated.stderr
+    command = [sys.executable, "-m", "kernel_lsp", "record", "--"]
     absent = run("no-such-program", "train.py")
     assert absent.returncode == 2 and "no-such-program cannot be run" in absent.stderr
     assert not (root / ".kernel-lsp").exists(), "nothing stays of a run that saw nothing"
@@ -426,9 +531,8 @@ def test_the_import_hook_leaves_modules_as_they_are(
         import hooked_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
 
 
-def test_a_kernel_is_judged_as_its_launcher_was_called(root: Path) -> None:
-    done, _ = record(root, LAUNCH)
-    assert done.returncode == 7, done.stderr
+def test_a_kernel_is_judged_as_its_launcher_was_called(launched: tuple) -> None:
+    root, _, _ = launched
     program = root / "program.py"
     made = prepare(Job(text=program.read_text(), path=str(program), qualname="scale", folder=str(root)))
     assert isinstance(made, Prepared) and made.program.kernel == "scale"
