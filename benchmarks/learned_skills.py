@@ -3,13 +3,13 @@
     PYTHONPATH=. python3 benchmarks/learned_skills.py --table plans-0.json --table plans-1.json \\
         --tasks /tmp/gen6 --tasks benchmarks/tasks --out learned-h200-DATE.json --limit-s 240 --gpus 0,1,2,3
 
-Drafts are made of the recorded tasks (trainer/lessons.py). Families of all other tasks are dealt out by a
-hash: on the first part the product's verification (pipeline/proving.py, the real gate) admits or refuses a
-draft, and whoever is admitted is verified once more on the second, which neither has seen. Drafts about one
-skill go to one GPU, the surest first. The file is written after every verification; what is in it is not done
-again. `--draft-only --place 8` makes it without a GPU, with the tasks that each draft would change: opening
-tasks in vain took two thirds of the first lent run. Not covered: recording (trainer/recording.py), one user's
-own library.
+Drafts are made of the recorded tasks (trainer/lessons.py), against what the rule suggests first now. Families
+of all other tasks are dealt out by a hash: on the first part the product's verification
+(pipeline/proving.py, the real gate) admits or refuses a draft, and whoever is admitted is verified once more
+on the second, which neither has seen. Drafts about one skill go to one GPU, the surest first. The file is
+written after every verification; what is in it is not done again. `--draft-only --place 8` makes it without a
+GPU, with the tasks that each draft would change (placing.py): opening tasks in vain took two thirds of the
+first lent run. Not covered: recording (trainer/recording.py), one user's own library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import asyncio
 import datetime
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -28,37 +27,30 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 from typing import Any
 
+from benchmarks import placing
 from kernel_lsp import interpreter, skillbook, wire
-from kernel_lsp.agents.plan import Planner
 from kernel_lsp.agents.summary_rule import Seen
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.library import Library, store
-from kernel_lsp.pipeline import Pipeline, learning, recipes
+from kernel_lsp.pipeline import Pipeline, learning
 from kernel_lsp.pipeline.proving import Asked, Proving
 from kernel_lsp.records import (
-    Candidate,
     Lesson,
     Origin,
     Requirements,
-    Site,
-    Skill,
     Standing,
-    Step,
     Verification,
 )
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
-from trainer import lessons, tables, tasks
+from trainer import lessons, ruling, tables, tasks
 from trainer.reading import Grant
 from trainer.records import Tally
 from trainer.tasks import Part, Split, SuiteTask
@@ -79,16 +71,24 @@ LAST_S = 25.0
 
 
 def measured(options: argparse.Namespace, suites: Sequence[tasks.Suite]) -> list[lessons.Measured]:
-    """Every task of the tables."""
+    """Every task of the tables whose plans have what the rule suggests first now: drafts are to beat that."""
     by_id = {task.id: task for suite in suites for task in suite.tasks}
-    tally, grant, found = Tally(), Grant(own=True), list[lessons.Measured]()
-    for path in options.table:
-        for trajectory in tables.read(path, suites, grant, tally):
-            task = by_id[trajectory.task]
-            if one := lessons.measured(trajectory, task):
-                found.append(one)
+    tally, grant = Tally(), Grant(own=True)
+    read = [one for path in options.table for one in tables.read(path, suites, grant, tally)]
     for skipped in tally.skipped:
         print(f"left out: {skipped.count} x {skipped.reason}", flush=True)
+    firsts = placing.firsts([by_id[one.task].path for one in read], options.device, options.place or 1)
+    found, unknown = list[lessons.Measured](), 0
+    for trajectory, first in zip(read, firsts, strict=True):
+        same = [turn for turn in trajectory.turns if ruling.places(turn.steps) == first]
+        if not first or not same:
+            unknown += 1
+            continue
+        others = (turn for turn in trajectory.turns if turn is not same[0])
+        told = replace(trajectory, turns=(same[0], *others))
+        if one := lessons.measured(told, by_id[trajectory.task]):
+            found.append(one)
+    print(f"left out: {unknown} x a task whose first suggestion was not measured", flush=True)
     return found
 
 
@@ -170,70 +170,21 @@ def kind_of(one: lessons.Taught) -> str:
     return f"{steps} instead of {' '.join(asked.planned)}" if asked and asked.planned else steps
 
 
-# --- placing ------------------------------------------------------------------------------------
-
-
-class InProcess:
-    """An engine's session in this very process, for our own tasks on fake tensors."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
-        return tuple(self._session.look(list(steps)))
-
-    async def weigh(self, steps: Sequence[Step]) -> float:
-        return float(self._session.weigh(list(steps)))
-
-    async def make(self, steps: Sequence[Step]) -> Candidate:
-        made: Candidate = self._session.make(list(steps))
-        return made
-
-
-def places(path: Path, drafts: Sequence[Skill], bench: Any) -> list[str]:
-    """Drafts that would change the first suggestion for a task; none where it cannot be read."""
-    from kernel_lsp.rewrite.engine import Session
-
-    task = tasks.read_task(path, path.stem)
-    if isinstance(task, str):
-        return []
-    executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
-    try:
-        session = Session(task.program, task.workload, bench.device, executable)
-        capture = session.capture()
-        return asyncio.run(_changing(capture, InProcess(session), drafts, bench))
-    except KernelLspError:
-        return []
-
-
-async def _changing(capture: Any, engine: InProcess, drafts: Sequence[Skill], bench: Any) -> list[str]:
-    one: Any = SimpleNamespace(bench=bench, sites=capture.sites, engine=engine)
-    around, triton = recipes.surroundings(bench, capture.inputs), bench.device == "cuda"
-    planner = Planner(engine.make, engine.look, weigh=engine.weigh)
-    first = await anext(planner.courses(capture.sites, triton=triton), None)
-    found = []
-    for skill in drafts:
-        if not any(conditions.unmet(skill.requires, around)):
-            mine = await recipes.course_of(skill, one)
-            if mine is not None and (first is None or mine.candidate.id != first.candidate.id):
-                found.append(skill.name)
-    return found
-
-
-async def place_all(options: argparse.Namespace, results: Results) -> None:
-    """Which tasks each draft is worth a judgement on: half a second of one core a task, and no GPU."""
+async def place_all(options: argparse.Namespace, results: Results, until: float) -> None:
+    """Which tasks each draft is worth a judgement on; the file is kept up with what is found."""
     seen = await _seen(options)
     probe = Probe(python=sys.executable, torch=seen.torch, triton=seen.triton, capability=seen.architecture)
-    bench = SimpleNamespace(device=options.device, probe=probe)
     drafts = [one.skill for one in Library(options.data).staged() if one.papers.name in results.drafts]
     parts = dealt(options, [task for folder in options.tasks for task in tasks.load(folder).tasks])
-    with ProcessPoolExecutor(options.place, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for part, mine in parts.items():
-            jobs = [pool.submit(places, task.path, drafts, bench) for task in mine]
-            for task, job in zip(mine, jobs, strict=True):
-                for name in job.result():
-                    results.drafts[name].setdefault("places", {}).setdefault(part, []).append(task.name)
-    print(f"placed on {sum(map(len, parts.values()))} tasks", flush=True)
+    wanted = dict.fromkeys(parts, NAMED * options.most)
+    for part, task, names in placing.found(parts, drafts, (options.device, probe), options.place, wanted):
+        for name in names:
+            results.drafts[name].setdefault("places", {}).setdefault(part, []).append(task.name)
+        if names:
+            results.write()
+        if time.time() > until:
+            print("no time for more places", flush=True)
+            break
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -420,7 +371,7 @@ def main() -> None:
         options.data = options.data or Path(folder)
         asyncio.run(drafted(options, results))
         if options.place:
-            asyncio.run(place_all(options, results))
+            asyncio.run(place_all(options, results, until))
         results.write()
         if results.drafts and not options.draft_only:
             _spread(options, results, until)

@@ -40,7 +40,7 @@ SMALL = {
     "attention": "q=f16[1,2,70,16] k=f16[1,2,70,16] v=f16[1,2,70,16]",
     "layer_norm": "x=bf16[20,100] weight=bf16[100] bias=bf16[100]",
     "matmul": "a=f16[24,40] b=f16[40,56] bias=f16[56]",
-    "scan": "a=f32[2,50,24] x=f32[2,50,24]",
+    "scan": "gate=f32[2,50,24] x=f32[2,50,24]",
     "softmax": "x=bf16[3,20000]",
 }
 """For the interpreter. Sizes in one workload differ: the gate changes a batch wherever its size stands."""

@@ -93,7 +93,10 @@ def _checked(prepared: Any, skills: list[Skill], check: Check) -> Iterator[tuple
     except KernelLspError as error:
         yield "open", str(error)
         return
-    yield "as it is", check(prepared.program, None, prepared.workload)
+    original = check(prepared.program, None, prepared.workload)
+    yield "as it is", original
+    if not original.startswith("ok"):
+        return
     chain: list[Step] = []
     for site in session.capture().sites:
         step = Step(skill=site.skill, site=site.site)
@@ -120,6 +123,7 @@ def interpreted(packages: Path | None) -> Check:
     from kernel_lsp.rewrite.kernels.pretending import on_a_gpu
 
     _pin()
+    _complete()
     with on_a_gpu():
         if packages and (packages / "flag_gems").exists():
             _without_entries()
@@ -194,6 +198,46 @@ def _pin() -> None:
         return self.fn.run(*args, **{**kwargs, **self.configs[-1].kwargs})
 
     Autotuner.run = run
+
+
+LIBDEVICE = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tanh(x):
+    return 2.0 * tl.sigmoid(2.0 * x) - 1.0
+
+
+@triton.jit
+def rsqrt(x):
+    return tl.rsqrt(x)
+"""
+
+
+def _complete() -> None:
+    """What the interpreter lacks: functions of CUDA's library, and float arguments that are tensors."""
+    import numpy as np
+    import triton.language as tl
+    from triton.language.extra import libdevice
+    from triton.language.extra.cuda import libdevice as of_cuda
+    from triton.runtime import interpreter
+
+    from kernel_lsp.rewrite.loading import execute
+
+    functions = execute(LIBDEVICE)
+    for owner in (libdevice, of_cuda):
+        owner.rsqrt, owner.tanh = functions["rsqrt"], functions["tanh"]
+    convert = interpreter._implicit_cvt
+
+    def converted(value: Any) -> Any:
+        if type(value) is not float:
+            return convert(value)
+        handle = interpreter.TensorHandle(np.array([value], dtype=np.float32), tl.float32)
+        return tl.tensor(handle, tl.float32)
+
+    interpreter._implicit_cvt = converted
 
 
 def _without_entries() -> None:

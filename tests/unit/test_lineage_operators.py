@@ -138,7 +138,7 @@ def after(name: str, *operators: str) -> str:
 def test_a_configuration_stands_at_the_launch() -> None:
     text = after("scan", "drop_autotune")
     assert (
-        "scan_kernel[grid](a, x, out, length, width, BLOCK_T=64, BLOCK_D=32, num_warps=4, num_stages=3)"
+        "scan_kernel[grid](gate, x, out, length, width, BLOCK_T=64, BLOCK_D=32, num_warps=4, num_stages=3)"
         in text
     )
 
