@@ -26,7 +26,15 @@ from kernel_lsp.records.code import (
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
 from kernel_lsp.records.events import Event, EventKind, SessionSummary
 from kernel_lsp.records.evidence import EVIDENCE_VERSION, Evidence, Fact, Repetition, Samples, Trial
-from kernel_lsp.records.graphs import Form, GraphView, Layout, Operation, OperationRole, Viewed
+from kernel_lsp.records.graphs import (
+    CallCost,
+    Form,
+    GraphView,
+    Layout,
+    Operation,
+    OperationRole,
+    Viewed,
+)
 from kernel_lsp.records.jobs import Job, Outcome, Progress
 from kernel_lsp.records.learning import (
     LearnedSkill,
@@ -141,6 +149,7 @@ __all__ = [
     "Bottleneck",
     "Bounds",
     "Busy",
+    "CallCost",
     "CallForm",
     "Candidate",
     "Card",

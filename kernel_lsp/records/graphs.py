@@ -75,8 +75,21 @@ class GraphView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CallCost:
+    """Estimates for one call on a CUDA device, to be compared with each other (rewrite/calltime.py)."""
+
+    host_s: float
+    device_s: float
+    replayed_s: float
+    """The call when its kernels are replayed from a recording."""
+    launches: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Viewed:
     """The program after some steps, for whoever chooses the next one."""
 
     graph: GraphView
     sites: tuple[Site, ...]
+    cost: CallCost | None = None
+    """None: not on a CUDA device."""
