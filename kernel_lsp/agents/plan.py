@@ -103,7 +103,7 @@ class Planner:
             yield chain
         for place, rival in rivals(fused)[:MAX_RIVALS]:
             if rival.plain or triton:
-                yield await self._instead(fused, place, rival, triton)
+                yield await self._wrapped(await self._instead(fused, place, rival, triton))
         for site in ranked(sites):  # a single rewrite may win where the whole chain loses
             if site.plain or triton:
                 yield await self._then(start, site) or start
@@ -174,6 +174,12 @@ class Planner:
         return await (
             self._fused(other, without) if triton else self._extend(other, plain=True, without=without)
         )
+
+    async def _wrapped(self, chain: Chain) -> Chain:
+        """With the best that can go around it: of 190 pairs measured on an H200, the recorded one was faster
+        in 90 %, and what is not recorded does not compete with a first course that is."""
+        around = next((site for site in ranked(chain.lefts[-1]) if site.wraps), None)
+        return (await self._then(chain, around) if around else None) or chain
 
     async def _then(self, chain: Chain, site: Site) -> Chain | None:
         """One more step, or None when the skill gave up: another course may still work."""

@@ -171,6 +171,12 @@ async def test_competitors_for_the_same_operations_are_courses_of_their_own() ->
     assert found == ["m+e", "t+e", "m", "t", "e"]
 
 
+async def test_a_competitor_is_recorded_where_that_is_offered() -> None:
+    sites = [site("m", 0.6, plain=False), site("t", 0.2, plain=False), site("w", 0.4, wraps=True)]
+    found = [c.candidate.id for c in await courses(Contested(sites, ["mt"]))]
+    assert found == ["m+w", "m", "w", "t+w", "t"]
+
+
 async def test_a_plain_rewrite_does_not_cost_a_better_fusion() -> None:
     """c (plain, 5 %) makes f (a fusion, 60 %) impossible: the main course is f, c is another."""
     sites = [site("c", 0.05), site("f", 0.6, plain=False), site("p", 0.1)]
