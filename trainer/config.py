@@ -94,6 +94,9 @@ class World:
     """Measured plans in the compact form (trainer.shown), for model.words = "compact"."""
     orders: int = _number(0, 0, 100)
     """Of ``shown``: in how many more orders than the ranked one a task's sites are told in training."""
+    weighings: int = _number(0, 0, 1000)
+    """Of ``shown``: times that every plan is told as a question of how much faster it is than the rule's
+    (weighing.py); 0: the model does not learn to weigh."""
     nameless: bool = False
     """Of ``shown``: without the names of skills, for comparing what knowing them is worth."""
     held_out: float = _number(0.25, 0.0, 0.9)

@@ -216,7 +216,7 @@ def run(recipe: Recipe, options: argparse.Namespace) -> int:
 
 def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str, object] | None:
     """In the compact form, on measured plans."""
-    from trainer import checkpoints, games, models, ranking
+    from trainer import checkpoints, games, models, ranking, weighing
 
     _, held_out = games.plans_of(recipe)
     if not held_out:
@@ -232,12 +232,14 @@ def _talks(recipe: Recipe, place: Path, options: argparse.Namespace) -> dict[str
     pad, rule = tokenizer.pad_token_id, ranking.rule(held_out)
     ranked = ranking.policies(held_out, model, pad, ranking.MARGINS, skip=options.skip)
     chosen, margin = ranking.crossed(ranked)
+    weighed = weighing.ranked(held_out, model, pad) if recipe.world.weighings else None
     firsts = {str(m): {one.task.name: round(one.first, 4) for one in own} for m, own in ranked.items()}
     return {
         **ranking.report(chosen, rule, recipe.seed),
         "without_margin": ranking.report(ranked[0.0], rule, recipe.seed),
         "margin": margin,
         "firsts": firsts,
+        **({"weighed": ranking.report(weighed, rule, recipe.seed)} if weighed else {}),
     }
 
 

@@ -26,6 +26,7 @@ from kernel_lsp.agents.backbones.small import shape as compact_shape
 from kernel_lsp.agents.compact import tokenizer as compact_files
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Message
+from trainer import numerals
 from trainer.batches import Batch
 from trainer.config import Lora, Model, Recipe
 
@@ -83,6 +84,8 @@ def _made(recipe: Recipe, texts: Iterable[str]) -> tuple[Any, Any]:
         size = len(tokenizer)
     torch.manual_seed(recipe.seed)
     model = transformers.Qwen3ForCausalLM(make_config(recipe.model, size, tokenizer))
+    if recipe.model.words == "compact":
+        numerals.place(model.get_input_embeddings().weight.data, recipe.seed)
     return model, tokenizer
 
 

@@ -107,7 +107,8 @@ def rule(tasks: Sequence[Shown]) -> list[Ranked]:
 
 
 def _later(task: Shown) -> Callable[[Plan], tuple[int, int]]:
-    return lambda plan: (-1 if plan.rule else _apart(task.plans[0], plan), task.plans.index(plan))
+    first = task.plans[0]
+    return lambda plan: (-1 if plan.rule or plan is first else _apart(first, plan), task.plans.index(plan))
 
 
 def _apart(one: Plan, other: Plan) -> int:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kernel_lsp.errors import ConfigError
-from trainer import batches, evaluate, games, imitation, losses, models, sources, starting
+from trainer import batches, evaluate, games, imitation, losses, models, sources, starting, weighing
 from trainer.batches import Batch, Example
 from trainer.config import Recipe, Sft
 from trainer.records import Tally
@@ -34,9 +34,9 @@ def train(recipe: Recipe, sft: Sft) -> int:
     tally = Tally()
     if recipe.world.shown and not sft.data:
         model, tokenizer = models.load(recipe, ())
-        data = sources.Data(
-            examples=tuple(imitation.examples(games.plans_of(recipe)[0], recipe.world.orders))
-        )
+        plans, told = games.plans_of(recipe)[0], recipe.world
+        rows = imitation.examples(plans, told.orders) + weighing.rows(plans, told.weighings)
+        data = sources.Data(examples=tuple(rows))
     else:
         world, _ = evaluate.worlds_of(recipe, tally) if not sft.data else (evaluate.NO_WORLD, None)
         model, tokenizer = models.load(recipe, world.texts())

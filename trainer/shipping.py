@@ -37,6 +37,7 @@ def pack(
     held_out: HeldOut | None,
     devices: tuple[str, ...] = ("cuda",),
     margin: float = 0.0,
+    weighs: bool = False,
     notes: str = "",
 ) -> Manifest:
     """Raises ConfigError for what is no checkpoint of the compact form, OSError."""
@@ -61,6 +62,7 @@ def pack(
         held_out=held_out,
         devices=devices,
         margin=margin,
+        weighs=weighs,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notes=notes,
     )
@@ -83,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--held-out", type=Path, help="JSON; without one it can be packed and never used")
     parser.add_argument("--device", action="append", help="cuda, cpu: whose rewards it learned from (cuda)")
     parser.add_argument("--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course")
+    parser.add_argument("--weighs", action="store_true", help="it has learned to weigh courses")
     parser.add_argument("--notes", type=Path, help="the model card's text")
     options = parser.parse_args(arguments)
     try:
@@ -94,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             held_out=_check(options.held_out),
             devices=tuple(options.device or ("cuda",)),
             margin=options.margin,
+            weighs=options.weighs,
             notes=options.notes.read_text(encoding="utf-8") if options.notes else "",
         )
     except (KernelLspError, OSError) as error:

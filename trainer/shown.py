@@ -13,12 +13,13 @@ measuring (recording.py).
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import lzma
 import multiprocessing
 import random
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +32,11 @@ from kernel_lsp.agents.compact.telling import MOST_FIRST_SITES
 from kernel_lsp.agents.plan import NAME
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
-from kernel_lsp.records import EvalStatus, Interval, Json, Site, Step, Viewed
-from trainer import tables, tasks
+from kernel_lsp.records import CallCost, EvalStatus, Interval, Json, Site, Step, Viewed
+from trainer import ruling, tables, tasks
 from trainer.reading import Grant
 from trainer.records import Outcome, Status, Tally, Trajectory
+from trainer.ruling import Places
 from trainer.spaces import RACE_SCATTER
 from trainer.talks import NO_CAPTURE, NOT_OFFERED, STOP, situation_of
 
@@ -53,7 +55,7 @@ class Plan:
     """Of its steps; equal ones are one step."""
     outcome: Outcome
     rule: bool
-    """The rule proposed it; its first suggestion is the first plan."""
+    """The rule proposed it when plans were recorded; what it suggests first now is the first plan."""
 
     @property
     def speedup(self) -> float | None:
@@ -71,6 +73,8 @@ class Shown:
     plans: tuple[Plan, ...]
     views: dict[tuple[str, ...], Viewed | None]
     """Keys of the steps so far -> what the engine showed; None: it refused the last one."""
+    before: CallCost | None = None
+    """Of the program as it was; None: a file from before it was told."""
 
     @property
     def best(self) -> float:
@@ -184,7 +188,9 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     workload = wire.from_json(Workload, trajectory.workload)
     try:
         session = Session(program, workload, trajectory.device, executable)
-        situation = situation_of(session.capture(), trajectory.device, capability)
+        capture = session.capture()
+        first = asyncio.run(ruling.first(session, capture.sites))
+        situation = situation_of(capture, trajectory.device, capability)
     except KernelLspError as error:
         tally.skip(NO_CAPTURE, f"{trajectory.task_name}: {error}")
         return None, tally
@@ -196,8 +202,9 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
         name=str(trajectory.task_name),
         family=str(trajectory.family),
         situation=replace(situation, sites=_bare(situation.sites)),
-        plans=tuple(_plans(trajectory)),
+        plans=tuple(_plans(trajectory, first)),
         views=views,
+        before=session.view([]).cost,
     )
     kept = []
     for plan in shown.plans:
@@ -217,16 +224,22 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
     return _json(replace(shown, plans=tuple(kept))), tally
 
 
-def _plans(trajectory: Trajectory) -> Iterator[Plan]:
-    """Only what was judged: a failure is a lesson, what could not be judged is none."""
-    for turn in trajectory.policy_turns:
-        if turn.steps and turn.outcome.status is not Status.NOT_RUN:
-            yield Plan(
-                steps=turn.steps,
-                keys=tuple(map(key_of, turn.steps)),
-                outcome=_timed(turn.outcome),
-                rule=turn.model == NAME,
-            )
+def _plans(trajectory: Trajectory, first: Places) -> list[Plan]:
+    """Only what was judged: a failure is a lesson, what could not be judged is none. What the rule suggests
+    first comes first, where it was measured; else what it suggested then."""
+    found = [
+        Plan(
+            steps=turn.steps,
+            keys=tuple(map(key_of, turn.steps)),
+            outcome=_timed(turn.outcome),
+            rule=turn.model == NAME,
+        )
+        for turn in trajectory.policy_turns
+        if turn.steps and turn.outcome.status is not Status.NOT_RUN
+    ]
+    same = [plan for plan in found if ruling.places(plan.steps) == first]
+    head = sorted(same, key=lambda plan: not plan.rule)[:1]
+    return [*head, *(plan for plan in found if plan not in head)]
 
 
 def _timed(outcome: Outcome) -> Outcome:
@@ -269,6 +282,7 @@ def _json(task: Shown) -> Json:
         "name": task.name,
         "family": task.family,
         "situation": wire.to_json(task.situation),
+        "before": wire.to_json(task.before),
         "views": [json.loads(text) for text in unique],
         "plans": [
             {
@@ -297,6 +311,7 @@ def _task(told_: Json) -> Shown:
         situation=wire.from_json(Situation, told_["situation"]),
         plans=tuple(plans),
         views=views,
+        before=wire.from_json(CallCost, told_["before"]) if told_.get("before") else None,
     )
 
 

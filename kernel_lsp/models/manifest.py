@@ -70,6 +70,8 @@ class Manifest:
     """Kinds of device whose rewards it has learned from; elsewhere the rule plans."""
     margin: float = 0.0
     """Of log-probability, by which it must be surer than of the rule's word to leave the rule's course."""
+    weighs: bool = False
+    """It has learned to weigh courses (agents/compact/weighing.py), and is asked that about the rule's."""
     created: str = ""
     notes: str = ""
     """Data, steps, limits: the model card in a few lines."""
@@ -93,6 +95,7 @@ def seal(
     held_out: HeldOut | None,
     devices: tuple[str, ...] = ("cuda", "cpu"),
     margin: float = 0.0,
+    weighs: bool = False,
     created: str = "",
     notes: str = "",
 ) -> Manifest:
@@ -106,6 +109,7 @@ def seal(
         held_out=held_out,
         devices=devices,
         margin=margin,
+        weighs=weighs,
         created=created,
         notes=notes,
     )

@@ -87,6 +87,7 @@ class Policies:
             make=one.engine.make,
             rule=rule,
             margin=bench.policy.manifest.margin if bench.policy.manifest else 0.0,
+            weighs=bench.policy.manifest.weighs if bench.policy.manifest else False,
             prefer=one.known.best,
             tell=tell,
         )

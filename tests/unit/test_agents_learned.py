@@ -4,7 +4,9 @@ import math
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +16,14 @@ import talks
 
 from kernel_lsp.agents.backbones.small.runtime import Choice, Said
 from kernel_lsp.agents.compact import Situation, Talk, grammar
+from kernel_lsp.agents.compact.weighing import Question
 from kernel_lsp.agents.learned import MOST_COURSES, LearnedPlanner
 from kernel_lsp.agents.plan import Course, Planner
 from kernel_lsp.errors import BackboneError, RewriteError
-from kernel_lsp.records import Candidate, GraphView, Proof, Site, Step, Viewed
+from kernel_lsp.records import CallCost, Candidate, GraphView, Proof, Site, Step, Viewed
 
 SOUND = (Proof(claim="it is sound", holds=True, because="test"),)
-Weigh = Callable[[Talk, Sequence[str], str], float]
+Weigh = Callable[[Any, Sequence[str], str], float]
 """(talk, words of the reply so far, word) -> how likely, in proportion."""
 
 
@@ -61,7 +64,7 @@ class Model:
     def __init__(self, weigh: Weigh, fails_after: int = 10**6) -> None:
         self.weigh, self.left = weigh, fails_after
 
-    async def answer(self, talk: Talk, among: grammar.Node) -> Said:
+    async def answer(self, talk: Talk | Question, among: grammar.Node) -> Said:
         self.left -= 1
         if self.left < 0:
             raise BackboneError("the child was lost", "try later")
@@ -164,6 +167,54 @@ async def test_told_how_its_course_did_it_suggests_another() -> None:
         found = await planner.again(own, speedup)
         assert found is not None and found.candidate.id not in {course.candidate.id for course in known}
         assert found.steps[0].skill == expected[0] and told in heard[-1]
+
+
+class Priced(Engine):
+    """Each step of A saves host time; a course is told with what it would cost."""
+
+    async def view(self, steps: Sequence[Step]) -> Viewed:
+        host = 4e-5 / (1 + sum(step.skill == "a" for step in steps))
+        cost = CallCost(host_s=host, device_s=1e-5, replayed_s=1e-5, launches=4 - len(steps))
+        return replace(await super().view(steps), cost=cost)
+
+
+async def weighed(engine: Engine, model: Model, told: list[str]) -> list[Course]:
+    planner = LearnedPlanner(
+        Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
+        name="policy",
+        answer=model.answer,
+        view=engine.view,
+        make=engine.make,
+        rule=Planner(engine.make, engine.look),
+        weighs=True,
+        tell=told.append,
+    )
+    return [course async for course in planner.courses(engine.sites, triton=True)]
+
+
+async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_first() -> None:
+    def shorter(talk: Talk | Question, words: Sequence[str], word: str) -> float:
+        """Expects more of a course the more launches it leaves: of a single step."""
+        assert isinstance(talk, Question)
+        return 100.0 if word == f"g{talk.course.cost.launches}" else 1.0
+
+    told: list[str] = []
+    rule = [
+        course
+        async for course in Planner(Engine([A, B, C]).make, Engine([A, B, C]).look).courses(
+            [A, B, C], triton=True
+        )
+    ]
+    found = await weighed(Priced([A, B, C]), Model(shorter), told)
+    assert [course.candidate.id for course in rule][:2] == ["a:64+b+c", "a:64"]
+    assert [course.candidate.id for course in found] == ["a:64", "b", "c", "a:64+b+c"]
+    assert [course.candidate.proposer for course in found] == ["policy", "plan/2", "plan/2", "plan/2"]
+    alike = await weighed(Priced([A, B, C]), Model(lambda talk, words, word: 1.0), told)
+    unknown = await weighed(Engine([A, B, C]), Model(shorter), told)  # an engine that tells no cost
+    failing = await weighed(Priced([A, B, C]), Model(shorter, fails_after=2), told)
+    for other in (alike, unknown, failing):
+        assert [course.candidate.id for course in other] == [course.candidate.id for course in rule]
+    assert told == ["planned by the rule: the child was lost (try later)"]
 
 
 async def test_it_leaves_the_rules_course_only_where_it_is_sure_enough() -> None:

@@ -17,8 +17,9 @@ from kernel_lsp.agents.backbones.small import shape, tensors  # noqa: E402
 from kernel_lsp.agents.backbones.small.decoding import Decoder  # noqa: E402
 from kernel_lsp.agents.backbones.small.network import Network  # noqa: E402
 from kernel_lsp.agents.backbones.small.runtime import Runtime  # noqa: E402
-from kernel_lsp.agents.compact import TOKENS, WORDS, Situation, Talk, grammar  # noqa: E402
+from kernel_lsp.agents.compact import TOKENS, WORDS, Situation, Talk, grammar, weighing  # noqa: E402
 from kernel_lsp.errors import BackboneError, ModelError  # noqa: E402
+from kernel_lsp.records import CallCost  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,10 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
                 assert sum(torch.tensor(choice.logprobs).exp()) == pytest.approx(1.0, abs=1e-4)
         sampled = [await runtime.reply(talk, temperature=1.0, seed=7) for _ in range(2)]
         assert sampled[0].words == sampled[1].words
+        plan = weighing.plan([], CallCost(host_s=3e-5, device_s=1e-5, replayed_s=2e-5, launches=3))
+        asked = weighing.Question(situation=talk.situation, before=plan.cost, rule=plan, course=plan)
+        (choice,) = (await runtime.reply(asked)).choices
+        assert choice.words == weighing.GAINS and abs(weighing.expected(choice.words, choice.logprobs)) < 1.4
         child = runtime._child
         assert child is not None
         await child.process.end()

@@ -4,18 +4,19 @@ import asyncio
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernel_lsp import skillbook, wire
-from kernel_lsp.agents.compact import Phase, Talk
+from kernel_lsp.agents.compact import TOKENS, WORDS, Phase, Talk
 from kernel_lsp.agents.plan import NAME, Course
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.records import Site, Step
 from kernel_lsp.rewrite.engine import Session
-from trainer import candidates, imitation, lines, ranking, rounds, shown, tables, tasks
+from trainer import candidates, imitation, lines, ranking, rounds, shown, tables, tasks, weighing
 from trainer.candidates import Plans
 from trainer.config import Rl
 from trainer.reading import Grant
@@ -254,6 +255,54 @@ def test_imitation_weighs_plans_by_their_speed(task: Shown) -> None:
     assert failed.advantages[0] == pytest.approx(min(known) - math.log(2) - mean)
 
 
+def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
+    """The rule's first is 1.0x, the next 4x, the last failed: half of the slowest."""
+    gains = weighing.gains(task)
+    slowest = min(plan.speedup for plan in task.plans if plan.speedup)
+    assert gains[:2] == pytest.approx([0.0, math.log(4)]) and gains[-1] == pytest.approx(
+        math.log(slowest / 2)
+    )
+    found = weighing.rows([task], 40)
+    assert len(found) == 40 * len(task.plans) and found == weighing.rows([task], 40)
+    own = [WORDS[row.reply[-1]] for row in found[1 :: len(task.plans)]]
+    assert all(len(row.counted) == 1 and row.advantages == (0.0,) for row in found)
+    assert 15 < sum(int(word[1:]) for word in own) / 40 <= 16 and len(set(own)) > 1  # 4x is the last word
+    told = [weighing.told(task, plan) for plan in task.plans]
+    assert [one.skills for one in told] == [tuple(s.skill for s in plan.steps) for plan in task.plans]
+    assert task.before is not None and min(one.cost.launches for one in told) < task.before.launches
+    with pytest.raises(ConfigError, match="no estimates"):
+        weighing.rows([replace(task, before=None)], 1)
+
+
+def test_plans_are_ordered_by_the_answers(task: Shown) -> None:
+    model, pad = tiny()
+    (ranked,) = weighing.ranked([task], model, pad)
+    assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
+    rows = weighing.rows([task], 1)
+    values = dict(zip([plan.keys for plan in task.plans], weighing.answers(model, pad, rows), strict=True))
+    order = [values[plan.keys] for plan in ranked.plans]
+    assert order == sorted(order, reverse=True)
+
+
+def test_numbers_begin_beside_their_neighbors() -> None:
+    import torch
+
+    from trainer import numerals
+
+    torch.manual_seed(0)
+    weights = torch.randn(len(TOKENS), 32) * 0.02
+    other = weights[TOKENS["relu"]].clone()
+    numerals.place(weights, 0)
+    unit = torch.nn.functional.normalize(weights, dim=1)
+
+    def alike(one: str, two: str) -> float:
+        return float(unit[TOKENS[one]] @ unit[TOKENS[two]])
+
+    assert alike("g3", "g4") > alike("g3", "g9") and alike("d6.0", "p6") > 0.9 > alike("p6", "p12")
+    assert float(weights.std()) == pytest.approx(0.02, rel=0.3)
+    assert torch.equal(weights[TOKENS["relu"]], other)
+
+
 def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow(task: Shown) -> None:
     (rule,) = ranking.rule([task])
     assert rule.plans[0] is task.plans[0] and rule.first == pytest.approx(math.log(1 / 4))
@@ -264,7 +313,8 @@ def test_the_rule_begins_with_its_first_course_and_needs_more_where_that_is_slow
     assert told["evaluations_to_95"]["mean"] == 1 and told["at_once"] == 1.0
 
 
-def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
+def tiny() -> tuple[Any, int]:
+    """A model of random weights."""
     import torch
 
     from trainer import models
@@ -275,15 +325,20 @@ def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
     tokenizer = models.compact_tokenizer()
     size = models.compact_shape.Shape().vocabulary
     model = models.transformers.Qwen3ForCausalLM(models.make_config(shape, size, tokenizer))
+    return model, int(tokenizer.pad_token_id)
+
+
+def test_a_policy_says_its_likeliest_measured_plan_first(task: Shown) -> None:
+    model, pad = tiny()
     for skip in (False, True):
-        (ranked,) = ranking.policy([task], model, tokenizer.pad_token_id, skip=skip)
+        (ranked,) = ranking.policy([task], model, pad, skip=skip)
         assert sorted(plan.keys for plan in ranked.plans) == sorted(plan.keys for plan in task.plans)
-        (again,) = ranking.policy([task], model, tokenizer.pad_token_id, skip=skip)
+        (again,) = ranking.policy([task], model, pad, skip=skip)
         assert [plan.keys for plan in again.plans] == [plan.keys for plan in ranked.plans]
         rows = [imitation.example(task, plan, skip=True) for plan in ranked.plans[1:]]
-        scores = ranking.scored(model, tokenizer.pad_token_id, rows)
+        scores = ranking.scored(model, pad, rows)
         assert not skip or scores == sorted(scores, reverse=True)
-    writer = lines.Writer(model, tokenizer.pad_token_id)
+    writer = lines.Writer(model, pad)
     rl = Rl(schemes=2, rollouts=2, turns=2, summaries=0)
     texts = [[one.line.talk.text for one in rounds.roll([task], writer, rl, seed)] for seed in (7, 7, 8)]
     assert texts[0] == texts[1] != texts[2] and len(texts[0]) == 6

@@ -15,7 +15,7 @@ import tiny_policy  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from kernel_lsp.errors import ConfigError  # noqa: E402
-from kernel_lsp.models import HeldOut, Store  # noqa: E402
+from kernel_lsp.models import HeldOut, Store, manifest  # noqa: E402
 from trainer import shipping  # noqa: E402
 
 CHECK = HeldOut(metric="first/best", tasks=9, value=0.9, low=0.8, high=0.95, rule=0.8, device="H200")
@@ -58,5 +58,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     pack = [str(tmp_path / "made"), str(tmp_path / "out"), "--name", "tiny", "--version", "1"]
     assert shipping.main([*pack, "--held-out", str(tmp_path / "check.json")]) == 2
     assert "no held-out check" in capsys.readouterr().err
-    assert shipping.main([*pack, "--device", "cuda", "--device", "cpu"]) == 0
+    assert shipping.main([*pack, "--weighs", "--device", "cuda", "--device", "cpu"]) == 0
     assert "never checked" in capsys.readouterr().out
+    assert manifest.read(tmp_path / "out").weighs

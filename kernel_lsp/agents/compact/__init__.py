@@ -5,6 +5,7 @@ words.py       numbers, sizes and names as words
 telling.py     a situation (graph, device, skills, sites) as words
 grammar.py     which replies are valid, as a graph that decoding walks
 talk.py        a talk about one target: told, said, heard; samples for training
+weighing.py    the question how much faster a course is than the rule's
 tokenizer.py   the vocabulary as the files that transformers and vLLM read
 """
 

@@ -78,7 +78,7 @@ def opening(situation: Situation, numbering: Numbering) -> list[str]:
     for most in (MOST_OPERATIONS, 96, 64, 40, 24, 12):
         trial = Numbering()
         told = [
-            *_device(situation),
+            *device(situation),
             *_graph(situation, trial, most),
             *sites(situation.sites[:MOST_FIRST_SITES], trial),
         ]
@@ -144,7 +144,8 @@ def searched(site: Site) -> dict[str, list[tuple[str, ...]]]:
 # --- parts ---------------------------------------------------------------------------------
 
 
-def _device(situation: Situation) -> list[str]:
+def device(situation: Situation) -> list[str]:
+    """Where it runs, how, and what any rewrite reads and writes there."""
     graph, numbers = situation.graph, str(situation.capability or "").removeprefix("sm_")
     capability = ["sm", *words.number(int(numbers[:3]) // 10)] if numbers.isdigit() else []
     traffic = [

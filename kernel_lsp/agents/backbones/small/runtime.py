@@ -20,6 +20,7 @@ from typing import Any
 from kernel_lsp import process
 from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar
 from kernel_lsp.agents.compact.tokenizer import CONTEXT
+from kernel_lsp.agents.compact.weighing import Question
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
 
 MODULE = "kernel_lsp.agents.backbones.small.child"
@@ -95,14 +96,14 @@ class Runtime:
 
     async def reply(
         self,
-        talk: Talk,
+        talk: Talk | Question,
         among: grammar.Node | None = None,
         *,
         temperature: float = 0.0,
         seed: int | None = None,
     ) -> Said:
-        """To a talk whose turn it is; ``among``: None for all that it offers. Raises BackboneError, the same
-        at once when it was given up."""
+        """To a talk whose turn it is, or a question; ``among``: None for all that it offers. Raises
+        BackboneError, the same at once when it was given up."""
         if len(talk.tokens) > CONTEXT - LONGEST_REPLY:
             cause = f"the talk has grown to {len(talk.tokens)} words, the policy reads {CONTEXT}"
             raise BackboneError(cause, "nothing is to be done: the rule plans such a target")

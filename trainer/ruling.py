@@ -1,0 +1,49 @@
+"""What the rule suggests first now, for one of our own tasks: on fake tensors, in this very process.
+
+A table of measured plans says what was suggested when it was recorded; since then the rule may have become
+another one. Not covered: programs of others, which run in an engine's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernel_lsp.agents.plan import Planner
+from kernel_lsp.records import Candidate, Site, Step, Viewed
+
+Places = tuple[tuple[str, str], ...]
+"""(skill, site) of each step."""
+
+
+class InProcess:
+    """A session (rewrite/engine.py) as a planner asks its engine."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
+        return tuple(self._session.look(list(steps)))
+
+    async def view(self, steps: Sequence[Step]) -> Viewed:
+        found: Viewed = self._session.view(list(steps))
+        return found
+
+    async def weigh(self, steps: Sequence[Step]) -> float:
+        return float(self._session.weigh(list(steps)))
+
+    async def make(self, steps: Sequence[Step]) -> Candidate:
+        made: Candidate = self._session.make(list(steps))
+        return made
+
+
+def places(steps: Sequence[Step]) -> Places:
+    return tuple((step.skill, step.site) for step in steps)
+
+
+async def first(session: Any, sites: Sequence[Site]) -> Places:
+    """Of a GPU's first course; empty where nothing applies. ``sites``: the captured program's."""
+    engine = InProcess(session)
+    planner = Planner(engine.make, engine.look, weigh=engine.weigh)
+    course = await anext(planner.courses(sites, triton=True), None)
+    return places(course.steps) if course is not None else ()
