@@ -24,6 +24,7 @@ INVERSE = {
     "masks_everywhere": "triton-unmasked",
     "loads_where_used": "triton-hoisted-loads",
     "two_passes": "triton-online",
+    "plain_exponentials": "triton-exp2",
     "no_hints": "triton-hints",
     "no_eviction": "triton-eviction",
     "exact_products": "triton-dot-precision",
