@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import math
 import os
@@ -41,9 +42,13 @@ Rows = dict[str, dict[str, Any]]
 
 
 def jobs(device: str, only: str, packages: Path | None) -> list[Job]:
-    """Kernels of ours and, where they are, of installed packages, by turns."""
-    found = [*own(device), *(installed(device, packages) if packages else ())]
-    return [job for job in found if re.search(only, name(job))]
+    """Kernels of ours and, where they are, of installed packages, by turns: a run that is cut short has seen
+    some of each."""
+    groups: dict[str, list[Job]] = {}
+    for job in (*own(device), *(installed(device, packages) if packages else ())):
+        groups.setdefault(name(job).partition("/")[0] if job.folder else "", []).append(job)
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*groups.values()))
+    return [job for job in turns if job is not None and re.search(only, name(job))]
 
 
 def name(job: Job) -> str:
