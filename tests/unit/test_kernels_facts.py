@@ -11,7 +11,7 @@ import pytest
 from rewrite_helpers import skill
 
 from kernel_lsp.pipeline.prepare import Prepared, prepare
-from kernel_lsp.records import Job, Site
+from kernel_lsp.records import Job, Site, Step
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
 pytestmark = pytest.mark.torch
@@ -275,3 +275,13 @@ def test_loads_move_only_over_what_cannot_change_them(change: tuple[str, str], l
 )
 def test_exp2_only_where_all_that_is_subtracted_carries_the_factor(old: str, new: str, applies: bool) -> None:
     assert bool(sites(golden("exp2", (old, new)), "attention_kernel", "exp2")) is applies
+
+
+def test_what_is_left_of_a_site_is_not_offered_as_another() -> None:
+    made = prepare(Job(text=golden("unmasked"), path="/w/kernels.py", qualname="row_sums_kernel"))
+    assert isinstance(made, Prepared)
+    skills = [skill("triton-block-size"), skill("triton-unmasked")]
+    session = KernelSession(made.program, made.workload, "cuda", skills)
+    steps = [Step(skill=site.skill, site=site.site) for site in session.capture().sites]
+    assert [step.site for step in steps] == ["BLOCK_R, BLOCK_C", BOTH]
+    assert session.look(steps) == ()

@@ -76,9 +76,13 @@ class KernelSession:
 
     def look(self, steps: list[Step]) -> tuple[Site, ...]:
         """What could follow; the same step once more would only have other parameters."""
-        taken = {(step.skill, step.site) for step in steps}
+        taken = [(step.skill, set(step.site.split(", "))) for step in steps]
         left = self.sites(self._applied(steps)[0])
-        return tuple(site for site in left if (site.skill, site.site) not in taken)
+        return tuple(
+            site
+            for site in left
+            if not any(site.skill == skill and set(site.site.split(", ")) <= names for skill, names in taken)
+        )
 
     def view(self, steps: list[Step]) -> Viewed:
         raise RewriteError("a Triton kernel has no graph to be shown", "plan with the rule")
@@ -109,20 +113,39 @@ class KernelSession:
         )
 
     def variants(self, steps: list[Step], at: int, limit: int) -> list[Candidate]:
-        """The same steps with other parameters at place ``at``, the given ones first."""
+        """The same steps with other parameters at place ``at``, the given ones first.
+
+        A later step that stands at its skill's first choice takes the first choice of the new state: eight
+        warps are a guess for a block of 2048, and no good one for 128.
+        """
         before = self._applied(steps[:at])[0]
         module, match = self._match(before, steps[at])
         choices = combinations(module.parameters(before, match), steps[at].parameters, limit)
-        made = (self._variant(steps, at, choice) for choice in choices)
+        later = range(at + 1, len(steps))
+        guessed = {
+            place for place in later if steps[place].parameters == self._guess(steps[:place], steps[place])
+        }
+        made = (self._variant(steps, at, choice, guessed) for choice in choices)
         return [candidate for candidate in made if candidate is not None]
 
-    def _variant(self, steps: list[Step], at: int, choice: dict[str, Any]) -> Candidate | None:
-        changed = [*steps]
-        changed[at] = replace(steps[at], parameters=choice)
+    def _variant(
+        self, steps: list[Step], at: int, choice: dict[str, Any], guessed: set[int]
+    ) -> Candidate | None:
+        changed = [*steps[:at], replace(steps[at], parameters=choice)]
         try:
+            for place in range(at + 1, len(steps)):
+                step = steps[place]
+                guess = self._guess(changed, step) if place in guessed else step.parameters
+                changed.append(replace(step, parameters=guess))
             return self.make(changed)
         except RewriteError:  # a combination that a skill refuses, or that is what there was, takes no part
             return None
+
+    def _guess(self, before: list[Step], step: Step) -> dict[str, Any]:
+        """The first choice of the step's parameters after these steps."""
+        kernel = self._applied(before)[0]
+        module, match = self._match(kernel, step)
+        return {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
 
     # --- steps -------------------------------------------------------------------------------
 
