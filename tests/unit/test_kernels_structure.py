@@ -42,6 +42,7 @@ KERNELS = {
     "triton-fused-launches": "scale_kernel",
     "triton-online": "softmax_kernel",
     "triton-persistent": "rms_norm_kernel",
+    "triton-split-k": "weight_kernel",
     "triton-whole-row": "log_softmax_kernel",
 }
 NEAR_MISSES = {
@@ -117,6 +118,41 @@ NEAR_MISSES = {
         ),
         "a function that may know its program": ("tl.sum(x * x, axis=0)", "triton.testing.f(x)"),
     },
+    "triton-split-k": {
+        "something is done with the sum": ("total.to(tl.bfloat16)", "tl.maximum(total, 0.0)"),
+        "the sum is read elsewhere": ("    mask = out_mask", "    total += 1.0\n    mask = out_mask"),
+        "the sum begins at something": (
+            "tl.zeros((BLOCK_O, BLOCK_I), dtype",
+            "tl.full((BLOCK_O, BLOCK_I), 1.0, dtype",
+        ),
+        "sums in half precision": ("dtype=tl.float32", "dtype=tl.float16"),
+        "a turn depends on the one before": (
+            "        row_mask = rows",
+            "        n_out = n_out + 1\n        row_mask = rows",
+        ),
+        "the last piece is used": (
+            "    mask = out_mask[:, None] & in",
+            "    mask = grad_mask[:, :1] & out_mask[:, None] & in",
+        ),
+        "another dtype than the result's": ("total.to(tl.bfloat16)", "total.to(tl.float16)"),
+        "the result keeps what it had": ("out = torch.empty(", "out = torch.zeros("),
+        "the result is written before": ("    grid = (tri", "    out.zero_()\n    grid = (tri"),
+        "the launch is repeated": (
+            "    weight_kernel[grid](grad,",
+            "    for _ in range(2):\n        weight_kernel[grid](grad,",
+        ),
+        "an operand is the result": ("[grid](grad, x, out", "[grid](grad, out.view(-1), out"),
+        "enough tiles": ("x=bf16[65536,256]", "x=bf16[65536,8192]"),
+        "a short sum": ("grad=bf16[65536,128] x=bf16[65536,256]", "grad=bf16[256,128] x=bf16[256,256]"),
+        "programs that add": (
+            "    tl.store(out_ptr",
+            "    tl.atomic_add(grad_ptr, 0.0)\n    tl.store(out_ptr",
+        ),
+        "another launcher": (
+            "# kernel-lsp",
+            "def other(a):\n    weight_kernel[(1, 1)](a, a, a, 4, 4, 4, 16, 16, 16)\n\n\n# kernel-lsp",
+        ),
+    },
     "triton-whole-row": {
         "lanes behind the end count": (
             'other=float("-inf"))\n        total',
@@ -165,6 +201,8 @@ for before, after, name, shapes, tolerance in json.loads(sys.argv[1]):
         torch.manual_seed(0)
         inputs = [made(spec) for spec in shape.split(",")]
         expected, found = one(*inputs), two(*inputs)
+        if found.dtype == torch.bfloat16:
+            tolerance = 8e-3  # one step of bfloat16
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         if inputs[0].numel():
             inputs[0][0, 0] = float("nan"); inputs[0][-1, :] = float("-inf")
@@ -172,6 +210,7 @@ for before, after, name, shapes, tolerance in json.loads(sys.argv[1]):
             torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 """
 RUNS = {
+    "triton-split-k": ("weight_gradient", ["300x70:float32,300x40:float32"]),
     "triton-fused-launches": ("gated_norm", ["3x50:float32,3x50:float32", "2x40:bfloat16,2x40:bfloat16"]),
     "triton-persistent": ("rms_norm", ["10x5:float32,5:float32"]),
     "triton-online": ("softmax", ["2x5000:float32", "1x4096:bfloat16"]),

@@ -1,0 +1,312 @@
+"""The inner loop of a product, cut over several programs, whose shares the launcher adds up."""
+
+from __future__ import annotations
+
+import ast
+import math
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
+
+PROCESSORS = 132
+"""Of an H200: what a launch is measured on. Any number is right."""
+WAVES = 2
+"""Programs for each of them, at most."""
+LEAST_BLOCKS = 4
+"""Turns of the loop that each program should have."""
+SPLITS = (2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    loop: ast.For
+    extent: str
+    block: str
+    total: str
+    """The sum's name."""
+    adding: ast.stmt
+    store: ast.Call
+    casts: tuple[ast.stmt, ...]
+    """Assignments of the sum in the result's dtype."""
+    pointer: str
+    """Parameter that the store's address begins with."""
+    grid: tuple[str, ...]
+
+
+def match(kernel: Kernel) -> list[Match]:
+    if len(kernel.source.launches()) != 1 or not kernel.launched or places.language(kernel) is None:
+        return []
+    found = _found(kernel)
+    if found is None or not _choices(kernel, found):
+        return []
+    summary = f"cut the sum over {found.extent} into shares of several programs (split-K)"
+    return [Match(found.total, summary, 0.3, data=found)]
+
+
+def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
+    found: Found = match.data
+    nodes = [*ast.walk(kernel.function)]
+    others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
+    atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
+    rank = len(found.grid)
+    asked = {_axis(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
+    carried = _carried(kernel, found)
+    helpers = places.helpers(kernel, kernel.function)
+    grids = [one.grid for one in kernel.launched]
+    return [
+        places.only_launch(kernel),
+        proof(
+            "the loop hands on the sum alone",
+            not carried,
+            f"{', '.join(sorted(carried))} too"
+            if carried
+            else f"each turn adds to {found.total} what is its own",
+        ),
+        proof("the sum begins at 0, in float32", _begins_at_zero(kernel, found), "as tl.zeros says"),
+        proof(
+            "the result is the sum and nothing else",
+            _only_sum(kernel, found),
+            f"{found.total} is stored as it is, or in the result's dtype",
+        ),
+        proof(
+            "the kernel writes nothing else, and runs to its end",
+            len(called(kernel.function, "store")) == 1 == len(others) and not atomic and not helpers,
+            "one tl.store, no atomic operation, no return",
+        ),
+        proof(
+            "the result is a new tensor of the launcher, row after row",
+            _fresh(kernel, found),
+            "made by torch.empty of its sizes, and untouched before the launch",
+        ),
+        proof(
+            "the grid has room for another axis",
+            asked <= set(range(rank))
+            and all(g is not None and tuple(g[rank:]) in ((), (1,)) for g in grids)
+            and places.launch_statement(kernel) is not None,
+            f"it has {rank}, and the kernel asks for {', '.join(map(str, sorted(asked)))}",
+        ),
+    ]
+
+
+def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
+    return {"splits": list(reversed(_choices(kernel, match.data)))}
+
+
+def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    found: Found = match.data
+    language, function = places.language(kernel), kernel.function
+    split, share, count, size = (
+        places.fresh(function, n) for n in ("split", "share", "n_splits", "n_elements")
+    )
+    bounds = (
+        f"{split} * {share}, {language}.minimum({split} * {share} + {share}, {found.extent}), {found.block}"
+    )
+    lines = [
+        f"{split} = {language}.program_id({len(found.grid)})",
+        f"{share} = {language}.cdiv({found.extent}, {found.block} * {count}) * {found.block}",
+        "",
+    ]
+    text = places.indented(lines, found.loop) + " " * found.loop.col_offset
+    kernel.replace(places.ahead(found.loop), text)
+    assert isinstance(found.loop.iter, ast.Call)
+    numbers = found.loop.iter.args
+    kernel.replace(places.across(numbers[0], numbers[-1]), bounds)
+    pointer, value = _argument(found.store, 0, "pointer"), _argument(found.store, 1, "value")
+    assert pointer is not None and value is not None
+    base = next(n for n in ast.walk(pointer) if isinstance(n, ast.Name) and n.id == found.pointer)
+    kernel.replace(base, f"{found.pointer} + {split}.to({language}.int64) * {size}")
+    kernel.replace(value, found.total)
+    for statement in found.casts:
+        kernel.replace(statement, "")
+    _launch(kernel, found, count, size, parameters["splits"])
+
+
+def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object) -> None:
+    statement, result = places.launch_statement(kernel), places.argument(kernel, found.pointer)
+    assert statement is not None and isinstance(result, ast.Name)
+    shares, partial = (places.fresh(kernel.launcher, n) for n in ("shares", "partial"))
+    tiles = " * ".join(g if g.endswith(")") or g.isidentifier() else f"({g})" for g in found.grid)
+    c = result.id
+    before = [
+        "# With few tiles each is computed in shares, which are added up in a fixed order.",
+        f"{shares} = max(1, min({splits}, {WAVES * PROCESSORS} // max(1, {tiles})))",
+        f"{partial} = torch.empty(({shares}, *{c}.shape), dtype=torch.float32, device={c}.device)",
+        "",
+    ]
+    kernel.replace(places.ahead(statement), places.indented(before, statement) + " " * statement.col_offset)
+    kernel.replace(places.after(statement), f"\n{' ' * statement.col_offset}{c}.copy_({partial}.sum(0))")
+    call = kernel.source.launches()[0].call
+    assert isinstance(call.func, ast.Subscript)
+    changed = {call.func.slice: f"({', '.join(found.grid)}, {shares})", result: partial}
+    places.relaunch(kernel, changed, [f"{count}={shares}", f"{size}={c}.numel()"])
+    default = "=1" if kernel.function.args.defaults else ""
+    places.add_parameters(kernel, [f"{count}{default}", f"{size}{default}"])
+
+
+# --- what is recognized --------------------------------------------------------------------------
+
+
+def _found(kernel: Kernel) -> Found | None:
+    body = kernel.function.body
+    loops = [s for s in body if isinstance(s, ast.For)]
+    grid = places.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
+    stores = [c for s in body if isinstance(s, ast.Expr) for c in called(s, "store") if s.value is c]
+    if len(loops) != 1 or len(stores) != 1 or grid is None or kernel.source.configs() is not None:
+        return None
+    match loops[0]:
+        case ast.For(
+            target=ast.Name(),
+            iter=ast.Call(func=func, args=[ast.Constant(value=0), ast.Name(id=extent), ast.Name(id=block)]),
+            orelse=[],
+        ) if ast.unparse(func).split(".")[-1] == "range":
+            pass
+        case _:
+            return None
+    sums = [(s, name) for s in loops[0].body if (name := _sum_of(s)) is not None]
+    if len(sums) != 1 or block not in kernel.source.constexprs():
+        return None
+    pointer = _argument(stores[0], 0, "pointer")
+    bases = [
+        n.id for n in ast.walk(pointer or ast.Pass()) if isinstance(n, ast.Name) and n.id in kernel.pointers()
+    ]
+    if len(bases) != 1:
+        return None
+    dtype = kernel.pointers()[bases[0]].dtype
+    after = body[body.index(loops[0]) + 1 :]
+    casts = tuple(s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, sums[0][1], dtype))
+    return Found(loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, bases[0], grid)
+
+
+def _sum_of(statement: ast.stmt) -> str | None:
+    """``total += tl.dot(a, b)`` or ``total = tl.dot(a, b, total)``: total."""
+    match statement:
+        case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.Call() as dot) if (
+            dot in called(dot, "dot") and len(dot.args) == 2
+        ):
+            return None if name in names_in(dot) or any(k.arg == "acc" for k in dot.keywords) else name
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as dot) if dot in called(dot, "dot"):
+            into = _argument(dot, 2, "acc")
+            alone = all(name not in names_in(a) for a in dot.args[:2])
+            return name if isinstance(into, ast.Name) and into.id == name and alone else None
+    return None
+
+
+def _is_sum(node: ast.expr | None, total: str, dtype: str) -> bool:
+    """The sum, also in the result's dtype."""
+    match node:
+        case ast.Name(id=name):
+            return name == total
+        case ast.Call(func=ast.Attribute(attr="to", value=ast.Name(id=name)), args=[kind], keywords=[]):
+            return name == total and ast.unparse(kind).split(".")[-1] in (dtype, "element_ty")
+    return False
+
+
+def _carried(kernel: Kernel, found: Found) -> set[str]:
+    """Names besides the sum that a turn may take from the one before, or that the loop leaves behind."""
+    stored = {n.id for s in found.loop.body for n in ast.walk(s) if isinstance(n, ast.Name) and _stores(n)}
+    known: set[str] = set()
+    early: set[str] = set()
+    for statement in found.loop.body:
+        if statement is found.adding:
+            continue
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            early |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _stores(n)} or {
+                "a branch"
+            }
+            continue
+        early |= (names_in(statement.value) & stored) - known
+        known.add(statement.targets[0].id)
+    inside = {id(n) for n in ast.walk(found.loop)}
+    outside = {n.id for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside}
+    assert isinstance(found.loop.target, ast.Name)
+    return (early | (outside & (stored | {found.loop.target.id})) | (stored & {found.loop.target.id})) - {
+        found.total
+    }
+
+
+def _stores(name: ast.Name) -> bool:
+    return not isinstance(name.ctx, ast.Load)
+
+
+def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
+    body = kernel.function.body
+    said = [s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total]
+    ahead = bool(said) and body.index(said[0]) < body.index(found.loop)
+    stored = [
+        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == found.total and _stores(n)
+    ]
+    zeros = (
+        len(said) == 1 and isinstance(said[0].value, ast.Call) and said[0].value in called(said[0], "zeros")
+    )
+    return ahead and zeros and len(stored) == 2 and "float32" in ast.unparse(said[0].value)
+
+
+def _only_sum(kernel: Kernel, found: Found) -> bool:
+    value = _argument(found.store, 1, "value")
+    names = {
+        s.targets[0].id
+        for s in found.casts
+        if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name)
+    }
+    direct = _is_sum(value, found.total, kernel.pointers()[found.pointer].dtype) or (
+        isinstance(value, ast.Name) and value.id in names
+    )
+    inside = {id(n) for s in (found.loop, *found.casts) for n in ast.walk(s)}
+    inside |= {id(n) for n in ast.walk(value)} if value is not None else set()
+    uses = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id in names | {found.total}]
+    body = [s for s in kernel.function.body if s not in found.casts]
+    return (
+        direct
+        and len(names) == len(found.casts)
+        and all(id(n) in inside or (_stores(n) and any(n in ast.walk(s) for s in body)) for n in uses)
+    )
+
+
+def _fresh(kernel: Kernel, found: Found) -> bool:
+    """``torch.empty`` of sizes, beside the launch, which only the launch sees before it is whole."""
+    given, launch = places.argument(kernel, found.pointer), places.launch_statement(kernel)
+    if not isinstance(given, ast.Name) or launch is None:
+        return False
+    value = places.only_value(kernel.launcher, given.id)
+    if not isinstance(value, ast.Call) or ast.unparse(value.func) != "torch.empty":
+        return False
+    blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
+    block = next((b for b in blocks if isinstance(b, list) and launch in b), [])
+    before = block[: block.index(launch)] if block else []
+    beside = any(isinstance(s, ast.Assign) and s.value is value for s in before)
+    made = {id(n) for s in before if isinstance(s, ast.Assign) and s.value is value for n in ast.walk(s)}
+    early = [
+        n
+        for n in ast.walk(kernel.launcher)
+        if isinstance(n, ast.Name) and n.id == given.id and id(n) not in made and n.lineno < launch.lineno
+    ]
+    others = [p for p in kernel.pointers() if p != found.pointer]
+    return (
+        beside
+        and not early
+        and all(k.arg in ("dtype", "device") for k in value.keywords)
+        and all(places.separate(kernel, found.pointer, other) for other in others)
+    )
+
+
+def _choices(kernel: Kernel, found: Found) -> list[int]:
+    """Numbers of shares that keep the device busy and have some turns of the loop each."""
+    tiles = [math.prod(one.grid) for one in kernel.launched if one.grid is not None]
+    given = [(o.arguments.get(found.extent), o.constants.get(found.block)) for o in kernel.launched]
+    known = [inner // block for inner, block in given if isinstance(inner, int) and isinstance(block, int)]
+    if not tiles or len(known) < len(given):
+        return []
+    turns = min(known)
+    return [s for s in SPLITS if s * max(tiles) <= WAVES * PROCESSORS and turns >= s * LEAST_BLOCKS]
+
+
+def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    given = [k.value for k in call.keywords if k.arg == name] or call.args[at : at + 1]
+    return given[0] if given else None
+
+
+def _axis(call: ast.Call) -> int:
+    value = _argument(call, 0, "axis")
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else -1
