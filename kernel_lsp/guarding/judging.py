@@ -64,10 +64,16 @@ async def _one(
     blank = Guarded(acceptance=acceptance, file=file, holding=Holding.GONE, detail="")
     try:
         text = read_source(root / acceptance.path).text
+    except FileNotFoundError:
+        return replace(blank, detail=f"its file is not there any more; delete {file}")
     except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
-        return replace(blank, detail=f"its file cannot be read: {error}; delete {file}")
+        return replace(blank, holding=Holding.UNKNOWN, detail=f"its file cannot be read: {error}")
     snapshot = Snapshot(uri=(root / acceptance.path).as_uri(), text=text)
-    target = analysis.find_target(analysis.analyze(snapshot), acceptance.qualname)
+    found = analysis.analyze(snapshot)
+    if (problem := found.problem) is not None:
+        words = f"its file cannot be read: {problem.message} (line {problem.line})"
+        return replace(blank, holding=Holding.UNKNOWN, detail=words)
+    target = analysis.find_target(found, acceptance.qualname)
     if target is None:
         return replace(blank, detail=f"the file has no such target any more; delete {file}")
     here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
@@ -78,7 +84,7 @@ async def _one(
     try:
         now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
     except RewriteError as error:
-        return replace(here, detail=f"{error.cause}; delete {file}")
+        return replace(here, holding=Holding.UNKNOWN, detail=str(error))
     request = _request(acceptance, now, python=python, cuda=cuda)
     evaluation = await gate.evaluate(request, lambda progress: None)
     return _judged(here, text, target, request, evaluation)

@@ -1,15 +1,18 @@
 """A file without an accepted rewrite: the original target, and nothing that only the rewrite used.
 
-The original stands in the evidence, in the program that was the reference. Lines that the rewrite has not
-touched keep their bytes (rewrite/edit.py). Comments between statements that only the slice has lost are not
-brought back; version control has them.
+The original stands in the evidence, in the program that was the reference, and so do other functions that
+changed with it (a kernel's launcher) and imports that have gone since. Lines that the rewrite has not touched
+keep their bytes (rewrite/edit.py). Comments between statements that only the slice has lost are not brought
+back; version control has them.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from kernel_lsp import analysis, parsing
 from kernel_lsp.errors import RewriteError
@@ -23,7 +26,11 @@ def without(text: str, acceptance: Acceptance) -> str | None:
     original = _original(acceptance)
     if target is None or original is None:
         return None
-    back = SourceEdit(qualname=acceptance.qualname, target=original)
+    others = _others(text, acceptance)
+    imports = _imports(text, acceptance, [original, *(source for _, source in others)])
+    if imports is None:
+        return None
+    back = SourceEdit(qualname=acceptance.qualname, target=original, others=others, imports=imports)
     try:
         changed = edit.apply_edit(text, target.span, back)
     except (RewriteError, SyntaxError, ValueError):
@@ -33,9 +40,8 @@ def without(text: str, acceptance: Acceptance) -> str | None:
 
 def patch(path: str, before: str, after: str) -> str:
     """A unified diff that ``git apply`` takes; empty when nothing differs."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-    )
+    old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))  # git's lines
+    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
@@ -55,6 +61,38 @@ def _original(acceptance: Acceptance) -> str | None:
     indent = program.source[start : target.span.start]
     lines = program.source[start : target.span.end].split("\n")
     return "\n".join(line.removeprefix(indent) for line in lines)
+
+
+def _others(text: str, acceptance: Acceptance) -> tuple[tuple[str, str], ...]:
+    """Name and original source of the other functions that the rewrite changed and that are still there."""
+    evidence, own = acceptance.evidence, acceptance.qualname.partition(".")[0]
+    was, made = _definitions(evidence.reference.source), _definitions(evidence.candidate_source)
+    there = _definitions(text)
+    changed = [n for n, node in was.items() if n in made and ast.dump(node) != ast.dump(made[n])]
+    lines = _lines(evidence.reference.source)
+    return tuple(
+        (name, edit.LINE_END.sub("\n", "".join(lines[_first(was[name]) : was[name].end_lineno])))
+        for name in changed
+        if name != own and name in there
+    )
+
+
+def _definitions(text: str) -> dict[str, ast.stmt]:
+    return {node.name: node for node in parsing.parse_text(text).body if isinstance(node, edit.DEFINITIONS)}
+
+
+def _imports(text: str, acceptance: Acceptance, restored: list[str]) -> tuple[str, ...] | None:
+    """Imports of the original that have gone since; None where it needs something else that has gone."""
+    reference = parsing.parse_text(acceptance.evidence.reference.source)
+    nodes = (node for source in restored for node in ast.walk(parsing.parse_text(source)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    missing = (used & _bound(reference)) - _bound(parsing.parse_text(text))
+    imports = [
+        s for s in reference.body if isinstance(s, ast.Import | ast.ImportFrom) and _names(s) & missing
+    ]
+    if missing - {name for statement in imports for name in _names(statement)}:
+        return None
+    return tuple(ast.unparse(statement) for statement in imports)
 
 
 def _added(acceptance: Acceptance) -> set[str]:
@@ -99,9 +137,8 @@ def _is_spare(statement: ast.stmt, tree: ast.Module, added: set[str]) -> bool:
 
 def _cut(text: str, statement: ast.stmt) -> str:
     """Without the statement's lines and the empty ones behind it."""
-    lines = text.splitlines(keepends=True)
-    decorators = getattr(statement, "decorator_list", [])
-    first = min([statement.lineno, *(node.lineno for node in decorators)]) - 1
+    lines = _lines(text)
+    first = _first(statement)
     last = statement.end_lineno or statement.lineno
     while (
         last < len(lines)
@@ -110,6 +147,18 @@ def _cut(text: str, statement: ast.stmt) -> str:
     ):
         last += 1
     return "".join([*lines[:first], *lines[last:]])
+
+
+def _first(statement: ast.stmt) -> int:
+    """Index of its first line, decorators included."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(node.lineno for node in decorators)]) - 1
+
+
+def _lines(text: str) -> list[str]:
+    """As Python counts them, with their ends."""
+    ends = [0, *(match.end() for match in edit.LINE_END.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(ends) if start < end]
 
 
 def combined(guarded: Iterable[Guarded], texts: dict[str, str]) -> str:

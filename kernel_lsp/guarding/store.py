@@ -6,6 +6,7 @@ What was accepted later on top of it has a file of its own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -53,8 +54,10 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
 
 
 def _name(acceptance: Acceptance) -> str:
+    """Readable, and another for each target and rewrite: of two long paths the ends may be the same."""
     words = re.sub(r"[^\w.-]+", "-", f"{acceptance.path.removesuffix('.py')}.{acceptance.qualname}")
-    return f"{words[-80:].lstrip('-.')}-{acceptance.after[:8]}.json"
+    told = f"{acceptance.path}::{acceptance.qualname} {acceptance.after}"
+    return f"{words[-80:].lstrip('-.')}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.json"
 
 
 def _public(kept: Evidence) -> Evidence:

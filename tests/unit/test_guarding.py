@@ -12,13 +12,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 from test_reports import SARIF
+from typer.testing import CliRunner
 
 from kernel_lsp import analysis, wire
+from kernel_lsp.commands.app import app
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, evidence
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.guarding import accept, acceptances, combined, guard, without
 from kernel_lsp.guarding.judging import _holding, latest
+from kernel_lsp.guarding.reverting import patch
 from kernel_lsp.host import Host
 from kernel_lsp.presenter.guarding import guarded_json, guarded_sarif, guarded_text
 from kernel_lsp.records import (
@@ -191,6 +194,83 @@ def test_the_original_comes_back_byte_for_byte(tmp_path: Path, ends: str) -> Non
     assert "folded" in after and without(after, one) == before
 
 
+@pytest.mark.parametrize("odd", ["\f", 'ODD = "\u2028"\n'])
+def test_lines_are_those_of_python_and_git(tmp_path: Path, odd: str) -> None:
+    """A form feed ends no line, and U+2028 neither."""
+    before = BEFORE.replace("LIMIT = 3\n", f"LIMIT = 3\n{odd}")
+    after = rewritten(before)
+    write(tmp_path, "model.py", before, after, after)
+    (one,) = read(tmp_path)
+    assert without(after, one) == before
+    apply(patch("model.py", after, before), tmp_path)
+    assert (tmp_path / "model.py").read_text() == before
+
+
+def test_an_import_that_a_linter_removed_comes_back_and_what_else_is_missing_is_no_patch(
+    tmp_path: Path,
+) -> None:
+    before = BEFORE.replace("LIMIT = 3\n", "import math as m\n\nLIMIT = 3\n").replace(
+        ".sum(dim=1)", ".sum(dim=m.ceil(0.5)) + LIMIT"
+    )
+    after = rewritten(before)
+    write(tmp_path, "model.py", before, after, after)
+    (one,) = read(tmp_path)
+    reverted = without(after.replace("import math as m\n", ""), one)
+    assert reverted is not None and reverted.count("import math as m\n") == 1
+    assert "m.ceil" in reverted and "import math\n" not in reverted
+    assert without(after.replace("LIMIT = 3\n", "").replace("= LIMIT", "= 4"), one) is None
+
+
+KERNEL = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask) * 2, mask=mask)
+
+
+def launch(x):
+    out = torch.empty_like(x)
+    scale[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def unrelated(x):
+    return x + 1
+"""
+
+
+def test_a_kernels_launcher_comes_back_with_it(tmp_path: Path) -> None:
+    after = KERNEL.replace("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr, EVEN: tl.constexpr")
+    after = after.replace("BLOCK=64)", "BLOCK=64, EVEN=x.numel() % 64 == 0)").replace("< n", "< n + EVEN * 0")
+    now = after.replace("return x + 1", "return x + 2")
+    found = evidence_of(BEFORE, rewritten(BEFORE))
+    reference = replace(evidence.request_of(found).reference, source=KERNEL)
+    one = Acceptance(
+        proposal="1",
+        path="kernel.py",
+        qualname="scale",
+        before="",
+        after="",
+        accepted="",
+        evidence=replace(found, reference=reference, candidate_source=after),
+    )
+    assert without(now, one) == KERNEL.replace("return x + 1", "return x + 2")
+
+
+def test_two_rewrites_whose_paths_end_alike_have_files_of_their_own(tmp_path: Path) -> None:
+    after = rewritten(BEFORE)
+    for name in ("first", "second"):
+        folder = tmp_path / name / ("a" * 90)
+        folder.mkdir(parents=True)
+        write(tmp_path, f"{name}/{'a' * 90}/model.py", BEFORE, after, after)
+    assert len(list(read(tmp_path))) == 2
+
+
 def test_what_others_use_by_now_stays(tmp_path: Path) -> None:
     after = rewritten(BEFORE)
     now = after + "\n\ndef another(x, linear):\n    return folded(x, linear.weight, linear.bias)\n"
@@ -248,6 +328,9 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     write(tmp_path, "wrong.py", BEFORE, after, broken)
     write(tmp_path, "back.py", BEFORE, after, BEFORE)
     write(tmp_path, "gone.py", BEFORE, after, "X = 1\n")
+    write(tmp_path, "lost.py", BEFORE, after, after)
+    (tmp_path / "lost.py").unlink()
+    write(tmp_path, "merging.py", BEFORE, after, f"<<<<<<< ours\n{after}")
     chosen = [(path, one) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)]
     told = []
     found = {
@@ -259,29 +342,31 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
         "wrong.py": Holding.WRONG,
         "back.py": Holding.REVERTED,
         "gone.py": Holding.GONE,
+        "lost.py": Holding.GONE,
+        "merging.py": Holding.UNKNOWN,
     }
+    assert "delete" in found["lost.py"].detail and "delete" not in found["merging.py"].detail
     assert "edited since" in found["wrong.py"].detail
     assert broken.splitlines()[found["wrong.py"].line - 1] == "class Model(nn.Module):"
-    assert len(told) == 4
-    patch = combined(found.values(), {"wrong.py": broken})
-    apply(patch, tmp_path)
+    assert len(told) == 6
+    apply(combined(found.values(), {"wrong.py": broken}), tmp_path)
     assert (tmp_path / "wrong.py").read_text() == BEFORE
 
 
 def apply(patch: str, folder: Path) -> None:
-    done = subprocess.run(["git", "apply", "-"], cwd=folder, input=patch, text=True, capture_output=True)
+    done = subprocess.run(["git", "apply", "-"], cwd=folder, input=patch.encode(), capture_output=True)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_command_on_a_repository_without_any(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()
-    command = [sys.executable, "-m", "kernel_lsp", "guard", str(tmp_path), "--format", "json"]
-    nothing = subprocess.run(command, capture_output=True, text=True)
-    assert nothing.returncode == 0 and json.loads(nothing.stdout)["rewrites"] == []
+    command = ["guard", str(tmp_path), "--format", "json"]
+    nothing = CliRunner().invoke(app, command)
+    assert nothing.exit_code == 0 and json.loads(nothing.stdout)["rewrites"] == []
     path = write(tmp_path, "model.py", BEFORE, rewritten(BEFORE), rewritten(BEFORE))
     path.write_text("{")
-    broken = subprocess.run(command, capture_output=True, text=True)
-    assert broken.returncode == 2 and "restore the file" in json.loads(broken.stdout)["problems"][0]
+    broken = CliRunner().invoke(app, command)
+    assert broken.exit_code == 2 and "restore the file" in json.loads(broken.stdout)["problems"][0]
 
 
 def test_a_rewrite_upon_a_rewrite_is_judged_once(tmp_path: Path) -> None:
