@@ -73,8 +73,12 @@ class Arm:
                 return
 
     async def _proposals(self) -> AsyncIterator[Candidate]:
-        for number, skill in enumerate(self.skills):
-            if number < MOST_RECIPES and (course := await recipes.course_of(skill, self.one)) is not None:
+        made: set[str] = set()
+        for skill in self.skills:
+            if len(made) == MOST_RECIPES:
+                break
+            if (course := await recipes.course_of(skill, self.one)) is not None:
+                made.add(course.candidate.id)
                 yield course.candidate
         planner = Planner(self.one.engine.make, self.one.engine.look)
         async for planned in planner.courses(self.one.sites, triton=True):
