@@ -5,7 +5,9 @@ from __future__ import annotations
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
-WARPS, STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
+WARPS, STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 5)
+MOST_GUESSED = 16
+"""Of warps: 32 leave each thread 64 registers, which only a measurement can favor."""
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
 """Triton's own, where a launch says nothing."""
 NUMBERS_A_THREAD, NUMBERS_OF_A_TILE = 8, 64
@@ -80,7 +82,7 @@ def _guess(kernel: Kernel) -> int:
         wanted = sizes[-1] * sizes[-2] // (32 * NUMBERS_OF_A_TILE)
     else:
         wanted = max(sizes, default=1024) // (32 * NUMBERS_A_THREAD)
-    return max((w for w in WARPS if w <= wanted), default=1)
+    return max((w for w in WARPS if w <= min(wanted, MOST_GUESSED)), default=1)
 
 
 def _default(name: str) -> int:

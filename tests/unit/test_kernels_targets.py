@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,18 @@ def test_a_rewritten_kernel_computes_the_same_in_the_interpreter(name: str, tmp_
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_guess_follows_the_step_that_is_searched() -> None:
+    _, session = opened(HEAD + ADD, "add_kernel")
+    block = Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 256})
+    warps = Step(skill="triton-launch-options", site="launch of add_kernel", parameters={"num_warps": 1})
+    made = session.variants([block, warps], 0, 16)
+    found = {one.steps[0].parameters["BLOCK"]: one.steps[1].parameters["num_warps"] for one in made}
+    assert found[256] == 1 and found[512] == 2 and found[2048] == 8
+    chosen = replace(warps, parameters={"num_warps": 2})
+    made = session.variants([block, chosen], 0, 16)
+    assert {one.steps[1].parameters["num_warps"] for one in made} == {2}
 
 
 def test_a_change_of_the_launcher_is_a_change_of_the_kernel_too() -> None:
