@@ -404,9 +404,7 @@ def _settled(launcher: Function, found: Found) -> bool:
         if any(not isinstance(n.ctx, ast.Load) and n.id in side.passed for n in _names(side.kernel)):
             return False
     names = {n for side in (found.first, found.second) for n in names_in(side.call)}
-    arguments = {a.arg for a in launcher.args.args}
-    stored = [n.id for n in _names(launcher) if not isinstance(n.ctx, ast.Load)]
-    return all(stored.count(n) <= (0 if n in arguments else 1) for n in names)
+    return places.steady(launcher, names)
 
 
 def _names(function: Function) -> list[ast.Name]:

@@ -113,9 +113,10 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     assert isinstance(found.loop.iter, ast.Call)
     numbers = found.loop.iter.args
     kernel.replace(places.across(numbers[0], numbers[-1]), bounds)
-    pointer, value = _argument(found.store, 0, "pointer"), _argument(found.store, 1, "value")
-    assert pointer is not None and value is not None
-    base = next(n for n in ast.walk(pointer) if isinstance(n, ast.Name) and n.id == found.pointer)
+    value = _argument(found.store, 1, "value")
+    assert value is not None
+    base = _base(found.store)
+    assert base is not None
     kernel.replace(base, f"{found.pointer} + {split}.to({language}.int64) * {size}")
     kernel.replace(value, found.total)
     for statement in found.casts:
@@ -167,16 +168,21 @@ def _found(kernel: Kernel) -> Found | None:
     sums = [(s, name) for s in loops[0].body if (name := _sum_of(s)) is not None]
     if len(sums) != 1 or block not in kernel.source.constexprs():
         return None
-    pointer = _argument(stores[0], 0, "pointer")
-    bases = [
-        n.id for n in ast.walk(pointer or ast.Pass()) if isinstance(n, ast.Name) and n.id in kernel.pointers()
-    ]
-    if len(bases) != 1:
+    base = _base(stores[0])
+    if base is None or base.id not in kernel.pointers():
         return None
-    dtype = kernel.pointers()[bases[0]].dtype
+    dtype = kernel.pointers()[base.id].dtype
     after = body[body.index(loops[0]) + 1 :]
     casts = tuple(s for s in after if isinstance(s, ast.Assign) and _is_sum(s.value, sums[0][1], dtype))
-    return Found(loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, bases[0], grid)
+    return Found(loops[0], extent, block, sums[0][1], sums[0][0], stores[0], casts, base.id, grid)
+
+
+def _base(store: ast.Call) -> ast.Name | None:
+    """What the address begins with, as a sum."""
+    node = _argument(store, 0, "pointer")
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        node = node.left
+    return node if isinstance(node, ast.Name) else None
 
 
 def _sum_of(statement: ast.stmt) -> str | None:

@@ -29,18 +29,18 @@ def match(kernel: Kernel) -> list[Match]:
     if places.package(kernel) is None or kernel.source.configs() is not None:
         return []
     values = values_of(kernel, found)
-    once(values, found)
+    inside = once(values, found)
     repeated = _repeated(values)
     if not repeated:
         return []
     accesses = len(values.accesses)
     names = ", ".join(sorted({one.base for one in repeated}))
     summary = f"read a row of {names} once and keep it in registers"
-    return [Match("row", summary, len(repeated) / accesses / 2, data=(found, values))]
+    return [Match("row", summary, len(repeated) / accesses / 2, data=(found, values, inside))]
 
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    found, values = match.data
+    found, values, inside = match.data
     blocks = {b.name: b for b in adjustable(kernel) if b.places and b.why == OF_LOOP and b.masked}
     extents = [one.arguments.get(found.extent) for one in kernel.launched]
     now = [one.constants.get(found.block) for one in kernel.launched]
@@ -73,6 +73,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
             "what is reduced holds 0, or an infinity, where the mask is false",
         ),
         proof(
+            "no access of the loops goes beyond the row, and none stores one number for a piece of it",
+            all(_of_columns(values, one) for one in inside),
+            "each has a mask that is false behind the row's end, or loads one number",
+        ),
+        proof(
             "no load meets what was stored elsewhere",
             _in_order(kernel, found, values),
             "the launcher makes what is stored, or both are at one place of the row",
@@ -100,7 +105,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
 
 
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    found, values = match.data
+    found, values, _ = match.data
     first, last = found.loops[0], found.loops[-1]
     flag = places.fresh(kernel.function, "WHOLE_ROW")
     looping = places.with_comments(kernel, places.across(first, last))
@@ -149,6 +154,12 @@ def _repeated(values: Values) -> list[Access]:
             found += [access] if access.place in seen else []
             seen.add(access.place)
     return found
+
+
+def _of_columns(values: Values, access: Access) -> bool:
+    if values.uniform(access.pointer):
+        return access.kind == "load"
+    return access.mask is not None and values.behind(access.mask) == 0
 
 
 def _in_order(kernel: Kernel, found: Looped, values: Values) -> bool:

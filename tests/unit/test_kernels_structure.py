@@ -110,6 +110,10 @@ NEAR_MISSES = {
         "a program ends early": ("    x_ptr +=", "    if row > 9:\n        return\n    x_ptr +="),
         "a program waits": ("    x_ptr +=", "    while tl.load(out_ptr) != 0:\n        pass\n    x_ptr +="),
         "a second axis": ("columns = tl", "columns = tl.program_id(1) + tl"),
+        "a size that changes": (
+            "    rms_norm_kernel[grid]",
+            "    x = x.view(-1, 1024)\n    rms_norm_kernel[grid]",
+        ),
         "few rows": ("x=bf16[65536,1024]", "x=bf16[132,1024]"),
         "a grid of which the text says nothing": ("grid = (x.shape[0],)", "grid = tuple(x.shape[:1])"),
         "another launcher": (
@@ -166,6 +170,11 @@ NEAR_MISSES = {
             "total = 0.0",
             "tl.store(out_ptr + row * n_classes, shift)\n    total = tl.load(out_ptr + row * n_classes + 1)",
         ),
+        "an extreme of each piece": (
+            "        tl.store(out",
+            "        tl.store(out_ptr + row, tl.max(scores, axis=0))\n        tl.store(out",
+        ),
+        "a store that another mask ends": ("shift - tl.log(total), mask=mask", "shift, mask=classes != 3"),
         "rows too long": ("scores=f32[4096,8000]", "scores=f32[4096,80000]"),
         "a row is one block already": ("f32[4096,8000]", "f32[4096,500]"),
         "another launcher": (

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import names_in
-from kernel_lsp.rewrite.kernels.values import Values
+from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.values import REDUCTIONS, Access, Values
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
@@ -86,16 +86,20 @@ def values_of(kernel: Kernel, found: Looped) -> Values:
     return Values(found.extent, names, apart)
 
 
-def once(values: Values, found: Looped) -> None:
-    """Run the whole kernel as if each loop had one turn, which begins at 0."""
+def once(values: Values, found: Looped) -> list[Access]:
+    """Run the whole kernel as if each loop had one turn, which begins at 0: accesses of the loops."""
+    inside: list[Access] = []
     for statement in found.body:
         if isinstance(statement, ast.For):
             assert isinstance(statement.target, ast.Name)
             values.names[statement.target.id] = values.of(ast.Constant(0))
+            before = len(values.accesses)
             for inner in statement.body:
                 values.run(inner)
+            inside += values.accesses[before:]
         else:
             values.run(statement)
+    return inside
 
 
 # --- what a loop hands on ----------------------------------------------------------------------
@@ -117,7 +121,7 @@ class Accumulation:
 
 def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
     """All that the loop hands on to its next turn or to what follows; None: something else is handed on, too,
-    or depends on where the pieces begin."""
+    or something depends on which columns a piece has."""
     inside = {id(n) for n in ast.walk(loop)}
     outside = {
         n.id for s in found.body for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in inside
@@ -133,7 +137,9 @@ def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
         if one is None or names_in(one.term) & handed or (not one.scalar and not _reduced(found, one)):
             return None
         made.append(one)
-    return made if _only_places(loop) else None
+    terms = [one.term for one in made if one.scalar]
+    reduced = [c for s in loop.body for kind in REDUCTIONS for c in called(s, kind)]
+    return made if _only_places(loop) and all(c.args and c.args[0] in terms for c in reduced) else None
 
 
 def _lives(found: Looped, loop: ast.For, name: str) -> bool:

@@ -305,7 +305,23 @@ def grid(launcher: Function, function: Function, call: ast.Call) -> tuple[str, .
     if not isinstance(said, ast.Tuple) or not 1 <= len(said.elts) <= 2 or given is None:
         return None
     made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]
-    return tuple(map(ast.unparse, made)) if all(map(repeatable, made)) else None
+    known = all(repeatable(extent) and steady(launcher, names_in(extent)) for extent in made)
+    return tuple(map(ast.unparse, made)) if known else None
+
+
+def steady(launcher: Function, names: set[str]) -> bool:
+    """Sizes of these mean the same anywhere in the launcher: a name is set once, an argument never, except to
+    its contiguous self."""
+    arguments = {a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg)}
+    kept = {
+        id(n.targets[0])
+        for n in ast.walk(launcher)
+        if isinstance(n, ast.Assign) and ast.unparse(n.value) == f"{ast.unparse(n.targets[0])}.contiguous()"
+    }
+    stored = [
+        n.id for n in ast.walk(launcher) if isinstance(n, ast.Name) and _stores(n) and id(n) not in kept
+    ]
+    return all(stored.count(n) <= (0 if n in arguments else 1) for n in names)
 
 
 class _Given(ast.NodeTransformer):
