@@ -27,8 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import triton_targets
-
+from benchmarks import triton_targets
 from kernel_lsp import config
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
