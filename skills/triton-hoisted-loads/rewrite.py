@@ -33,7 +33,8 @@ METHODS = ("to", "reshape", "trans", "broadcast_to", "expand_dims", "cast", "abs
 """Of tensors, without effect on memory."""
 LANGUAGE = ("tl", "language", "libdevice")
 PYTHON = ("float", "int", "min", "max", "range", "len")
-FRESH = ("empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_empty")
+FRESH = ("empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like")
+FRESH_METHODS = ("new_empty", "new_zeros", "new_ones", "new_full")
 VIEWS = ("contiguous", "view", "reshape", "flatten", "detach", "unsqueeze", "squeeze", "t", "transpose", "to")
 
 
@@ -199,7 +200,11 @@ def _is_made(kernel: Kernel, name: str) -> bool:
 
 
 def _makes(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and ast.unparse(value.func).split(".")[-1] in FRESH
+    """A call of torch, or of a tensor's own method, that returns memory nobody had before."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    of_torch = isinstance(value.func.value, ast.Name) and value.func.value.id == "torch"
+    return value.func.attr in (FRESH if of_torch else FRESH_METHODS)
 
 
 def _is_other(reader: Reader, node: ast.expr | None) -> bool:

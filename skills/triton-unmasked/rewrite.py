@@ -184,13 +184,14 @@ def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
     """The grid's axis is ``cdiv(extent, block)`` of what the launch passes for both."""
     launch, grid, plain = kernel.source.launches()[0], grid_of(kernel), Reader(kernel.launcher)
     values = {name: plain.terms(e) for name in kernel.source.constexprs() if (e := passed(kernel, name))}
-    reader, at = Reader(kernel.launcher, values), None
+    reader, at = plain, None
     if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
+        reader = Reader(kernel.launcher, values, grid.args.args[0].arg)
         grid, at = grid.body, launch.call
     (one,) = (a for product in extent for a in product)
     size = passed(kernel, one.key)
     given: Terms | None = {(): int(block)} if block.isdecimal() else values.get(block)
-    if not isinstance(grid, ast.Tuple | ast.List) or axis >= len(grid.elts) or size is None or given is None:
+    if not isinstance(grid, ast.Tuple) or axis >= len(grid.elts) or size is None or given is None:
         return False
     return _is_cdiv(reader, reader.terms(grid.elts[axis], at), plain.terms(size), given)
 

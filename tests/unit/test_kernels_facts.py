@@ -107,6 +107,9 @@ ROWS, COLUMNS, BOTH = "masks of n_rows", "masks of n_columns", "masks of n_rows,
         (("        # The last", "        columns += 1\n        # The last"), ROWS),
         (("    row_mask =", "    rows += BLOCK_R\n    row_mask ="), COLUMNS),
         (("    row_mask =", "    rows += BLOCK_R\n    rows -= BLOCK_R\n    row_mask ="), BOTH),
+        (("lambda meta:", "lambda meta, n_rows=7:"), COLUMNS),
+        (("lambda meta:", 'meta = {"BLOCK_R": 4}\n    grid ='), COLUMNS),
+        (("lambda meta:", "(1,)\n    if n_rows:\n        grid = lambda meta:"), COLUMNS),
         (("BLOCK_C=BLOCK_C)", "BLOCK_C=BLOCK_C, **{'num_warps': 2})"), BOTH),
         (("columns[None, :] < n_columns", "n_columns > columns[None, :]"), BOTH),
         (("columns[None, :] < n_columns", "columns[None, :] <= n_columns - 1"), BOTH),
@@ -222,6 +225,8 @@ MADE = "out = torch.empty((shift.numel(), n_rows, width), device=x.device)"
         (("        gain =", "        gain = 2.0\n        gain ="), [AHEAD]),
         (("    for head", "    gain = 0.0\n    for head"), [AHEAD]),
         ((MADE, "out = gain.view(1, n_rows, 1)"), [AHEAD]),
+        ((MADE, MADE.replace("torch.empty", "pool.empty").replace("out", "pool = torch; out", 1)), [AHEAD]),
+        ((MADE, "out = x.new_empty((shift.numel(), n_rows, width))"), [AHEAD, OUT]),
         ((MADE, f"{MADE}\n    gain = out.view(-1)"), [AHEAD]),
         ((MADE, f"{MADE}\n    gain = gain if width else out"), [AHEAD]),
         ((MADE, f"{MADE}\n    gain = gain.contiguous().view(-1)"), [AHEAD, OUT]),
@@ -285,3 +290,22 @@ def test_what_is_left_of_a_site_is_not_offered_as_another() -> None:
     steps = [Step(skill=site.skill, site=site.site) for site in session.capture().sites]
     assert [step.site for step in steps] == ["BLOCK_R, BLOCK_C", BOTH]
     assert session.look(steps) == ()
+
+
+GRID = 'grid = lambda meta: (triton.cdiv(n_rows, meta["BLOCK_R"]),)  # noqa: E731'
+SWIZZLED = (
+    "    block, other = tl.swizzle2d({0}, tl.program_id(1), tl.num_programs(0), tl.num_programs(1), 4)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "left"),
+    [("tl.program_id(0)", BOTH), ("tl.program_id(1)", COLUMNS), ("tl.program_id(0) + 1", COLUMNS)],
+)
+def test_programs_in_another_order_still_cover_the_axis(first: str, left: str) -> None:
+    text = golden(
+        "unmasked",
+        ("    rows = tl.program_id(0) *", f"{SWIZZLED.format(first)}    rows = block *"),
+        (GRID, "grid = (triton.cdiv(n_rows, 8), 4)"),
+    )
+    assert [s.site for s in sites(text, "row_sums_kernel", "unmasked")] == [left]

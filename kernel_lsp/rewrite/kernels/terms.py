@@ -83,11 +83,14 @@ def divides(divisor: Terms, terms: Terms) -> bool:
 
 
 class Reader:
-    """One function. ``given``: what ``meta["NAME"]`` stands for in a launcher's grid."""
+    """One function. ``given``: what ``meta["NAME"]`` is in a launcher's grid that is a lambda of ``meta``."""
 
-    def __init__(self, function: Function, given: Mapping[str, Terms] | None = None) -> None:
+    def __init__(
+        self, function: Function, given: Mapping[str, Terms] | None = None, meta: str | None = None
+    ) -> None:
         self.function = function
         self.given = given or {}
+        self.meta = meta
         self._parents = {id(c): p for p in ast.walk(function) for c in ast.iter_child_nodes(p)}
 
     # --- names -------------------------------------------------------------------------------
@@ -139,7 +142,9 @@ class Reader:
                 return multiplied(self.terms(left, at), self.terms(right, at))
             case ast.Name(id=name):
                 return self._named(name, at or node)
-            case ast.Subscript(slice=ast.Constant(value=str(name))) if name in self.given:
+            case ast.Subscript(value=ast.Name(id=meta), slice=ast.Constant(value=str(name))) if (
+                meta == self.meta and name in self.given
+            ):
                 return self.given[name]
             case ast.Subscript(value=value, slice=place) if _only_shapes(place):
                 return self.terms(value, at)
@@ -174,12 +179,16 @@ class Reader:
 
     def _swizzled(self, call: ast.Call, which: list[bool]) -> int | None:
         """The axis of the grid whose programs ``tl.swizzle2d`` puts into another order."""
-        if not ast.unparse(call.func).endswith("swizzle2d") or True not in which or len(call.args) < 4:
+        if not ast.unparse(call.func).endswith("swizzle2d") or True not in which or len(call.args) != 5:
             return None
-        place = atom(self.terms(call.args[which.index(True)]))
-        size = atom(self.terms(call.args[which.index(True) + 2]))
-        known = place is not None and size is not None and place.kind == "program" and size.kind == "programs"
-        return int(place.key) if known and place and size and place.key == size.key else None
+        places, sizes = ([atom(self.terms(a)) for a in part] for part in (call.args[:2], call.args[2:4]))
+        for place, size in zip(places, sizes, strict=True):
+            if place is None or size is None or (place.kind, size.kind) != ("program", "programs"):
+                return None
+            if place.key != size.key:
+                return None
+        place = places[which.index(True)]
+        return int(place.key) if place is not None else None
 
     def _called(self, call: ast.Call, at: ast.AST | None) -> Terms:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else None
@@ -207,14 +216,17 @@ class Reader:
         return _one(Atom("other", f"{ast.unparse(node)} of {', '.join(known)}", node))
 
     def _is_changed(self, name: str) -> bool:
-        """By a method whose name ends as torch's do that work in place: shapes may be others afterwards."""
+        """A part of it is set, or a method is used whose name ends as torch's do that work in place."""
+        parts = (n for n in ast.walk(self.function) if isinstance(n, ast.Attribute | ast.Subscript))
         return any(
-            isinstance(n, ast.Attribute)
-            and _is_name(n.value, name)
-            and n.attr.endswith("_")
-            and not n.attr.endswith("__")
-            for n in ast.walk(self.function)
+            isinstance(n.ctx, ast.Store) or (isinstance(n, ast.Attribute) and _is_in_place(n.attr))
+            for n in parts
+            if _is_name(n.value, name)
         )
+
+
+def _is_in_place(method: str) -> bool:
+    return method.endswith("_") and not method.endswith("__")
 
 
 def is_pure(node: ast.expr) -> bool:
