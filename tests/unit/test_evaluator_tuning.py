@@ -11,7 +11,8 @@ import pytest_asyncio
 
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.evaluator import Gate  # noqa: E402
+from kernel_lsp.evaluator import Gate, programs  # noqa: E402
+from kernel_lsp.evaluator.running.tuner import Launch, _silent  # noqa: E402
 from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, TunerLost, Variant, usable  # noqa: E402
 from kernel_lsp.records import Program, Progress, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
@@ -169,3 +170,33 @@ async def test_a_trained_workload_is_compared_forward_and_backward(gate: Gate) -
     async with gate.tuner(trained) as tuner:
         race = await tuner.race([variant("slow", slow), FAST])
     assert race.order == ["fast", "slow"] and race.median_ms["slow"] >= 20
+
+
+TUNED = """
+import triton
+import triton.language as tl
+
+
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n"])
+@triton.jit
+def kernel(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+
+
+@triton.jit
+def plain(x_ptr, n):
+    tl.store(x_ptr, 0.0)
+"""
+
+
+def test_configurations_of_autotune_are_collected_once_and_not_measured() -> None:
+    pytest.importorskip("triton")
+    tried: dict[str, Launch] = {}
+    x = torch.zeros(128)
+    for _ in range(2):  # two variants with the same kernel
+        module = programs.load(TUNED)
+        with _silent(tried) as collected:
+            module.kernel[(1,)](x, 128)
+            module.plain[(1,)](x, 128)
+        assert len(collected) == 1
+    assert sorted(block for key in tried for block in (64, 128) if f"'BLOCK', {block}" in key) == [64, 128]

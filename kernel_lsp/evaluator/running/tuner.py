@@ -18,7 +18,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
@@ -103,9 +103,10 @@ class Tuner:
         """Compile the kernels of all variants: name -> what is wrong, "" when nothing is."""
         problems: dict[str, str] = {}
         launches: list[tuple[str, Launch]] = []
+        tried: dict[str, Launch] = {}
         for variant in message["variants"]:
             try:
-                with _silent() as collected:
+                with _silent(tried) as collected:
                     self._outputs(self._loaded(variant))
             except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
                 problems[variant["name"]] = failure(error, "the first call")["error"]
@@ -113,10 +114,12 @@ class Tuner:
                 problems[variant["name"]] = ""
                 launches += [(variant["name"], launch) for launch in collected]
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as threads:
+            beside = [threads.submit(_compiled, launch) for launch in tried.values()]
             for (name, _), wrong in zip(
                 launches, threads.map(_compiled, (c for _, c in launches)), strict=True
             ):
                 problems[name] = problems[name] or wrong
+            wait(beside)
         return {"problems": problems}
 
     def attempt(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -150,24 +153,48 @@ class Tuner:
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[list[Launch]]:
-    """Inside the block Triton's kernels do nothing; the list receives what compiles each of them."""
+def _silent(tried: dict[str, Launch]) -> Iterator[list[Launch]]:
+    """Inside the block Triton's kernels do nothing; the list receives what compiles each of them, ``tried``
+    what compiles the configurations of autotune, each once for all variants."""
     collected: list[Launch] = []
     try:
+        from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
     except ImportError:  # plain programs are tuned without Triton
         yield collected
         return
     launch = JITFunction.run
+    tuning = False
 
     def note(function: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        collected.append(lambda: launch(function, *args, grid=grid, warmup=True, **kwargs))
+        def compiles() -> Any:
+            return launch(function, *args, grid=grid, warmup=True, **kwargs)
 
+        if not tuning:
+            collected.append(compiles)
+            return
+        plain = sorted((k, v) for k, v in kwargs.items() if not isinstance(v, torch.Tensor))
+        tried.setdefault(f"{function.cache_key} {plain}", compiles)
+
+    def every(tuner: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal tuning
+        tuning, before = True, tuning
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        for config in tuner.prune_configs(kwargs):
+            tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        tuner.best_config = tuner.configs[0]  # libraries read it after a launch
+        tuning = before
+
+    kept = [(kind, kind.run) for kind in (Autotuner, *Autotuner.__subclasses__()) if "run" in vars(kind)]
+    for kind, _ in kept:
+        kind.run = every
     JITFunction.run = note
     try:
         yield collected
     finally:
         JITFunction.run = launch
+        for kind, original in kept:
+            kind.run = original
 
 
 def _compiled(launch: Launch) -> str:
