@@ -314,7 +314,7 @@ def _description(function: Any, arguments: Any, constants: Any, options: Any) ->
     for parameter in function.arg_names:
         value = constants[parameter] if parameter in constants else arguments.get(parameter)
         dtype = getattr(value, "dtype", None)
-        if parameter in constants or value is None or value is True or value == 1:
+        if parameter in constants or value is None or (isinstance(value, int) and value == 1):
             told[parameter] = {"type": "constexpr", "constant": value}
         elif dtype is not None:
             told[parameter] = {"type": KINDS[dtype], "aligned": True}
