@@ -54,3 +54,17 @@ def rows(x_ptr, y_ptr, width, BLOCK: tl.constexpr):
 def stage_of_something(x: torch.Tensor, y: torch.Tensor) -> None:
     """Told shapes and no number of elements: perhaps one stage of many behind one that looked."""
     rows[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+
+
+def looked_at_elsewhere(x: torch.Tensor) -> torch.Tensor:
+    refuse_what_is_not_dense(x)
+    y = torch.empty_like(x)
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+
+def looked_at_by_nobody(x: torch.Tensor) -> torch.Tensor:
+    print(len(x), torch.numel(x))
+    y = torch.empty_like(x)
+    relu[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)  #! KL241
+    return y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.launches import Launch
@@ -31,7 +32,11 @@ def _check(site: Site) -> Iterator[Hit]:
         passed = [(name, launch.arguments.get(name)) for name in sorted(n for n in reads if n)]
         plain = [(n, given) for n, given in passed if isinstance(given, ast.Name) and given.id in tensors]
         is_elementwise = any(_is_elementwise(launch, given.id) for _, given in plain)
-        if is_elementwise and not _is_called_here(site, launch):
+        if (
+            is_elementwise
+            and not _is_called_here(site, launch)
+            and not _may_be_checked(site, launch, tensors)
+        ):
             read = list(dict.fromkeys(given.id for _, given in plain))
             # torch.empty_like keeps the order of a transposed view, so that alone it stays right.
             what = "a slice" if len(read) == 1 else "a slice or one transposed view of several"
@@ -71,6 +76,18 @@ def _is_called_here(site: Site, launch: Launch) -> bool:
         for n in walk(site.file.tree)
         if n is not launch.launcher
     )
+
+
+def _may_be_checked(site: Site, launch: Launch, tensors: set[str]) -> bool:
+    """A function that is neither Python's nor torch's gets a tensor: perhaps it refuses what is not dense."""
+    for call in (n for n in walk(launch.launcher) if isinstance(n, ast.Call)):
+        if not any(isinstance(a, ast.Name) and a.id in tensors for a in call.args):
+            continue
+        made = site.file.dotted(call.func) or ""
+        is_name = isinstance(call.func, ast.Name) and not hasattr(builtins, call.func.id)
+        if (is_name or made) and not made.startswith(("torch.", "triton.")):
+            return True
+    return False
 
 
 def _is_tensor(parameter: ast.arg) -> bool:
