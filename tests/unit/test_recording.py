@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tomllib
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.records import ArgSpec, Job, Launch, Snapshot, TargetKind, ValueSummary, WorkloadOrigin
 from kernel_lsp.workloads import busy, launches, merging, recording_file, running, workloads_for
 from kernel_lsp.workloads.recorder import imports
+from kernel_lsp.workloads.recorder import launches as launching
 from kernel_lsp.workloads.recorder.recording import Recording
 from kernel_lsp.workloads.recorder.sites import Way
 from kernel_lsp.workloads.recorder.values import Values, above, below
@@ -393,6 +396,32 @@ def test_what_was_counted_outlives_the_device(tmp_path: Path) -> None:
         "low": 1.0,
         "high": 2.0,
     }
+
+
+class Kernel:
+    """What the recorder asks of Triton's, and no more."""
+
+    def __init__(self, fn: object) -> None:
+        self.fn = fn
+
+    def run(self, *, grid: object, warmup: bool) -> str:
+        return "ran"
+
+
+def test_a_kernel_with_the_identity_of_one_that_is_gone_is_another(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text("def scale():\n    pass\n")
+    made: dict[str, Any] = {}
+    exec(compile((tmp_path / "kernels.py").read_text(), str(tmp_path / "kernels.py"), "exec"), made)
+    recording = Recording(str(tmp_path), str(tmp_path))
+    seen = launching._Launches(type("Kind", (Kernel,), {}), recording)
+    seen.install()
+    kernel, broken, gone = seen.kind(made["scale"]), seen.kind(None), seen.kind(None)
+    seen.sites[id(kernel)] = weakref.ref(gone), None
+    del gone
+    for one in (kernel, broken, broken):
+        assert one.run(grid=(1,), warmup=False) == "ran"
+    assert seen.sites[id(kernel)][1].target == "kernels.py::scale"
+    assert seen.sites[id(broken)][1] is None and len(recording.notes) == 1
 
 
 @pytest.mark.parametrize(

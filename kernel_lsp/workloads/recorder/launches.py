@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import weakref
 from typing import Any
 
 from . import describe
 from .recording import Recording
 from .sites import Look, Site, Way
 
-UNKNOWN: Any = object()
 MAX_FRAMES = 24
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
@@ -43,15 +43,18 @@ def leave_out(autotuner: type, recording: Recording) -> None:
 class _Launches:
     def __init__(self, kind: Any, recording: Recording) -> None:
         self.kind, self.recording = kind, recording
-        self.sites: dict[int, Site | None] = {}
+        self.sites: dict[int, tuple[weakref.ref[Any], Site | None]] = {}
+        """By identity, which a later kernel may have again; its hash would be computed from its source."""
 
     def install(self) -> None:
         run, sites, recording = self.kind.run, self.sites, self.recording
 
         @functools.wraps(run)
         def recorded_run(self_: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            site = sites.get(id(self_), UNKNOWN)
-            if site is UNKNOWN:
+            known = sites.get(id(self_))
+            if known is not None and known[0]() is self_:
+                site = known[1]
+            else:
                 site = recording.safely(lambda: self.site_of(self_))
             if site is None or warmup or recording.paused or recording.torch is None:
                 return run(self_, *args, grid=grid, warmup=warmup, **kwargs)
@@ -72,12 +75,13 @@ class _Launches:
         self.kind.run = recorded_run
 
     def site_of(self, kernel: Any) -> Site | None:
+        self.sites[id(kernel)] = weakref.ref(kernel), None  # also where what follows fails: once is enough
         path = self.recording.within(kernel.fn.__code__.co_filename)
         qualname = kernel.fn.__qualname__
-        site = None
-        if path is not None and "<locals>" not in qualname:
-            site = self.recording.site("launch", path, qualname, kernel)
-        self.sites[id(kernel)] = site
+        if path is None or "<locals>" in qualname:
+            return None
+        site = self.recording.site("launch", path, qualname, kernel)
+        self.sites[id(kernel)] = weakref.ref(kernel), site
         return site
 
 
