@@ -19,9 +19,10 @@ from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
-from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Step
+from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.client import Engine
 from trainer import tasks
+from trainer.reading import outcome_of
 from trainer.records import Outcome, Status
 
 MOST_OPEN = 4
@@ -65,7 +66,7 @@ class Judge:
             if request is None:
                 return Outcome(status=Status.REFUSED, complaint="the reply made no candidate")
             found = await self._gate.evaluate(replace(request, python=self._python))
-            return outcome(found, complete=request.budget.compile_s > 0)
+            return outcome_of(found, complete=request.budget.compile_s > 0)
         except RewriteError as error:
             return Outcome(status=Status.REFUSED, complaint=str(error))
         except (CaptureError, EvaluationError) as error:
@@ -141,18 +142,3 @@ class _Open:
     async def close(self) -> None:
         await self._engine.close()
         self._scratch.cleanup()
-
-
-def outcome(evaluation: Evaluation, *, complete: bool) -> Outcome:
-    """The gate's verdict as a turn keeps it."""
-    passed = evaluation.status is EvalStatus.PASSED
-    times = {timing.provider: timing.median_ms for timing in evaluation.timings}
-    return Outcome(
-        status=Status(evaluation.status.value),
-        correct=None if evaluation.status is EvalStatus.NOT_RUN else passed,
-        speedups=dict(evaluation.speedups) if passed else {},
-        complete=complete,
-        candidate_ms=times.get("candidate"),
-        evaluation_s=evaluation.seconds,
-        complaint="" if passed else evaluation.detail,
-    )

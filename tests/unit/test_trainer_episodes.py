@@ -25,7 +25,8 @@ from kernel_lsp.records import (
 from trainer import episodes, evaluate, judging, rewards, spaces
 from trainer.config import Rl
 from trainer.generation import Ask, Sampled
-from trainer.judge import Case, outcome
+from trainer.judge import Case
+from trainer.reading import outcome_of
 from trainer.records import Agent, Status, Tally
 from trainer.spaces import Axis, Space
 from trainer.worlds import TableWorld
@@ -291,11 +292,11 @@ def test_a_verdict_becomes_an_outcome_without_guessing() -> None:
     timing = Timing(provider="candidate", median_ms=0.5, p20_ms=0.4, p80_ms=0.6, num_reps=9, cold_cache=True)
     speedups = {"eager": Interval(low=1.1, mid=1.2, high=1.3)}
     passed = Evaluation(status=EvalStatus.PASSED, device="cpu", timings=(timing,), speedups=speedups)
-    found = outcome(passed, complete=True)
+    found = outcome_of(passed, complete=True)
     assert (
         found.lower_bound == 1.1 and found.candidate_ms == 0.5 and found.complete and found.coverage is None
     )
-    lost = outcome(Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True)
+    lost = outcome_of(Evaluation(status=EvalStatus.NOT_RUN, device="cpu", detail="busy"), complete=True)
     assert lost.correct is None and lost.status is Status.NOT_RUN and lost.complaint == "busy"
     cheated = Evaluation(status=EvalStatus.CHEATED, device="cpu", speedups=speedups)
-    assert outcome(cheated, complete=True).speedups == {}
+    assert outcome_of(cheated, complete=True).speedups == {}
