@@ -17,6 +17,11 @@ LEAST_TURNS = 2
 """Tiles for each program of the smallest grid; with fewer nothing is saved."""
 PRODUCTS, ROWS = (1, 2, 3, 4), (8, 4, 16, 2)
 """Programs for each multiprocessor, a guess first."""
+NONE = 0
+"""Instead: a program for each tile, as it was. A choice, since little is gained where anything is."""
+FEW_TURNS = 32
+"""Of a product's inner loop: with more, what comes before and after it is a small part."""
+BENEFIT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +44,11 @@ def match(kernel: Kernel) -> list[Match]:
     hoisted = _same_for_all(kernel, body)
     rest = tuple(s for s in body if s not in hoisted)
     loads = sum(len(called(s, "load")) for s in hoisted)
-    what = f", with {loads} loads before it" if loads else ""
-    summary = f"programs that loop over {'tiles' if len(grid) == 2 else 'what each of them did'}{what}"
-    return [Match("grid", summary, 0.12 if loads else 0.05, data=Found(grid, tuple(hoisted), rest))]
+    if not loads and not _short_sums(kernel):
+        return []  # a program more costs less than a turn of a loop
+    what = f"rows, and load {loads} tensors once" if loads else "tiles"
+    summary = f"as many programs as run at a time, which loop over {what}"
+    return [Match("grid", summary, BENEFIT, data=Found(grid, tuple(hoisted), rest))]
 
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
@@ -93,7 +100,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
 
 
 def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
-    found: dict[str, list[object]] = {"programs_per_processor": list(_residents(kernel))}
+    found: dict[str, list[object]] = {"programs_per_processor": [*_residents(kernel), NONE]}
     if called(kernel.function, "dot"):
         loops = [n for n in ast.walk(kernel.function) if isinstance(n, ast.For)]
         return {**found, "flatten": [False, True]} if len(loops) == 1 else found
@@ -106,6 +113,8 @@ def _residents(kernel: Kernel) -> tuple[int, ...]:
 
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found: Found = match.data
+    if parameters["programs_per_processor"] == NONE:
+        return
     language = places.language(kernel)
     tile, count = (places.fresh(kernel.function, n) for n in ("tile", "n_tiles"))
     across = places.fresh(kernel.function, "n_across") if len(found.grid) == 2 else None
@@ -173,6 +182,21 @@ def _same_for_all(kernel: Kernel, body: list[ast.stmt]) -> list[ast.stmt]:
         known.add(target.id)
         found.append(statement)
     return found
+
+
+def _short_sums(kernel: Kernel) -> bool:
+    """A product whose inner loop has few turns."""
+    turns = []
+    for node in ast.walk(kernel.function):
+        match node:
+            case ast.For(iter=ast.Call(args=[_, ast.Name(id=extent), ast.Name(id=block)])) if called(
+                node, "dot"
+            ):
+                for one in kernel.launched:
+                    inner, size = one.arguments.get(extent), one.constants.get(block)
+                    known = isinstance(inner, int) and isinstance(size, int)
+                    turns.append(inner // size if known else FEW_TURNS + 1)
+    return bool(turns) and max(turns) <= FEW_TURNS
 
 
 def _of_program(statement: ast.stmt) -> bool:

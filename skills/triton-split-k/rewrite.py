@@ -16,6 +16,8 @@ WAVES = 2
 """Programs for each of them, at most."""
 LEAST_BLOCKS = 4
 """Turns of the loop that each program should have."""
+BENEFIT = 0.12
+"""Less than that of other block sizes: how many shares are needed follows from them."""
 SPLITS = (2, 4, 8, 16, 32)
 
 
@@ -42,7 +44,7 @@ def match(kernel: Kernel) -> list[Match]:
     if found is None or not _choices(kernel, found):
         return []
     summary = f"cut the sum over {found.extent} into shares of several programs (split-K)"
-    return [Match(found.total, summary, 0.3, data=found)]
+    return [Match(found.total, summary, BENEFIT, data=found)]
 
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
