@@ -13,12 +13,14 @@ the real sizes, and asks ptxas for registers and spills. Not covered: results th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import json
 import os
 import re
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -292,7 +294,8 @@ def compiled(program: Program, candidate: Candidate | None, workload: Workload) 
         constants = {**one.constants, **{k: v for k, v in chosen.items() if k not in OPTIONS}}
         options = {**one.options, **{k: v for k, v in chosen.items() if k in OPTIONS}}
         try:
-            made = aot._compile(function, _description(function, one.arguments, constants, options), 90)
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # ptxas writes there
+                made = aot._compile(function, _description(function, one.arguments, constants, options), 90)
         except Exception as error:  # whatever Triton raises means: does not compile
             return f"{type(error).__name__}: {' '.join(str(error).split())[-300:]}"
         said.append(
