@@ -9,13 +9,13 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.kernels.effects import REDUCTIONS, is_quiet
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
 from kernel_lsp.rewrite.kernels.source import called, names_in
 from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
-REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "reduce", "xor_sum")
 WAITS = (
     *REDUCTIONS,
     "dot",
@@ -28,11 +28,6 @@ WAITS = (
     "gather",
 )
 """Threads of a program wait for one another here, so that no later load begins before."""
-LOUD = ("debug_barrier", "inline_asm_elementwise", "device_assert", "device_print", "static_assert", "assume")
-METHODS = ("to", "reshape", "trans", "broadcast_to", "expand_dims", "cast", "abs", *REDUCTIONS)
-"""Of tensors, without effect on memory."""
-LANGUAGE = ("tl", "language", "libdevice")
-PYTHON = ("float", "int", "min", "max", "range", "len")
 FRESH = ("empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like")
 FRESH_METHODS = ("new_empty", "new_zeros", "new_ones", "new_full")
 VIEWS = ("contiguous", "view", "reshape", "flatten", "detach", "unsqueeze", "squeeze", "t", "transpose", "to")
@@ -97,7 +92,7 @@ def _early(block: Sequence[ast.stmt]) -> Iterator[Move]:
         if _is_load(statement) and crossed and not _meet(statement, crossed):
             assert isinstance(statement, ast.Assign)
             loads.append(statement)
-        elif _is_quiet(statement):
+        elif is_quiet(statement):
             crossed.append(statement)
         else:
             break
@@ -128,7 +123,7 @@ def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
 def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
     ends = bounds(loop)
     stores = [n for name in WRITES for n in called(loop, name)]
-    if ends is None or not stores or not all(_is_quiet(s, stores=True) for s in loop.body):
+    if ends is None or not stores or not all(is_quiet(s, stores=True) for s in loop.body):
         return
     changing = names_in(loop.target).union(*(_set_by(s) for s in loop.body))
     loads = [
@@ -236,35 +231,7 @@ def _is_load(statement: ast.stmt) -> bool:
         value = value.func.value
     loads = called(statement, "load")
     plain = isinstance(statement.targets[0], ast.Name) and loads == [value]
-    return plain and _is_quiet(statement) and not any(k.arg == "volatile" for k in loads[0].keywords)
-
-
-def _is_quiet(statement: ast.stmt, *, stores: bool = False) -> bool:
-    """It neither writes to memory nor waits for other programs nor ends the program."""
-    kinds = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For
-    if not isinstance(statement, kinds) and not (stores and isinstance(statement, ast.Expr)):
-        return False
-    for one in ast.walk(statement):
-        if isinstance(one, ast.Call) and not _is_calm(one, stores=stores):
-            return False
-        if (
-            isinstance(one, ast.stmt)
-            and not isinstance(one, kinds)
-            and not (stores and isinstance(one, ast.Expr))
-        ):
-            return False
-    return True
-
-
-def _is_calm(call: ast.Call, *, stores: bool) -> bool:
-    if isinstance(call.func, ast.Name):
-        return call.func.id in PYTHON
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    name, of = call.func.attr, call.func.value
-    if isinstance(of, ast.Name) and (of.id in LANGUAGE or name == "cdiv"):
-        return name not in LOUD and (stores or name not in WRITES)
-    return name in METHODS or ast.unparse(of).endswith(("libdevice", "math"))
+    return plain and is_quiet(statement) and not any(k.arg == "volatile" for k in loads[0].keywords)
 
 
 def _set_by(statement: ast.AST) -> set[str]:

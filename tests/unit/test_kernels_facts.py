@@ -38,6 +38,7 @@ CASES = {
     "exp2": "attention 40x16,40x16,40x16 1x16,1x16,1x16",
     "hints": "softmax 5x40 5x37 1x1 3x16",
     "hoisted-loads": "heads 5x40,40,5,3 1x1,1,1,1 4x16,16,4,0",
+    "loop-stages": "spread 3x2500 2x1024",
     "unmasked": "row_sums 16x128 13x100 16x100 13x128",
 }
 """Launcher, and sizes of its inputs: the first ones have the fact that the skill rests on."""
@@ -309,3 +310,30 @@ def test_programs_in_another_order_still_cover_the_axis(first: str, left: str) -
         (GRID, "grid = (triton.cdiv(n_rows, 8), 4)"),
     )
     assert [s.site for s in sites(text, "row_sums_kernel", "unmasked")] == [left]
+
+
+# --- loop stages ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "left"),
+    [
+        ("    mean = tl.sum", "        tl.store(x_ptr + row, 0.0)\n    mean = tl.sum", "1 loop"),
+        ("    mean = tl.sum", "        tl.debug_barrier()\n    mean = tl.sum", "1 loop"),
+        ("    mean = tl.sum", "        total += tl.atomic_add(mean_ptr, 1.0)\n    mean = tl.sum", "1 loop"),
+        ("    mean = tl.sum", "        total = forget(total)\n    mean = tl.sum", "1 loop"),
+        (
+            "    mean = tl.sum",
+            "        for j in range(2):\n            total += 1\n    mean = tl.sum",
+            "1 loop",
+        ),
+        ("in range(0, columns, BLOCK)", "in tl.range(0, columns, BLOCK, num_stages=2)", None),
+        ("in range(0, columns, BLOCK)", "in tl.range(0, columns, BLOCK)", "2 loops"),
+        ("x_ptr + row * columns + column,", "x_ptr + tl.arange(0, BLOCK),", None),
+        ("total += tl.load", "total += 0 * tl.dot(total, total) + tl.load", "1 loop"),
+    ],
+)
+def test_only_loops_that_write_nothing_load_ahead(old: str, new: str, left: str | None) -> None:
+    helper = "@triton.jit\ndef forget(x):\n    return x\n\n\n@triton.jit\n"
+    text = golden("loop-stages", (old, new)).replace("@triton.jit\n", helper, 1)
+    assert [s.site for s in sites(text, "spread_kernel", "loop-stages")] == ([left] if left else [])

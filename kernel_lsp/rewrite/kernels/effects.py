@@ -1,0 +1,44 @@
+"""What statements of a kernel do beside computing values: write to memory, wait, end the program.
+
+Standard library only. A call of anything that is not known to be harmless counts as harmful.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from kernel_lsp.rewrite.kernels.harness import WRITES
+
+LOUD = ("store", "atomic", "barrier", "assert", "print", "asm", "tensormap", "assume")
+"""In names of what the language has for effects."""
+LANGUAGE = ("tl", "language", "libdevice")
+REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "reduce", "xor_sum")
+METHODS = ("to", "reshape", "trans", "broadcast_to", "expand_dims", "cast", "abs", *REDUCTIONS)
+"""Of tensors, without effect on memory."""
+PYTHON = ("float", "int", "min", "max", "range", "len")
+
+
+def is_quiet(statement: ast.stmt, *, stores: bool = False) -> bool:
+    """It neither writes to memory nor waits for other programs nor ends this one.
+
+    ``stores``: stores and atomic operations through ``tl`` are allowed.
+    """
+    kinds: tuple[type[ast.stmt], ...] = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)
+    kinds += (ast.Expr,) if stores else ()
+    for one in ast.walk(statement):
+        if isinstance(one, ast.stmt) and not isinstance(one, kinds):
+            return False
+        if isinstance(one, ast.Call) and not _is_quiet_call(one, stores=stores):
+            return False
+    return True
+
+
+def _is_quiet_call(call: ast.Call, *, stores: bool) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id in PYTHON
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name, of = call.func.attr, call.func.value
+    if isinstance(of, ast.Name) and (of.id in LANGUAGE or name == "cdiv"):
+        return not any(word in name for word in LOUD) or (stores and name in WRITES)
+    return name in METHODS or ast.unparse(of).endswith(("libdevice", "math"))
