@@ -194,8 +194,9 @@ def _short_sums(kernel: Kernel) -> bool:
             ):
                 for one in kernel.launched:
                     inner, size = one.arguments.get(extent), one.constants.get(block)
-                    known = isinstance(inner, int) and isinstance(size, int)
-                    turns.append(inner // size if known else FEW_TURNS + 1)
+                    if not isinstance(inner, int) or not isinstance(size, int):
+                        return False
+                    turns.append(inner // size)
     return bool(turns) and max(turns) <= FEW_TURNS
 
 
