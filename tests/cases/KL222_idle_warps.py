@@ -45,12 +45,12 @@ def launch_square(x, y, width):
 
 
 @triton.jit
-def square(x_ptr, out_ptr, BLOCK: tl.constexpr):
+def one_range_for_both(x_ptr, out_ptr, BLOCK: tl.constexpr):
     lanes = tl.arange(0, BLOCK)
     place = lanes[:, None] * BLOCK + lanes[None, :]
     tl.store(out_ptr + place, tl.load(x_ptr + place))
 
 
-def launch_square(x, out):
+def launch_one_range(x, out):
     """One range for both axes: 256 elements."""
-    square[(1,)](x, out, BLOCK=16, num_warps=4)
+    one_range_for_both[(1,)](x, out, BLOCK=16, num_warps=4)

@@ -1,6 +1,7 @@
 import torch
 import triton
 import triton.language as tl
+from mine import refuse_what_is_not_dense
 
 
 @triton.jit
