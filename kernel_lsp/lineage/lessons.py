@@ -24,6 +24,7 @@ from kernel_lsp.lineage import catalog, forward
 from kernel_lsp.lineage.walking import State, Walk
 from kernel_lsp.pipeline import learning
 from kernel_lsp.records import (
+    EvalStatus,
     Interval,
     Lesson,
     Lineage,
@@ -69,6 +70,8 @@ async def _whole(
         return []
     expert = State(program=replace(naive.program, source=way.made.program))
     found = await walk.judged(expert, naive)
+    if found.status is not EvalStatus.PASSED:
+        return []
     step = LineageStep(
         operator=WHOLE,
         site="",

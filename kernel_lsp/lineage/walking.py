@@ -1,8 +1,8 @@
 """The walk: from an expert kernel one accepted simplification after the other, until none is left.
 
 Greedy and deterministic: operators in the order of the catalog, the most drastic choice of each first, and
-what is accepted is taken. What was rejected is tried again only when nothing else is left and the
-kernel has changed since. Every judgement lies on disk before the next is begun (kept.py), so a run that was
+what is accepted is taken. What was rejected is tried again only when nothing else is left and the kernel
+has changed since. Every judgement lies on disk before the next is begun (kept.py), so a run that was
 stopped goes on where it was. Accepted means: it compiles, the gate finds it right against the kernel before,
 and it is not faster: the lower bound of its time over the time before is at least `NOT_FASTER`. Triton's
 interpreter tells no times; there, what is right is accepted, and the lineage says that it is not measured.
@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from kernel_lsp import __version__
-from kernel_lsp.errors import EvaluationError
+from kernel_lsp.errors import EvaluationError, RewriteError
 from kernel_lsp.evaluator import Budget, EvaluationRequest
 from kernel_lsp.library.store import now
 from kernel_lsp.lineage import catalog, kept
@@ -105,8 +105,13 @@ class Walk:
         return sorted(found, key=lambda site: catalog.place(site.skill))
 
     async def _choices(self, state: State, site: Site) -> tuple[Candidate, ...]:
-        step = Step(skill=site.skill, site=site.site)
-        made = await self.on.one.engine.variants([*state.steps, step], len(state.steps), MOST_CHOICES)
+        """What the operator makes there; one that fails on this text takes no part."""
+        steps = [*state.steps, Step(skill=site.skill, site=site.site)]
+        try:
+            made = await self.on.one.engine.variants(steps, len(state.steps), MOST_CHOICES)
+        except RewriteError as error:
+            self.report(Progress(phase="lineage", message=f"{site.skill} is passed over: {error.cause}"))
+            return ()
         return tuple(one for one in made if one.id != state.id)
 
     async def _accepted(self, state: State, site: Site, candidate: Candidate) -> bool:

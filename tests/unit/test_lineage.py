@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_lsp import wire
-from kernel_lsp.errors import ArchiveError
+from kernel_lsp.errors import ArchiveError, RewriteError
 from kernel_lsp.library import Library
 from kernel_lsp.lineage import catalog, forward, kept, lessons
 from kernel_lsp.lineage.ground import Ground
@@ -116,12 +116,15 @@ class Operators:
     """An engine whose states are the steps that were taken; each operator has one site until it was taken."""
 
     names = ("one_stage", "smaller_tile", "fewer_warps")
+    broken = ""
 
     async def look(self, steps: Any) -> tuple[Site, ...]:
         left = [name for name in self.names if name not in [step.skill for step in steps]]
         return tuple(Site(skill=name, site=name, summary=name, proofs=()) for name in reversed(left))
 
     async def variants(self, steps: Any, at: int, limit: int) -> tuple[Candidate, ...]:
+        if steps[at].skill == self.broken:
+            raise RewriteError("it fails on this text")
         return tuple(
             self._made([*steps[:at], replace(steps[at], parameters={"choice": choice})])
             for choice in ("all", "half")
@@ -204,6 +207,12 @@ async def test_the_walk_takes_what_is_not_faster_and_keeps_what_is_as_a_failure(
     assert found.whole.effect.mid == pytest.approx(1.8)
     assert found.steps[0].judgement.parent == found.expert
     assert found.steps[1].judgement.parent == found.steps[0].judgement.child
+
+
+async def test_an_operator_that_fails_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Operators, "broken", "smaller_tile")
+    found = await walk(tmp_path, Times(COSTS)).run()
+    assert [step.operator for step in found.steps] == ["one_stage"] and found.finished
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
