@@ -10,7 +10,7 @@ MOST_GUESSED = 16
 """Of warps: 32 leave each thread 64 registers, which only a measurement can favor."""
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3
 """Triton's own, where a launch says nothing."""
-NUMBERS_A_THREAD, NUMBERS_OF_A_TILE = 8, 64
+NUMBERS_A_THREAD, NUMBERS_OF_A_TILE, MOST_NUMBERS = 8, 64, 128
 
 
 def match(kernel: Kernel) -> list[Match]:
@@ -48,7 +48,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     warps = options.get("num_warps", DEFAULT_WARPS)
     guess = _guess(kernel)
     first = [guess, warps] if guess != warps else [8 if warps != 8 else 4, warps]
-    found: dict[str, list[object]] = {"num_warps": list(dict.fromkeys([*first, *WARPS]))}
+    found: dict[str, list[object]] = {"num_warps": list(dict.fromkeys([*first, *_few(kernel)]))}
     launch = kernel.source.launches()[0]
     free = launch.keyword("num_stages") is not None or all(k.arg for k in launch.call.keywords)
     loops = any("range" in kernel.text(n) for n in kernel.function.body)
@@ -77,12 +77,24 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 
 def _guess(kernel: Kernel) -> int:
     """Eight numbers a thread (128 bits of float32 twice, or of float16 once), of a product's tile 64."""
+    return max((w for w in WARPS if w <= min(_wanted(kernel), MOST_GUESSED)), default=1)
+
+
+def _few(kernel: Kernel) -> list[int]:
+    """Without those whose threads would hold more than 128 numbers: they spill, and compile for minutes."""
+    fewest = _wanted(kernel) * _numbers(kernel) // MOST_NUMBERS
+    return [w for w in WARPS if w >= fewest]
+
+
+def _wanted(kernel: Kernel) -> int:
     sizes = sorted(v for v in kernel.launched[0].constants.values() if isinstance(v, int) and v >= 16)
-    if called(kernel.function, "dot") and len(sizes) > 1:
-        wanted = sizes[-1] * sizes[-2] // (32 * NUMBERS_OF_A_TILE)
-    else:
-        wanted = max(sizes, default=1024) // (32 * NUMBERS_A_THREAD)
-    return max((w for w in WARPS if w <= min(wanted, MOST_GUESSED)), default=1)
+    multiplies = bool(called(kernel.function, "dot")) and len(sizes) > 1
+    tile = sizes[-1] * sizes[-2] if multiplies else max(sizes, default=1024)
+    return int(tile // (32 * _numbers(kernel)))
+
+
+def _numbers(kernel: Kernel) -> int:
+    return NUMBERS_OF_A_TILE if called(kernel.function, "dot") else NUMBERS_A_THREAD
 
 
 def _default(name: str) -> int:
