@@ -63,6 +63,8 @@ MOST_OPENED = 10
 """Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
 MOST_OF_A_KIND = 2
 """Drafts about the same skill at the same operations."""
+PLACING = 0.3
+"""Of the time that is left, where drafts are verified in the same run."""
 LAST_S = 25.0
 """A verification takes about this long: none is begun with less left."""
 
@@ -70,16 +72,22 @@ LAST_S = 25.0
 # --- drafting -----------------------------------------------------------------------------------
 
 
-def measured(options: argparse.Namespace, suites: Sequence[tasks.Suite]) -> list[lessons.Measured]:
+def measured(
+    options: argparse.Namespace, suites: Sequence[tasks.Suite], results: Results
+) -> list[lessons.Measured]:
     """Every task of the tables whose plans have what the rule suggests first now: drafts are to beat that."""
     by_id = {task.id: task for suite in suites for task in suite.tasks}
     tally, grant = Tally(), Grant(own=True)
     read = [one for path in options.table for one in tables.read(path, suites, grant, tally)]
     for skipped in tally.skipped:
         print(f"left out: {skipped.count} x {skipped.reason}", flush=True)
-    firsts = placing.firsts([by_id[one.task].path for one in read], options.device, options.place or 1)
+    asked = [one for one in (by_id[told.task] for told in read) if one.name not in results.firsts]
+    jobs = options.place or len(os.sched_getaffinity(0))
+    firsts = placing.firsts([one.path for one in asked], options.device, jobs)
+    results.firsts |= {one.name: first for one, first in zip(asked, firsts, strict=True)}
     found, unknown = list[lessons.Measured](), 0
-    for trajectory, first in zip(read, firsts, strict=True):
+    for trajectory in read:
+        first = results.firsts[by_id[trajectory.task].name]
         same = [turn for turn in trajectory.turns if ruling.places(turn.steps) == first]
         if not first or not same:
             unknown += 1
@@ -95,7 +103,7 @@ def measured(options: argparse.Namespace, suites: Sequence[tasks.Suite]) -> list
 async def drafted(options: argparse.Namespace, results: Results) -> None:
     """Stage what the table teaches, at most ``--drafts``."""
     suites = [tasks.load(place) for place in options.tasks]
-    table, seen = measured(options, suites), await _seen(options)
+    table, seen = measured(options, suites, results), await _seen(options)
     found = lessons.taught(table, seen)
     print(f"{len(table)} tasks teach {len(found)} drafts", flush=True)
     results.about = {
@@ -179,7 +187,8 @@ async def place_all(options: argparse.Namespace, results: Results, until: float)
     wanted = dict.fromkeys(parts, NAMED * options.most)
     for part, task, names in placing.found(parts, drafts, (options.device, probe), options.place, wanted):
         for name in names:
-            results.drafts[name].setdefault("places", {}).setdefault(part, []).append(task.name)
+            known = results.drafts[name].setdefault("places", {}).setdefault(part, [])
+            known += [task.name] if task.name not in known else []
         if names:
             results.write()
         if time.time() > until:
@@ -197,11 +206,15 @@ class Results:
     path: Path
     about: dict[str, Any] = field(default_factory=dict)
     drafts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    firsts: dict[str, ruling.Places] = field(default_factory=dict)
+    """Recorded task -> what the rule suggests first there now."""
 
     def load(self) -> None:
         if self.path.exists():
             known = json.loads(self.path.read_text())
             self.about, self.drafts = known["about"], known["drafts"]
+            told = known.get("firsts", {}).items()
+            self.firsts = {name: tuple((skill, site) for skill, site in steps) for name, steps in told}
 
     def expect(self, name: str, one: lessons.Taught) -> None:
         self.drafts.setdefault(name, {}).update(
@@ -214,7 +227,8 @@ class Results:
         )
 
     def write(self) -> None:
-        replace_file(self.path, (json.dumps({"about": self.about, "drafts": self.drafts}) + "\n").encode())
+        told = {"about": self.about, "drafts": self.drafts, "firsts": self.firsts}
+        replace_file(self.path, (json.dumps(told) + "\n").encode())
 
     def lines(self) -> Iterator[str]:
         """The table, then what the bars ask for."""
@@ -371,7 +385,8 @@ def main() -> None:
         options.data = options.data or Path(folder)
         asyncio.run(drafted(options, results))
         if options.place:
-            asyncio.run(place_all(options, results, until))
+            share = 1.0 if options.draft_only else PLACING
+            asyncio.run(place_all(options, results, time.time() + share * (until - time.time())))
         results.write()
         if results.drafts and not options.draft_only:
             _spread(options, results, until)
@@ -414,7 +429,7 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         metavar="JOBS",
-        help="find out before which tasks drafts change; no GPU",
+        help="find out before which tasks drafts change, in so many processes; no GPU",
     )
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--most", type=int, default=8, help="tasks that a skill changes, per verification")
