@@ -101,7 +101,10 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     longest = max(int(one.arguments[found.extent]) for one in kernel.launched)
     padded = 1 << (longest - 1).bit_length()
     guess = max(1, min(16, padded // (32 * NUMBERS_A_THREAD)))
-    return {"num_warps": list(dict.fromkeys([guess, *(w for w in (1, 2, 4, 8, 16, 32) if padded >= 32 * w)]))}
+    few = [
+        w for w in (1, 2, 4, 8, 16, 32) if 1 <= padded // (32 * w) <= 128
+    ]  # numbers a thread, else it spills
+    return {"num_warps": list(dict.fromkeys([guess, *few]))}
 
 
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
