@@ -109,6 +109,10 @@ NEAR_MISSES = {
         "programs add to one place": ("    tl.store(", "    tl.atomic_add(weight_ptr, 1.0)\n    tl.store("),
         "a program ends early": ("    x_ptr +=", "    if row > 9:\n        return\n    x_ptr +="),
         "a program waits": ("    x_ptr +=", "    while tl.load(out_ptr) != 0:\n        pass\n    x_ptr +="),
+        "a wrapper around the kernel": (
+            "@triton.jit\n",
+            "def kept(kernel):\n    return kernel\n\n\n@kept\n@triton.jit\n",
+        ),
         "a second axis": ("columns = tl", "columns = tl.program_id(1) + tl"),
         "a size that changes": (
             "    rms_norm_kernel[grid]",

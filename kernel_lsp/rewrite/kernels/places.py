@@ -83,8 +83,13 @@ def only_launch(kernel: Kernel) -> Proof:
     """The launch may change together with the kernel's parameters."""
     name = kernel.source.kernel
     uses = [n for n in ast.walk(kernel.source.tree) if isinstance(n, ast.Name) and n.id == name]
-    alone = len(uses) == 1 == len(kernel.source.launches())
-    return proof("nothing else launches the kernel", alone, f"{name} is named {len(uses)} times in its file")
+    said = [d.func if isinstance(d, ast.Call) else d for d in kernel.function.decorator_list]
+    between = [ast.unparse(d) for d in said if ast.unparse(d).split(".")[-1] not in ("jit", "heuristics")]
+    return proof(
+        "nothing else launches the kernel",
+        len(uses) == 1 == len(kernel.source.launches()) and not between,
+        f"{name} is named {len(uses)} times in its file{''.join(f', and wrapped by {b}' for b in between)}",
+    )
 
 
 def argument(kernel: Kernel, name: str) -> ast.expr | None:
