@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kernel_lsp.rewrite.kernels.places import ahead
 from kernel_lsp.rewrite.kernels.source import Function, called
+from kernel_lsp.rewrite.kernels.terms import only_shapes
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 LOG2_E = "1.4426950408889634"
@@ -109,7 +110,7 @@ def _read(kernel: Kernel, node: ast.expr, found: Scores) -> bool:
             found.names.add(name)
             found.understood.add(id(node))
             return True
-        case ast.Subscript(value=value, slice=place) if _only_shapes(place):
+        case ast.Subscript(value=value, slice=place) if only_shapes(place):
             return _read(kernel, value, found)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             scales = [
@@ -161,8 +162,3 @@ def _values(function: Function, name: str) -> Iterator[ast.expr | None]:
 
 def _assignments(function: Function) -> list[ast.Assign]:
     return [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
-
-
-def _only_shapes(place: ast.expr) -> bool:
-    parts = place.elts if isinstance(place, ast.Tuple) else [place]
-    return all(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts)

@@ -146,7 +146,7 @@ class Reader:
                 meta == self.meta and name in self.given
             ):
                 return self.given[name]
-            case ast.Subscript(value=value, slice=place) if _only_shapes(place):
+            case ast.Subscript(value=value, slice=place) if only_shapes(place):
                 return self.terms(value, at)
             case ast.Call():
                 return self._called(node, at)
@@ -286,7 +286,7 @@ def _is_name(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _only_shapes(place: ast.expr) -> bool:
+def only_shapes(place: ast.expr) -> bool:
     """``[:, None]``: the same numbers along other axes."""
     parts = place.elts if isinstance(place, ast.Tuple) else [place]
     return all(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts)
