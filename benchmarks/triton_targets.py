@@ -83,7 +83,7 @@ def installed(device: str, packages: Path) -> Iterator[Job]:
 
 def interpreter(packages: Path, folder: Path) -> str:
     """One that has the packages and all that this one has. Returns its path."""
-    venv.create(folder, system_site_packages=True)
+    venv.create(folder, system_site_packages=True, symlinks=True)
     standard = str(Path(os.__file__).parent)
     places = [p for p in sys.path if Path(p).is_dir() and not standard.startswith(p) and Path(p) not in OURS]
     lines = "\n".join([str(packages.resolve()), *places])
