@@ -28,6 +28,7 @@ INVERSE = {
     "no_hints": "triton-hints",
     "no_eviction": "triton-eviction",
     "exact_products": "triton-dot-precision",
+    "plain_loops": "triton-loop-stages",
     "one_stage": "triton-launch-options",
     "smaller_tile": "triton-block-size",
     "fewer_warps": "triton-launch-options",
@@ -107,10 +108,18 @@ def numbers(operator: str, parent: Source, child: Source) -> Json:
         calls = [c for c in called(parent.function(parent.kernel), "swizzle2d") if len(c.args) == 5]
         group = calls[0].args[4] if calls else None
         return {"group": group.value} if isinstance(group, ast.Constant) else {}
+    if operator == "plain_loops":
+        said = [k.value for node in ast.walk(parent.function(parent.kernel)) for k in _stages(node)]
+        return {"num_stages": said[0].value} if said and isinstance(said[0], ast.Constant) else {}
     if operator in ("one_stage", "fewer_warps", "smaller_tile"):
         before, after = _given(parent), _given(child)
         return {name: value for name, value in before.items() if after.get(name) != value}
     return {}
+
+
+def _stages(node: ast.AST) -> list[ast.keyword]:
+    """What a loop's range says of stages."""
+    return [k for k in node.keywords if k.arg == "num_stages"] if isinstance(node, ast.Call) else []
 
 
 def _given(source: Source) -> dict[str, int]:

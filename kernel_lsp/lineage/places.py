@@ -9,7 +9,8 @@ import ast
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from kernel_lsp.rewrite.kernels.source import Function, Launch, assigned, called, names_in
+from kernel_lsp.rewrite.kernels.blocks import passed
+from kernel_lsp.rewrite.kernels.source import Function, Launch, assigned, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -24,30 +25,12 @@ def only_launch(kernel: Kernel) -> Launch | None:
 
 def constants_of(kernel: Kernel, name: str) -> list[ast.Constant]:
     """The number in the launcher that a parameter has; where it is a name, the number it was given once."""
-    launch = only_launch(kernel)
-    if launch is None or (given := argument(kernel, launch, name)) is None:
+    if only_launch(kernel) is None or (given := passed(kernel, name)) is None:
         return []
     if isinstance(given, ast.Name):
         said = assigned(kernel.launcher, given.id)
         given = said[0].value if len(said) == 1 else given
     return [given] if isinstance(given, ast.Constant) and type(given.value) is int else []
-
-
-def argument(kernel: Kernel, launch: Launch, name: str) -> ast.expr | None:
-    """What the launch passes for a parameter."""
-    if (given := launch.keyword(name)) is not None:
-        return given
-    names = [a.arg for a in kernel.function.args.args]
-    at = names.index(name) if name in names else len(launch.call.args)
-    return launch.call.args[at] if at < len(launch.call.args) else None
-
-
-def grid_of(kernel: Kernel, launch: Launch) -> ast.expr:
-    """The grid's expression, looked up where it is a name."""
-    if isinstance(launch.grid, ast.Name):
-        said = assigned(kernel.launcher, launch.grid.id)
-        return said[0].value if len(said) == 1 else launch.grid
-    return launch.grid
 
 
 def keywords(kernel: Kernel, names: Sequence[str]) -> list[tuple[ast.Call, ast.keyword]]:
@@ -97,15 +80,6 @@ def used(node: ast.AST) -> set[str]:
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     changed = (n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign))
     return read | {t.id for t in changed if isinstance(t, ast.Name)}
-
-
-def language(kernel: Kernel) -> str:
-    """``tl``, as the kernel calls it."""
-    for name in ("program_id", "load", "store", "arange"):
-        for call in called(kernel.function, name):
-            assert isinstance(call.func, ast.Attribute)
-            return ast.unparse(call.func.value)
-    return "tl"
 
 
 def block_text(kernel: Kernel, statements: Sequence[ast.stmt], column: int) -> str:

@@ -261,6 +261,16 @@ def launch(x):
 """
 
 
+LOOPED = """def kernel(x):
+    for i in tl.range(0, 9, num_stages=3):
+        x += i
+
+
+def launch(x):
+    pass
+"""
+
+
 def source(size: int, warps: int) -> Source:
     return Source.parse(LAUNCHED.format(size=size, warps=warps), "kernel", "launch")
 
@@ -271,6 +281,8 @@ def test_the_numbers_of_the_expert_are_read_from_its_text() -> None:
     assert forward.numbers("fewer_warps", expert, source(128, 1)) == {"num_warps": 8}
     assert forward.numbers("no_grouped_order", expert, simple) == {"group": 8}
     assert forward.numbers("no_hints", expert, simple) == {}
+    looped = Source.parse(LOOPED, "kernel", "launch")
+    assert forward.numbers("plain_loops", looped, looped) == {"num_stages": 3}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 3)), max_size=8))

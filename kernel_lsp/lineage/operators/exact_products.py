@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import floats, innermost, language
+from kernel_lsp.lineage.places import floats, innermost
+from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -29,7 +30,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
 
 
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
-    tl = language(kernel)
+    tl = language(kernel) or "tl"
     for call in match.data:
         operands = [f"{_base(kernel, a)}.to({tl}.float32)" for a in call.args[:2]]
         rest = [kernel.text(a) for a in call.args[2:3]]

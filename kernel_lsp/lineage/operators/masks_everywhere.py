@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import argument, numbers, only_launch
+from kernel_lsp.lineage.places import numbers, only_launch
+from kernel_lsp.rewrite.kernels.blocks import passed
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:
-    launch = only_launch(kernel)
-    if launch is None:
+    if only_launch(kernel) is None:
         return []
     found = []
     for name in kernel.source.constexprs():
-        given = argument(kernel, launch, name)
+        given = passed(kernel, name)
         on = kernel.launched[0].constants.get(name) is True
         if given is not None and on and any(isinstance(n, ast.Mod) for n in ast.walk(given)):
             found.append(Match(name, f"masks whatever divides ({name} off)", data=given))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import constants_of, grid_of, only_launch
+from kernel_lsp.lineage.places import constants_of, only_launch
+from kernel_lsp.rewrite.kernels.blocks import grid_of
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:
     """A constexpr that is an axis of the grid."""
-    launch = only_launch(kernel)
-    if launch is None:
+    if only_launch(kernel) is None:
         return []
-    axes = [e for e in ast.walk(grid_of(kernel, launch)) if isinstance(e, ast.Tuple)]
+    axes = [e for e in ast.walk(grid_of(kernel)) if isinstance(e, ast.Tuple)]
     named = {n for t in axes for e in t.elts if isinstance(e, ast.Name | ast.Subscript) for n in _named(e)}
     found = [n for n in kernel.source.constexprs() if n in named and constants_of(kernel, n)]
     split = [n for n in found if constants_of(kernel, n)[0].value not in (0, 1)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.lineage.places import floats, language, stored
+from kernel_lsp.lineage.places import floats, stored
+from kernel_lsp.rewrite.kernels.places import language
 from kernel_lsp.rewrite.kernels.source import assigned, called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -50,7 +51,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _access(kernel: Kernel, one: Described, call: ast.Call) -> str:
-    tl, rank = language(kernel), len(one.block)
+    tl, rank = language(kernel) or "tl", len(one.block)
     corner = call.args[0]
     assert isinstance(corner, ast.List | ast.Tuple) and isinstance(call.func, ast.Attribute)
     places = [

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.lineage.places import argument, floats, only_launch, stored, used
+from kernel_lsp.lineage.places import floats, only_launch, stored, used
+from kernel_lsp.rewrite.kernels.blocks import passed
 from kernel_lsp.rewrite.kernels.source import assigned, called, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -55,13 +56,13 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _epilogue(kernel: Kernel) -> Epilogue | None:
-    launch, returned = only_launch(kernel), kernel.launcher.body[-1]
+    returned = kernel.launcher.body[-1]
     stores = called(kernel.function, "store")
-    if launch is None or len(stores) != 1 or not isinstance(returned, ast.Return):
+    if only_launch(kernel) is None or len(stores) != 1 or not isinstance(returned, ast.Return):
         return None
     value, places = stores[0].args[1], names_in(stores[0].args[0])
     out = [n for n, p in kernel.pointers().items() if n in places and p.argument is None]
-    made = argument(kernel, launch, out[0]) if len(out) == 1 else None
+    made = passed(kernel, out[0]) if len(out) == 1 else None
     if not isinstance(made, ast.Name) or not _is(returned.value, made.id):
         return None
     core = value
@@ -135,22 +136,19 @@ def _called_in_torch(kernel: Kernel, node: ast.Call, result: str, made: str) -> 
 
 def _scalar(kernel: Kernel, name: str) -> str | None:
     """What the launch passes for a number."""
-    launch = only_launch(kernel)
-    assert launch is not None
     if not kernel.launched or not isinstance(kernel.launched[0].arguments.get(name), int | float):
         return None
-    given = argument(kernel, launch, name)
+    given = passed(kernel, name)
     return f"({kernel.text(given)})" if given is not None else None
 
 
 def _vector(kernel: Kernel, node: ast.Subscript) -> str | None:
     """``loaded[None, :]`` of a vector that the launcher has whole: it broadcasts along the last axis."""
-    launch = only_launch(kernel)
     said = assigned(kernel.function, node.value.id) if isinstance(node.value, ast.Name) else []
     loads = called(said[0].value, "load") if len(said) == 1 else []
-    if launch is None or len(loads) != 1 or ast.unparse(node.slice) not in ("(None, :)", "None, :"):
+    if len(loads) != 1 or ast.unparse(node.slice) not in ("(None, :)", "None, :"):
         return None
     bases = names_in(loads[0].args[0])
     vectors = [n for n, p in kernel.pointers().items() if n in bases and len(p.shape) == 1]
-    given = argument(kernel, launch, vectors[0]) if len(vectors) == 1 else None
+    given = passed(kernel, vectors[0]) if len(vectors) == 1 else None
     return kernel.text(given) if isinstance(given, ast.Name) else None
