@@ -1,6 +1,6 @@
 """Jobs on the nodes of a Ray cluster, one GPU (or one node's CPUs) for each process that does them.
 
-    async with Cluster("10.0.0.1:6379", make) as cluster:
+    async with Cluster(address="10.0.0.1:6379", make=make) as cluster:
         result = await cluster.do("its id", work)
 
 Every job has an id; its result is kept once. What a lost node had under way is done again elsewhere.

@@ -5,6 +5,7 @@ Not covered: GPUs (Ray is told of two that are not there), and nodes on other ma
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -94,7 +95,8 @@ def die(nodes: Any) -> list[psutil.Process]:
     node = psutil.Process(raylet(nodes).pid)
     below, ran = node.children(), node.children(recursive=True)
     for process in [*below, node]:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end just now
+            process.kill()
     return ran
 
 
