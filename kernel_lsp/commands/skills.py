@@ -31,7 +31,6 @@ TASKS = typer.Option(
     help="Folders or files with class Model and get_inputs, or with Triton kernels; as often as needed.",
 )
 STOPPED = "stopped; what was judged is kept, and the same command goes on from there"
-app.command()(lineage)
 
 
 @app.command("list")
@@ -105,6 +104,9 @@ def learn(as_json: bool = AS_JSON) -> None:
         return
     told = learned.papers_text(drafted) if drafted else "nothing new: every rewrite that was kept is known"
     sys.stdout.write(told + "\n")
+
+
+app.command()(lineage)
 
 
 @app.command()
