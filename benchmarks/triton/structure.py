@@ -29,6 +29,7 @@ def three_pass_softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
 
 # kernel-lsp: workload x=bf16[8192,12000]
 def three_pass_softmax(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
     out = torch.empty_like(x)
     three_pass_softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=1024)
     return out
@@ -52,6 +53,7 @@ def logsumexp_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
 
 # kernel-lsp: workload x=f32[4096,128256]
 def logsumexp(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
     out = torch.empty(x.shape[0], device=x.device)
     logsumexp_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=4096)
     return out
@@ -81,6 +83,7 @@ def standardize_kernel(x_ptr, out_ptr, columns, eps, BLOCK: tl.constexpr):
 
 # kernel-lsp: workload x=f32[512,1000000]
 def standardize(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
     out = torch.empty_like(x)
     standardize_kernel[(x.shape[0],)](x, out, x.shape[1], 1e-6, BLOCK=4096)
     return out
@@ -99,6 +102,8 @@ def short_norm_kernel(x_ptr, weight_ptr, out_ptr, columns, eps, BLOCK: tl.conste
 
 # kernel-lsp: workload x=bf16[262144,768] weight=bf16[768]
 def short_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    weight = weight.contiguous()
     out = torch.empty_like(x)
     short_norm_kernel[(x.shape[0],)](
         x, weight, out, x.shape[1], 1e-6, BLOCK=triton.next_power_of_2(x.shape[1])
@@ -124,6 +129,8 @@ def gelu_kernel(x_ptr, out_ptr, n_elements, BLOCK: tl.constexpr):
 
 # kernel-lsp: workload x=bf16[8192,8192] bias=bf16[8192]
 def bias_gelu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    bias = bias.contiguous()
     total = torch.empty_like(x)
     out = torch.empty_like(x)
     n_elements = x.numel()
@@ -159,6 +166,8 @@ def narrow_kernel(
 
 # kernel-lsp: workload a=bf16[256,65536] b=bf16[65536,256]
 def narrow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    a = a.contiguous()
+    b = b.contiguous()
     M, K = a.shape
     N = b.shape[1]
     c = torch.empty((M, N), device=a.device, dtype=a.dtype)
