@@ -31,8 +31,10 @@ OFFERED = tuple(TOKENS[one] for one in weighing.GAINS)
 
 
 def rows(tasks: Sequence[Shown], draws: int) -> list[Example]:
-    """``draws``: times that each plan is told. Raises ConfigError for plans without estimates."""
-    return [one for number in range(draws) for task in tasks for one in _of(task, number)]
+    """``draws``: times that each plan is told; a task without a plan that runs teaches nothing. Raises
+    ConfigError for plans without estimates."""
+    known = [task for task in tasks if task.best]
+    return [one for number in range(draws) for task in known for one in _of(task, number)]
 
 
 def _of(task: Shown, number: int) -> Iterator[Example]:

@@ -270,6 +270,7 @@ def test_every_plan_is_weighed_against_the_rules_first(task: Shown) -> None:
     told = [weighing.told(task, plan) for plan in task.plans]
     assert [one.skills for one in told] == [tuple(s.skill for s in plan.steps) for plan in task.plans]
     assert task.before is not None and min(one.cost.launches for one in told) < task.before.launches
+    assert weighing.rows([replace(task, plans=task.plans[-1:])], 1) == []  # nothing of it runs
     with pytest.raises(ConfigError, match="no estimates"):
         weighing.rows([replace(task, before=None)], 1)
 
