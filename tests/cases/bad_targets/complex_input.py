@@ -12,7 +12,9 @@ class Model(nn.Module):
         pass
 
     def forward(self, x):
-        return (x * x.conj() + 1) * 2
+        for _ in range(3):  # long enough for a recording to pay
+            x = (x * x.conj() + 1) * 0.5
+        return x
 
 
 def get_inputs():
