@@ -67,7 +67,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"analysis", "workloads", "skillbook", "library", "agents", "search", "rewrite", "evaluator"}
     | {"presenter"}
     | {"journal", "models"}
-    | {"process", "interpreter", "cache"},
+    | {"process", "interpreter", "cache"}
+    | {"checker"},  # which files a folder has
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
     | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}

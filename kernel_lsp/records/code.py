@@ -61,6 +61,8 @@ class Program:
     """The Triton kernel that is the target, where ``entry`` calls the function that launches it."""
     launcher: str | None = None
     """That function: ``entry`` itself, or what ``entry`` calls on copies, because it works in place."""
+    elsewhere: str | None = None
+    """A place besides this program that names the kernel, and may launch it; None: there is none."""
 
 
 class WorkloadOrigin(StrEnum):

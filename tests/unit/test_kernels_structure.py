@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,12 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 
-def offered(text: str, kernel: str, name: str) -> bool:
+def offered(text: str, kernel: str, name: str, elsewhere: str | None = None) -> bool:
     """Whether the skill applies somewhere, all proofs holding. A skill that fails is an error here."""
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
     assert isinstance(made, Prepared), made
-    session = KernelSession(made.program, made.workload, "cuda", [skill(name)])
+    program = replace(made.program, elsewhere=elsewhere)
+    session = KernelSession(program, made.workload, "cuda", [skill(name)])
     sites = session.capture().sites
     assert not session.notes
     return bool(sites)
@@ -195,6 +197,12 @@ MISSES = [(name, why) for name, cases in NEAR_MISSES.items() for why in cases]
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_is_offered_for_its_example(name: str) -> None:
     assert offered((GOLDEN / f"{name}.in.py").read_text(), KERNELS[name], name)
+
+
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"triton-online"}))
+def test_a_kernel_that_other_files_name_keeps_its_parameters(name: str) -> None:
+    text = (GOLDEN / f"{name}.in.py").read_text()
+    assert not offered(text, KERNELS[name], name, elsewhere="test_kernels.py")
 
 
 @pytest.mark.parametrize(("name", "why"), MISSES, ids=[f"{name}: {why}" for name, why in MISSES])

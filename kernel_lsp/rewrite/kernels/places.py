@@ -85,10 +85,13 @@ def only_launch(kernel: Kernel) -> Proof:
     uses = [n for n in ast.walk(kernel.source.tree) if isinstance(n, ast.Name) and n.id == name]
     said = [d.func if isinstance(d, ast.Call) else d for d in kernel.function.decorator_list]
     between = [ast.unparse(d) for d in said if ast.unparse(d).split(".")[-1] not in ("jit", "heuristics")]
+    wrapped = "".join(f", and wrapped by {b}" for b in between)
     return proof(
         "nothing else launches the kernel",
-        len(uses) == 1 == len(kernel.source.launches()) and not between,
-        f"{name} is named {len(uses)} times in its file{''.join(f', and wrapped by {b}' for b in between)}",
+        len(uses) == 1 == len(kernel.source.launches()) and not between and kernel.elsewhere is None,
+        f"{name} is named in {kernel.elsewhere}"
+        if kernel.elsewhere
+        else f"{name} is named {len(uses)} times in its program{wrapped}, and in no other place",
     )
 
 

@@ -193,7 +193,7 @@ class KernelSession:
             if broken := [proof for proof in proved if not proof.holds]:
                 raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
             defaults = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
-            edited = Kernel(kernel.source, kernel.launched)
+            edited = replace(kernel, edits=[])
             module.apply(edited, match, {**defaults, **step.parameters})
             return self._observed(kernel.source.edited(edited.edits)), proved, match.summary
 
@@ -208,7 +208,8 @@ class KernelSession:
 
     def _observed(self, source: Source) -> Kernel:
         launched = observe(replace(self.program, source=source.text), self.workload)
-        return Kernel(source, tuple(one for one in launched if one.kernel == source.kernel))
+        ours = tuple(one for one in launched if one.kernel == source.kernel)
+        return Kernel(source, ours, self.program.elsewhere)
 
     def _text(self, name: str) -> str:
         return _function(self.kernel.source, name)

@@ -40,6 +40,8 @@ class Kernel:
     source: Source
     launched: tuple[Launched, ...]
     """Launches of this kernel by one call of its launcher, in order."""
+    elsewhere: str | None = None
+    """A place besides this text that names the kernel, and may launch it."""
     edits: list[tuple[ast.AST, str]] = field(default_factory=list)
 
     @property
