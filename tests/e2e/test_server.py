@@ -363,11 +363,13 @@ async def test_hints_are_hints_and_an_unchanged_set_is_not_sent_again(launch: La
 async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(launch: Launch) -> None:
     text = EXAMPLE.replace("class Model", "class Model(nn.Module):\n    pass\n\n\n" * 500 + "class Model", 1)
     async with launch(options={"settings": {"background": False}}) as session:
-        uri = session.open("model.py", text)
-        document = types.TextDocumentIdentifier(uri=uri)
-        early = await session.client.text_document_code_lens_async(
-            types.CodeLensParams(text_document=document)
-        )
+        for number in range(20):  # on a busy machine a question may come late
+            document = types.TextDocumentIdentifier(uri=session.open(f"model{number}.py", text))
+            early = await session.client.text_document_code_lens_async(
+                types.CodeLensParams(text_document=document)
+            )
+            if not early:
+                break
         assert not early
         await until(lambda: "workspace/codeLens/refresh" in session.requests, PATIENCE_S)
         lenses = await session.client.text_document_code_lens_async(

@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 from kernel_lsp.evaluator.judging import planning  # noqa: E402
 from kernel_lsp.evaluator.judging.oracle import Reference  # noqa: E402
 from kernel_lsp.evaluator.judging.session import draw  # noqa: E402
+from kernel_lsp.evaluator.judging.study import study  # noqa: E402
 from kernel_lsp.evaluator.tensors import tensor_leaves  # noqa: E402
 from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin  # noqa: E402
 
@@ -62,3 +63,31 @@ def test_a_cpu_draws_where_it_always_did() -> None:
     made = reference()
     made.settle(made.given(0))
     assert not made.draws_near and made.generator(1).device.type == "cpu"
+
+
+SUMS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        rows, columns = x.shape
+        return torch.logsumexp({read}, dim=1)
+
+def get_inputs():
+    return [torch.randn(16, 65536)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "layouts"),
+    [("x", ["transposed", "sliced", "offset"]), ("x.as_strided((rows, columns), (columns, 1))", ["offset"])],
+    ids=["follows strides", "ignores strides"],
+)
+def test_other_layouts_are_asked_only_where_a_reference_follows_strides(
+    read: str, layouts: list[str]
+) -> None:
+    """Sums over long rows differ by a thousandth: other numbers of the same kind give nearly the same."""
+    made = reference(SUMS.format(read=read))
+    plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
+    study(made, draw(made, 0, plain), draw(made, 1, plain))
+    assert made.layouts == layouts

@@ -108,6 +108,7 @@ os._exit(7)
 """
 
 RANKS = """
+import time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -126,6 +127,8 @@ def rank(number, store):
     net = nn.parallel.DistributedDataParallel(Net())
     for _ in range(3):
         net(torch.full((2, 4), 3.0 - 6 * number)).sum().backward()
+    # torch 2.13 destroys a group with the GIL held, and waits for a thread that wants it for its last work.
+    time.sleep(1.0)
     dist.destroy_process_group()
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ are then varied in one trial of about this many elements."""
 
 def relaid(tensor: torch.Tensor, layout: str, *, aligned: bool = False) -> torch.Tensor:
     """The same values in other memory, one element into its storage: ``transposed`` (last two dimensions),
-    ``sliced`` (gaps between rows), ``offset`` (contiguous). Expanded and one-element tensors stay.
+    ``sliced`` (gaps of half a row between rows: who ignores them reads other numbers, not nearly the same
+    ones), ``offset`` (contiguous). Expanded and one-element tensors stay.
 
     ``aligned``: every row begins at a multiple of 16 bytes all the same, where rows have such a length.
     """
@@ -46,7 +47,8 @@ def relaid(tensor: torch.Tensor, layout: str, *, aligned: bool = False) -> torch
         turned = (*shape[:-2], shape[-1], shape[-2])
         made = values.new_zeros(values.numel() + into)[into:].view(turned).transpose(-1, -2)
     else:
-        made = values.new_zeros(*shape[:-1], shape[-1] + 3 * into)[..., into : shape[-1] + into]
+        gap = 3 * into + shape[-1] // 2 // into * into
+        made = values.new_zeros(*shape[:-1], shape[-1] + gap)[..., into : shape[-1] + into]
     return made.copy_(values).requires_grad_(tensor.requires_grad)
 
 
