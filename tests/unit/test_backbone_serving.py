@@ -4,6 +4,7 @@ Stand-ins are kept here; the real one is in tests/vllm.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -74,7 +75,12 @@ def script(code: str) -> tuple[str, ...]:
 
 
 def living(pids: set[int]) -> set[int]:
-    return {p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE}
+    found = set[int]()
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.add(pid)
+    return found
 
 
 def of(mark: str) -> set[int]:
@@ -324,8 +330,10 @@ async def test_a_vllm_that_dies_is_an_error_with_its_log_and_the_next_question_s
     await asyncio.sleep(0.3)
     (mark,) = {other for _, other in serving._marked()}
     for pid in of(mark):
-        if str(serving.KEEPER) not in psutil.Process(pid).cmdline():
-            os.kill(pid, signal.SIGKILL)
+        # Some end with the one that was killed before them.
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if str(serving.KEEPER) not in psutil.Process(pid).cmdline():
+                os.kill(pid, signal.SIGKILL)
     with pytest.raises(
         BackboneError, match="vLLM ended in the middle of its work: it was ended by SIGKILL"
     ) as caught:
