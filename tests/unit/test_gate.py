@@ -41,11 +41,10 @@ def children(name: str = "") -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            line = " ".join(process.cmdline())
+            if name in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
         except psutil.NoSuchProcess:
             continue
-        if name in line and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(process)
     return found
 
 
