@@ -26,34 +26,15 @@ from statistics import fmean
 from typing import Any
 
 from kernel_lsp import skillbook
-from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
-from kernel_lsp.records import Candidate, Site, Skill, Step
+from kernel_lsp.records import Skill
 from trainer import tasks
+from trainer.ruling import first
 from trainer.tasks import SuiteTask, digest
 
 TABLE = Path(__file__).resolve().parent / "results" / "plans-h200-2026-11-21.json"
 RESAMPLES = 2000
-
-
-class InProcess:
-    """What a planner asks of an engine, answered in this process: our own tasks, on fake tensors."""
-
-    def __init__(self, task: SuiteTask, skills: Sequence[Skill]) -> None:
-        from kernel_lsp.rewrite.engine import Session
-
-        self._session = Session(task.program, task.workload, "cuda", list(skills))
-        self.sites = self._session.capture().sites
-
-    async def look(self, steps: Sequence[Step]) -> tuple[Site, ...]:
-        return self._session.look(list(steps))
-
-    async def weigh(self, steps: Sequence[Step]) -> float:
-        return self._session.weigh(list(steps))
-
-    async def make(self, steps: Sequence[Step]) -> Candidate:
-        return self._session.make(list(steps))
 
 
 def places(steps: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -69,16 +50,11 @@ def share(entry: dict[str, Any], row: dict[str, Any]) -> float:
 
 def compared(task: SuiteTask, entry: dict[str, Any], skills: Sequence[Skill]) -> dict[str, Any]:
     """One program: shares then and now. Raises KernelLspError."""
-    engine = InProcess(task, skills)
-    planner = Planner(engine.make, engine.look, weigh=engine.weigh)
+    from kernel_lsp.rewrite.engine import Session
 
-    async def first() -> list[tuple[str, str]] | None:
-        async for course in planner.courses(engine.sites, triton=True):
-            return [(step.skill, step.site) for step in course.steps]
-        return None
-
+    session = Session(task.program, task.workload, "cuda", list(skills))
     ruled = [row for row in entry["rows"] if row.get("proposer")]
-    chosen = asyncio.run(first())
+    chosen = [*asyncio.run(first(session, session.capture().sites))] or None
     found = next((row for row in [*ruled, *entry["rows"]] if places(row["steps"]) == chosen), None)
     return {
         "family": task.family,

@@ -61,12 +61,12 @@ def prepare(job: Job) -> Prepared | Outcome:
         program = _program(snapshot, target, launcher)
     except RewriteError as error:
         return Outcome(qualname=job.qualname, note=error.cause)
+    if not known:
+        return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
     if program.kernel is not None:
         folder = Path(job.folder) if job.folder else None
         other = named_elsewhere(program.kernel, job.text, program.source, Path(job.path).absolute(), folder)
         program = replace(program, elsewhere=other)
-    if not known:
-        return Outcome(qualname=job.qualname, note="; ".join(map(str, problems)) or NO_WORKLOAD)
     return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=known[0])
 
 
