@@ -84,6 +84,7 @@ def write(folder: Path, **texts: str) -> list[Path]:
 # --- optimize ------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_optimize_applies_the_verified_rewrite_and_the_journal_knows(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "gain.py"
     shutil.copy(ROOT / "examples/diagonal_matmul.py", path)
@@ -109,6 +110,7 @@ def test_optimize_applies_the_verified_rewrite_and_the_journal_knows(home: Path,
     assert output(run(home, "sessions", "list", "--json"))["sessions"] == []
 
 
+@pytest.mark.alone
 def test_a_second_run_answers_from_the_cache(home: Path) -> None:
     first = run(home, "optimize", "examples/diagonal_matmul.py", "--json", "--device", "cpu")
     again = run(home, "optimize", "examples/diagonal_matmul.py", "--json", "--device", "cpu")
@@ -167,7 +169,7 @@ def test_without_a_gpu_a_kernel_is_checked_and_compiled_but_never_called_faster(
 @pytest.mark.parametrize(
     ("candidate", "require", "code"),
     [
-        (FOLDED, "faster", 0),
+        pytest.param(FOLDED, "faster", 0, marks=pytest.mark.alone),
         (WRONG, "correct", 1),
         (SLOW, "correct", 0),
         (SLOW, "faster", 1),
@@ -249,6 +251,7 @@ def test_check_reports_in_three_formats_and_exits_by_level(home: Path) -> None:
     assert run(home, "check", "nowhere").returncode == 2
 
 
+@pytest.mark.alone
 def test_bench_counts_every_task_and_resumes(home: Path, tmp_path: Path) -> None:
     tasks, answers, out = tmp_path / "tasks", tmp_path / "answers", tmp_path / "results.json"
     tasks.mkdir()

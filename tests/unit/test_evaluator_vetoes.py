@@ -81,8 +81,10 @@ async def test_a_difference_within_the_noise_condemns_nobody() -> None:
 # --- the parent's clock ---------------------------------------------------------------------
 
 
-async def outside(seconds: dict[str, float], claimed: dict[str, float]) -> Findings:
-    found = claims()
+async def outside(
+    seconds: dict[str, float], claimed: dict[str, float], found: Findings | None = None
+) -> Findings:
+    found = found or claims()
 
     def burst(provider: str, count: int) -> dict[str, Any]:
         time.sleep(seconds[provider] * count)
@@ -101,6 +103,16 @@ async def test_a_candidate_that_takes_four_times_what_it_claims_is_rejected() ->
     with pytest.raises(Rejected) as rejection:
         await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 2.0})
     assert rejection.value.status is EvalStatus.CHEATED
+
+
+async def test_on_a_busy_machine_a_candidate_is_not_condemned_but_its_claim_pays_for_all_that_was_seen() -> (
+    None
+):
+    found = claims()
+    found.check("narrow-interval", None, "still 466 % wide")
+    await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 2.0}, found)
+    assert check(found, "outside-clock") is None
+    assert found.speedups["eager"].mid <= 2.0 / 3.5
 
 
 async def test_what_slows_eager_down_as_well_is_a_busy_machine() -> None:
