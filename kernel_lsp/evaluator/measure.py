@@ -30,8 +30,6 @@ from kernel_lsp.records import EvalStatus, Interval, Timing
 
 OTHER_PRECISION = "eager_tf32"
 SETS, CHECKED_ROUNDS = 4, 5
-WIDE = 0.05
-"""Relative width of an interval above which more rounds are run."""
 SERIES = 3
 """Series of rounds that share the time for rounds; an interval that is narrow after one needs no other."""
 DEVICE_SHARE = 0.3
@@ -226,11 +224,11 @@ async def _settled(request: EvaluationRequest, timer: Undisturbed, judge: Party,
     rounds = Rounds()
     await _more(request, timer, judge, rounds, found)
     for _ in range(SERIES - 1):
-        if _widest(rounds) <= WIDE:
+        if _widest(rounds) <= stats.WIDE:
             break
         await _more(request, timer, judge, rounds, found)
     wide = _widest(rounds)
-    if wide > WIDE:
+    if wide > stats.WIDE:
         text = f"still {100 * wide:.0f} % wide after {len(rounds.times['candidate'])} rounds: a busy machine"
         found.check("narrow-interval", None, text)
     return rounds

@@ -26,6 +26,8 @@ OUTLIER_MADS = 5.0
 LEAST_MAD = 0.005
 """Share of the median below which a deviation is no outlier's measure: clocks tick, and a provider whose
 times are all equal would otherwise lose every round that is one tick longer."""
+WIDE = 0.05
+"""Relative width of an interval above which more is measured."""
 MOST_DROPPED = 0.2
 """Share of the rounds that may be called outliers; more than that is how the provider behaves."""
 
