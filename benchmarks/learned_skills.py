@@ -5,7 +5,7 @@
 
 Drafts are made of the recorded tasks (trainer/lessons.py), against what the rule suggests first now. Families
 of all other tasks are dealt out by a hash: on the first part the product's verification
-(pipeline/proving.py, the real gate) admits or refuses a draft, and whoever is admitted is verified once more
+(pipeline/proving, the real gate) admits or refuses a draft, and whoever is admitted is verified once more
 on the second, which neither has seen. Drafts about one skill go to one GPU, the surest first. The file is
 written after every verification; what is in it is not done again. `--draft-only --place 8` makes it without a
 GPU, with the tasks that each draft would change (placing.py): opening tasks in vain took two thirds of the

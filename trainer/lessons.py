@@ -6,7 +6,7 @@ values that differ (ridge, all kinds of sites together), and a value is worth wh
 Plans of other steps are put together by their steps and by what they do without. Both are looked at in cells
 (width of numbers, size), and what was better on average is a draft for such programs.
 All of it is a guess about other tasks, and the best of many guesses: what a draft is worth is shown by
-verification (pipeline/proving.py). Not covered: where tables come from; which tasks verify
+verification (pipeline/proving). Not covered: where tables come from; which tasks verify
 (benchmarks/learned_skills.py).
 """
 

@@ -5,7 +5,7 @@ uplift.py     what a verification's pairs show: bounds of the uplift, credit by 
 admission.py  drafts that are turned down before anything is measured: duplicates, constants of one task
 usage.py      how verified skills do at work, per hardware, and which of them has stopped helping
 
-Not covered: where drafts come from (agents/), how pairs are judged (pipeline/proving.py).
+Not covered: where drafts come from (agents/), how pairs are judged (pipeline/proving).
 """
 
 from kernel_lsp.library.store import Library

@@ -7,7 +7,7 @@ turns.py       who measures on a device now
 tournament.py  which candidates are judged how thoroughly, and which one is offered
 recipes.py     courses from learned skills, where they fit
 learning.py    drafts of skills from what was kept and from searches; how learned ones do at work
-proving.py     whether a learned skill helps on other tasks (prompted.py: one that is text)
+proving/       whether a learned skill helps on other tasks
 """
 
 from kernel_lsp.pipeline.order import Pipeline

@@ -1,7 +1,7 @@
 """Accepted work becomes drafts of skills: what a person kept, and what a search has clearly improved.
 
 A draft is staged with its papers, or kept as refused with the reason, so that the same is not drafted again.
-Nothing here is measured and nothing reaches a job: that is what proving.py and `kernel-lsp skills verify` are
+Nothing here is measured and nothing reaches a job: that is what proving/ and `kernel-lsp skills verify` are
 for. A verified skill's use is counted here, and one that stopped helping is retired.
 """
 

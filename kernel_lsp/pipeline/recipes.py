@@ -4,7 +4,7 @@ A recipe names kinds of sites; here they become sites, each step looking at what
 steps must find one, or the recipe does not apply. Where its steps are ``planned`` the rule plans, and they
 set its parameters. One that was shown instead of certain skills applies where the rule plans these. The
 engine proves and writes every step, as for any course.
-Not covered: whether a recipe helps (library/, pipeline/proving.py).
+Not covered: whether a recipe helps (library/, pipeline/proving).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each half is one turn of the policy agent on the program as it is, with the same seed. How a half came about
 and what was judged of it lie in the sample's archive, so a run that goes on asks no model again.
-Not covered: what the pairs show (proving.py, library/uplift.py).
+Not covered: what the pairs show (pairs.py, library/uplift.py).
 """
 
 from __future__ import annotations

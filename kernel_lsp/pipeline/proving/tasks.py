@@ -1,0 +1,89 @@
+"""What a skill is shown on: every Model of the files that are named, or every Triton kernel that they launch.
+
+Not covered: which of them can be captured and timed (that shows when they are opened).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_lsp import analysis
+from kernel_lsp.errors import CaptureError, EvaluationError
+from kernel_lsp.files import read_source
+from kernel_lsp.records import Job, Snapshot, TargetKind
+
+NO_TASKS = (
+    "name a folder or files with Model and get_inputs, as `kernel-lsp bench` takes them, or with Triton"
+    " kernels and their launchers, with --tasks"
+)
+MODEL = "Model"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One target that a skill is shown on."""
+
+    path: Path
+    qualname: str = MODEL
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.qualname == MODEL else f"{self.path.name}::{self.qualname}"
+
+    @property
+    def title(self) -> str:
+        return self.path.stem if self.qualname == MODEL else f"{self.path.stem}::{self.qualname}"
+
+    def job(self, device: str) -> Job:
+        """Raises CaptureError when the file cannot be read."""
+        # As in the background no baseline is compiled on suspicion: everything here is compared with eager.
+        return Job(
+            text=_text(self.path),
+            path=str(self.path),
+            qualname=self.qualname,
+            device=device,
+            background=True,
+        )
+
+
+def tasks_of(places: Sequence[Path]) -> tuple[Path, ...]:
+    """Files with class Model or with Triton kernels, of folders all below. Raises EvaluationError when there
+    is none."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise EvaluationError(f"{place} does not exist", NO_TASKS)
+        found += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    texts = {path: path.read_text(errors="replace") for path in found}
+    tasks = tuple(path for path, text in texts.items() if "class Model" in text or "triton.jit" in text)
+    if not tasks:
+        where = f" in {', '.join(map(str, places))}" if places else ""
+        raise EvaluationError(f"no task to verify on{where or ' was named'}", NO_TASKS)
+    return tasks
+
+
+def targets(files: Sequence[Path], scope: str) -> list[Task]:
+    """What a skill of this scope is shown on: of each file its Model, or every kernel that it launches."""
+    if scope != "triton":
+        return [Task(path=path) for path in files if "class Model" in path.read_text(errors="replace")]
+    return [
+        Task(path=path, qualname=target.qualname)
+        for path in files
+        for target in analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=_text(path))).targets
+        if target.kind is TargetKind.TRITON_KERNEL and target.launchers
+    ]
+
+
+def mixed(tasks: Sequence[Task], seed: str) -> list[Task]:
+    """Families mixed, always in the same order for one skill: a run that goes on meets the same tasks."""
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}\0{task.name}".encode()).hexdigest())
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_source(path).text
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise CaptureError(f"{path} cannot be read: {error}") from error
