@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from kernel_lsp import files
-from kernel_lsp.analysis import analyze
+from kernel_lsp.analysis import DEFECT, analyze
 from kernel_lsp.records import Analysis, ParseProblem, Snapshot
 
 MAX_BYTES = 1_000_000
@@ -63,7 +63,10 @@ def check_file(path: Path) -> tuple[Path, Analysis]:
         return path, _unchecked(f"cannot be read: {error.strerror or error}")
     except (SyntaxError, UnicodeError, LookupError) as error:
         return path, _unchecked(f"cannot be decoded: {error}; save it as UTF-8 or add a coding comment")
-    return path, analyze(Snapshot(uri=str(path), text=text))
+    try:
+        return path, analyze(Snapshot(uri=str(path), text=text))
+    except Exception as error:  # one file that our analysis fails on must not cost the findings of the others
+        return path, _unchecked(f"not checked: {type(error).__name__}: {error} ({DEFECT})")
 
 
 def _parallel(found: list[Path], jobs: int) -> Iterator[tuple[Path, Analysis]]:

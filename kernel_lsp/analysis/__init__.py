@@ -1,7 +1,7 @@
 """Snapshot to targets and findings, without running anything. Standard library only, no disk.
 
-Never raises on user code: broken text becomes a ParseProblem. Knows nothing about LSP;
-positions are string offsets into the snapshot's text.
+Never raises on user code: broken text becomes a ParseProblem, and a rule that crashes one of the analysis's
+failures. Knows nothing about LSP; positions are string offsets into the snapshot's text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from kernel_lsp.analysis.targets import Found, Structure, find, launching, struc
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target, TargetKind
 
-__all__ = ["RULES", "Rule", "analyze", "find_target", "fingerprint_of", "page", "slice_program"]
+__all__ = ["DEFECT", "RULES", "Rule", "analyze", "find_target", "fingerprint_of", "page", "slice_program"]
 
 # Without one of these in the text nothing in it can be a target. Scanning 1 MB takes 1 ms, parsing it 150 ms.
 _RELEVANT = re.compile(r"torch|triton|nn\.Module|kernel-lsp:")
 _TOO_DEEP = ParseProblem(line=1, column=1, message="nested too deeply to analyze")
+DEFECT = "a defect of kernel-lsp: please report it"
 
 
 def analyze(snapshot: Snapshot) -> Analysis:
@@ -103,13 +104,15 @@ def _analyze(file: SourceFile) -> Analysis:
         return Analysis()
     names = Names(file)
     findings: dict[tuple[str, int, int], Finding] = {}
+    failures: dict[str, str] = {}
     for target in found:
-        for finding in _findings(file, known, target, quiet, rules_off[target.qualname]):
+        for finding in _findings(file, known, target, quiet, rules_off[target.qualname], failures):
             # Two kernels share a helper, two modules a method: one hint is enough.
             findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
     return Analysis(
         targets=tuple(_target(file, known, names, f) for f in found),
         findings=tuple(sorted(findings.values(), key=lambda f: (f.span.start, f.rule))),
+        failures=tuple(failures.values()),
     )
 
 
@@ -126,8 +129,14 @@ def _target(file: SourceFile, known: Structure, names: Names, found: Found) -> T
 
 
 def _findings(
-    file: SourceFile, known: Structure, found: Found, quiet: Silence, off: frozenset[str]
+    file: SourceFile,
+    known: Structure,
+    found: Found,
+    quiet: Silence,
+    off: frozenset[str],
+    failures: dict[str, str],
 ) -> list[Finding]:
+    """``failures``: receives a sentence by rule, for the first target that it crashed on."""
     site = Site(file, known, found)
     findings: list[Finding] = []
     for rule in RULES:
@@ -135,9 +144,13 @@ def _findings(
             continue
         try:
             hits = list(rule.check(site))
+            findings += [site.finding(rule, h) for h in hits if not quiet.on_line(_line(h.node), rule.id)]
         except RecursionError:  # one expression of a thousand terms must not silence the other rules
             continue
-        findings += [site.finding(rule, h) for h in hits if not quiet.on_line(_line(h.node), rule.id)]
+        except Exception as error:  # nor must a defect of ours in one of them
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            said = f"rule {rule.id} failed on {found.qualname} and is left out: {why} ({DEFECT})"
+            failures.setdefault(rule.id, said)
     return findings
 
 

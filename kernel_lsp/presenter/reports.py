@@ -23,7 +23,7 @@ def findings_text(results: Iterable[tuple[str | Path, Analysis]]) -> str:
     """``path:line:column: rule severity: message (name)``, one per line, and a summary."""
     lines: list[str] = []
     rules: Counter[str] = Counter()
-    num_files = num_problems = 0
+    num_files = num_problems = num_failures = 0
     for path, analysis in results:
         num_files += 1
         if analysis.problem is not None:
@@ -31,21 +31,24 @@ def findings_text(results: Iterable[tuple[str | Path, Analysis]]) -> str:
             lines.append(
                 f"{path}:{analysis.problem.line}:{analysis.problem.column}: {analysis.problem.message}"
             )
+        num_failures += len(analysis.failures)
+        lines += [f"{path}: {failure}" for failure in analysis.failures]
         for finding in analysis.findings:
             rules[finding.rule] += 1
             where = f"{path}:{finding.data['line']}:{finding.data['column']}"
             text = f"{where}: {finding.rule} {finding.severity}: {finding.message} ({finding.name})"
             share = finding.data.get("share")
             lines.append(text if share is None else f"{text} [{share:.0%} of the recorded time]")
-    return "\n".join([*lines, _summary(num_files, rules, num_problems)]) + "\n"
+    return "\n".join([*lines, _summary(num_files, rules, num_problems, num_failures)]) + "\n"
 
 
 def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
-    """One object: schema_version, and per file its findings and problem."""
+    """One object: schema_version, and per file its findings, its problem and the rules that failed on it."""
     files = [
         {
             "path": str(path),
             "problem": _problem(analysis.problem),
+            "failures": list(analysis.failures),
             "targets": [{"name": t.qualname, "kind": t.kind.value} for t in analysis.targets],
             "findings": [_finding(finding) for finding in analysis.findings],
         }
@@ -55,7 +58,8 @@ def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
 
 
 def findings_sarif(results: Iterable[tuple[str | Path, Analysis]]) -> str:
-    """A SARIF 2.1.0 log with one run. Files that could not be checked are notifications of the tool."""
+    """A SARIF 2.1.0 log with one run. Files that could not be checked and rules that failed are
+    notifications of the tool."""
     known: dict[str, Json] = {}
     found: list[Json] = []
     notifications: list[Json] = []
@@ -65,6 +69,9 @@ def findings_sarif(results: Iterable[tuple[str | Path, Analysis]]) -> str:
             found.append(_sarif_result(path, finding, list(known).index(finding.rule)))
         if analysis.problem is not None:
             notifications.append(_sarif_notification(path, analysis.problem))
+        for failure in analysis.failures:
+            place = ParseProblem(line=1, column=1, message=failure)
+            notifications.append({**_sarif_notification(path, place), "level": "error"})
     return sarif_log(list(known.values()), found, notifications)
 
 
@@ -81,12 +88,14 @@ def sarif_log(rules: list[Json], results: list[Json], notifications: list[Json])
     return json.dumps(log, indent=2)
 
 
-def _summary(num_files: int, rules: Counter[str], num_problems: int) -> str:
+def _summary(num_files: int, rules: Counter[str], num_problems: int, num_failures: int) -> str:
     total = sum(rules.values())
     parts = [f"{total} finding{'s' * (total != 1)} in {num_files} file{'s' * (num_files != 1)}"]
     parts += [f"{rule} {count}" for rule, count in sorted(rules.items())]
     if num_problems:
         parts.append(f"{num_problems} could not be checked")
+    if num_failures:
+        parts.append(f"{num_failures} rule{'s' * (num_failures != 1)} failed")
     return ", ".join(parts)
 
 

@@ -152,3 +152,5 @@ class Analysis:
     targets: tuple[Target, ...] = ()
     findings: tuple[Finding, ...] = ()
     problem: ParseProblem | None = None
+    failures: tuple[str, ...] = ()
+    """A sentence for every rule of ours that crashed; what the others found is in ``findings``."""

@@ -210,6 +210,8 @@ class Server(LanguageServer):
         found = await self.off_loop(session.examine, snapshot)
         self._took_s[uri] = time.monotonic() - begin
         self._pending.pop(uri, None)
+        for failure in found.failures:
+            self._noticed(f"{document.path}: {failure}")
         if self.session.analyzed(snapshot, found):
             how = self._how.pop(uri, "change")
             self.record(self.session.observe(uri, how, settled=how != "change"))

@@ -1,11 +1,17 @@
 """Many files at once: what is found, what is skipped and why, and that no file can stop the rest."""
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kernel_lsp import analysis, checker
+from kernel_lsp.analysis.rules.base import Hit, Site
 from kernel_lsp.checker import check_paths
+from kernel_lsp.presenter.reports import findings_json, findings_sarif, findings_text
+from kernel_lsp.records import Analysis, Snapshot
 
 TEXT = "import torch\ndef f(a: torch.Tensor):\n    return torch.diag(a) @ a\n"
 
@@ -74,3 +80,40 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
     (tmp_path / "dangling.py").symlink_to(tmp_path / "nothing")
     results = dict(check_paths([tmp_path]))
     assert len(results) == 2 and results[tmp_path / "dangling.py"].problem is not None
+
+
+def _crash(site: Site) -> Iterator[Hit]:
+    yield from ()
+    raise KeyError(f"nothing is known of\n{site.found.qualname}")
+
+
+def test_a_rule_that_crashes_costs_nothing_but_itself_and_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = replace(analysis.RULES[0], id="KL999", check=_crash)
+    monkeypatch.setattr(analysis, "RULES", (broken, *analysis.RULES))
+    path = put(tmp_path / "a.py", TEXT + TEXT.replace("def f", "def g"))
+    results = list(check_paths([path]))
+    ((_, found),) = results
+    assert [finding.target for finding in found.findings] == ["f", "g"] and found.problem is None
+    (failure,) = found.failures
+    assert failure.startswith("rule KL999 failed on f and is left out: KeyError: ") and "report it" in failure
+    text = findings_text(results)
+    assert f"{path}: {failure}\n" in text and text.endswith(", 1 rule failed\n")
+    assert "KL999" in findings_json(results) and "KL999" in findings_sarif(results)
+
+
+def test_a_file_that_the_analysis_crashes_on_costs_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash_on_first(snapshot: Snapshot) -> Analysis:
+        if snapshot.uri.endswith("a.py"):
+            raise IndexError("out of range")
+        return analysis.analyze(snapshot)
+
+    monkeypatch.setattr(checker, "analyze", crash_on_first)
+    put(tmp_path / "a.py")
+    put(tmp_path / "b.py")
+    (_, first), (_, second) = check_paths([tmp_path])
+    assert first.problem is not None and "IndexError: out of range" in first.problem.message
+    assert len(second.findings) == 1

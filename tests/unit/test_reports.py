@@ -95,7 +95,7 @@ def test_json_is_one_versioned_object() -> None:
     assert [finding[key] for key in place] == [4, 21, 4, 38]
     assert (finding["rule"], finding["target"], finding["severity"]) == ("KL105", "f", "hint")
     assert broken["problem"] == {"line": 3, "column": 5, "message": "invalid syntax"}
-    assert empty == {"path": "empty.py", "problem": None, "targets": [], "findings": []}
+    assert empty == {"path": "empty.py", "problem": None, "failures": [], "targets": [], "findings": []}
 
 
 def test_sarif_keeps_to_the_schema_and_points_at_the_place() -> None:
