@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import itertools
 import json
 import subprocess
@@ -34,6 +33,7 @@ from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import lineages as presenting
 from kernel_lsp.records import Interval, Job, Judgement, Lineage
 from kernel_lsp.workloads import pragma
+from trainer import lanes
 
 EXPERTS = Path(__file__).resolve().parent / "experts"
 SMALL = {
@@ -89,22 +89,18 @@ def _reporter(name: str) -> ground.Report:
 
 async def over(experts: list[Path], options: argparse.Namespace, work: Any) -> dict[str, Any]:
     """The work on every expert, ``--lanes`` at a time, as long as the time lasts; what failed is said."""
-    waiting, found, end = list(experts), dict[str, Any](), time.monotonic() + options.limit_s
+    found, end = dict[str, Any](), time.monotonic() + options.limit_s
     settings = replace(config.load(None)[0], data_dir=str(options.data))
     pipeline = Pipeline(settings)
 
-    async def lane() -> None:
-        while waiting and time.monotonic() < end:
-            path = waiting.pop(0)
-            try:
-                found[path.stem] = await work(pipeline, path, options.device)
-            except KernelLspError as error:
-                print(f"{path.stem}: {error}", flush=True)
+    async def one(path: Path) -> None:
+        try:
+            found[path.stem] = await work(pipeline, path, options.device)
+        except KernelLspError as error:
+            print(f"{path.stem}: {error}", flush=True)
 
     try:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(options.limit_s):
-                await asyncio.gather(*(lane() for _ in range(options.lanes)))
+        await lanes.share(lanes.until(end, experts), one, options.lanes, end)
     finally:
         await pipeline.close()
     return found

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import hashlib
 import json
 import math
@@ -40,6 +39,7 @@ from kernel_lsp.lineage.walking import State, identity, judgement
 from kernel_lsp.pipeline import Pipeline, recipes
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.records import Candidate, EvalStatus, Interval, Job, Judgement, Skill
+from trainer import lanes
 
 QUICK = Budget(compile_s=0.0)
 MOST_RECIPES = 4
@@ -201,27 +201,20 @@ def ratio(rows: Sequence[Row]) -> tuple[float, float, float]:
 
 
 async def run(options: argparse.Namespace) -> list[Row]:
-    every = sorted(triton_targets.jobs(options.device, options.only, None), key=_mixed)
-    waiting, rows, skills = every[: options.kernels], list[Row](), lessons(options.data)
-    print(f"{len(skills)} recipes of lineages, {len(waiting)} kernels", flush=True)
-    end, pipeline = (
-        time.monotonic() + options.limit_s,
-        Pipeline(replace(config.load(None)[0], data_dir=str(options.data / "search"))),
-    )
+    end, rows, skills = time.monotonic() + options.limit_s, list[Row](), lessons(options.data)
+    every = sorted(triton_targets.jobs(options.device, options.only, None), key=_mixed)[: options.kernels]
+    print(f"{len(skills)} recipes of lineages, {len(every)} kernels", flush=True)
+    pipeline = Pipeline(replace(config.load(None)[0], data_dir=str(options.data / "search")))
 
-    async def lane() -> None:
-        while waiting and time.monotonic() < end:
-            job = waiting.pop(0)
-            try:
-                rows.append(await compared(pipeline, job, skills, options))
-                print(line(rows[-1]), flush=True)
-            except (CaptureError, RewriteError, EvaluationError) as error:
-                print(f"{job.qualname}: passed over: {error}", flush=True)
+    async def one(job: Job) -> None:
+        try:
+            rows.append(await compared(pipeline, job, skills, options))
+            print(line(rows[-1]), flush=True)
+        except (CaptureError, RewriteError, EvaluationError) as error:
+            print(f"{job.qualname}: passed over: {error}", flush=True)
 
     try:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(options.limit_s):
-                await asyncio.gather(*(lane() for _ in range(options.lanes)))
+        await lanes.share(lanes.until(end, every), one, options.lanes, end)
     finally:
         await pipeline.close()
     return rows

@@ -16,15 +16,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime
-import json
 import math
 import re
 import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,12 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.tuning import ORIGINAL, TuneRequest, Variant
-from kernel_lsp.files import replace_file
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.prepare import Prepared, prepare
-from kernel_lsp.records import Candidate, Job, Step
+from kernel_lsp.records import Candidate, Job, Json, Step
 from kernel_lsp.rewrite.choices import searched
+from trainer import lanes
+from trainer.lanes import Recording
 
 TASKS = Path(__file__).resolve().parent / "tasks"
 SMALLEST, LARGEST = 40, 400
@@ -90,29 +90,24 @@ EXPECTED_S = 45.0
 
 
 @dataclass(kw_only=True)
-class Recording:
-    out: Path
-    about: dict[str, Any]
-    limit: float
-    """On the monotonic clock."""
+class Spaces(Recording):
     waiting: deque[str]
     enough: int
     running: int = 0
-    tasks: dict[str, Any] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
     longest_s: float = 0.0
 
     def next(self) -> str | None:
         """None: there are enough, or no time is left for another."""
-        expected = self.longest_s or EXPECTED_S
         done = len(self.tasks) + self.running >= self.enough
-        late = time.monotonic() + expected > self.limit
-        return None if done or late or not self.waiting else self.waiting.popleft()
+        return None if done or self.late or not self.waiting else self.waiting.popleft()
 
-    def write(self) -> None:
-        text = json.dumps({**self.about, "tasks": self.tasks, "skipped": self.skipped})
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.out, (text.replace("], [[", "],\n[[") + "\n").encode())
+    async def space(self, name: str, made: Awaitable[Json]) -> None:
+        self.running += 1
+        try:
+            took = await self.enter(name, made, _told)
+        finally:
+            self.running -= 1
+        self.expected_s = self.longest_s = max(self.longest_s, took)
 
 
 async def record(name: str, bench: Bench, gate: Gate, settings: Settings) -> dict[str, Any]:
@@ -218,7 +213,7 @@ async def run(options: argparse.Namespace) -> int:
     library = skillbook.load(skillbook.folders(()))
     bench = Bench(probe=probe, device=options.device, skills=library)
     chosen = [name for name in NAMES if re.search(options.only, name)]
-    recording = Recording(
+    recording = Spaces(
         out=options.out,
         about={
             "date": datetime.date.today().isoformat(),
@@ -229,17 +224,19 @@ async def run(options: argparse.Namespace) -> int:
             "rounds": ROUNDS,
         },
         limit=started + options.limit_s,
+        expected_s=EXPECTED_S,
+        breaks="], [[",
         waiting=deque(chosen),
         enough=options.most,
     )
     with tempfile.TemporaryDirectory(prefix="record-spaces-") as folder:
         settings = Settings(data_dir=folder)
         async with Gate(cache=Path(folder) / "compiled") as gate:
-            workers = [_worker(recording, bench, gate, settings) for _ in range(options.lanes)]
-            try:
-                async with asyncio.timeout(options.limit_s - (time.monotonic() - started)):
-                    await asyncio.gather(*workers)
-            except TimeoutError:
+
+            async def work(name: str) -> None:
+                await recording.space(name, record(name, bench, gate, settings))
+
+            if not await lanes.share(recording.next, work, options.lanes, recording.limit):
                 print("the time is over: what was running is given up", flush=True)
     recording.write()
     took = time.monotonic() - started
@@ -247,31 +244,12 @@ async def run(options: argparse.Namespace) -> int:
     return 0 if len(recording.tasks) >= options.most else 1
 
 
-async def _worker(recording: Recording, bench: Bench, gate: Gate, settings: Settings) -> None:
-    while name := recording.next():
-        recording.running += 1
-        start = time.monotonic()
-        try:
-            recording.tasks[name] = await record(name, bench, gate, settings)
-        except Exception as error:  # one broken task must not cost the others: device time is lent
-            recording.skipped[name] = f"{type(error).__name__}: {error}"[:300]
-        finally:
-            recording.running -= 1
-        took = time.monotonic() - start
-        recording.longest_s = max(recording.longest_s, took)
-        recording.write()
-        print(f"{took:5.1f} s  {_line(name, recording)}", flush=True)
-
-
-def _line(name: str, recording: Recording) -> str:
-    if name in recording.skipped:
-        return f"{name}: skipped, {recording.skipped[name]}"
-    task = recording.tasks[name]
+def _told(task: Json) -> str:
     times = [ms for _, _, ms, _ in task["combinations"] if ms]
     default = task["combinations"][0][2]
     first = f"{task['original_ms'] / default:.2f}x" if default else "-"
     best = task["original_ms"] / min(times)
-    return f"{name}: {len(times)} of {len(task['combinations'])} run, first {first}, best {best:.2f}x"
+    return f"{len(times)} of {len(task['combinations'])} run, first {first}, best {best:.2f}x"
 
 
 def main() -> None:

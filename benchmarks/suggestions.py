@@ -34,7 +34,7 @@ from kernel_lsp.evaluator.tuning import ORIGINAL
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Step
 from kernel_lsp.rewrite.client import Capture, Engine
-from trainer import tasks
+from trainer import lanes, tasks
 from trainer.evaluate import interval
 from trainer.recording import Place, entered, opened, placed, tuned
 from trainer.talks import situation_of
@@ -103,12 +103,16 @@ async def run(options: argparse.Namespace) -> int:
     random.Random(0).shuffle(waiting)
     found: dict[str, Any] = {}
     async with placed(probe, options.device) as place, _served(options.model) as models:
-        lanes = [
-            _lane(waiting, place, models, options.margin, table, found, end) for _ in range(options.lanes)
-        ]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + end - time.monotonic()):
-                await asyncio.gather(*lanes)
+
+        async def work(task: SuiteTask) -> None:
+            best = _best(table.get(task.name))
+            try:
+                async with asyncio.timeout(LONGEST_S):
+                    found[task.name] = await suggested(task, place, models, options.margin, best)
+            except Exception as error:  # one broken task must not cost the others: device time is lent
+                print(f"{task.name}: {type(error).__name__}: {error}"[:160], flush=True)
+
+        await lanes.share(lanes.until(end, reversed(waiting)), work, options.lanes, end)
     told = {"device": probe.device if options.device == "cuda" else "cpu", **report(found), "tasks": found}
     replace_file(options.out, (json.dumps(told) + "\n").encode())
     print(json.dumps({key: value for key, value in told.items() if key != "tasks"}, indent=1))
@@ -122,24 +126,6 @@ async def _served(folders: Sequence[Path]) -> AsyncIterator[dict[str, Runtime]]:
         yield models
     finally:
         await asyncio.gather(*(runtime.close() for runtime in models.values()))
-
-
-async def _lane(
-    waiting: list[SuiteTask],
-    place: Place,
-    models: dict[str, Runtime],
-    margin: float,
-    table: dict[str, Any],
-    found: dict[str, Any],
-    end: float,
-) -> None:
-    while waiting and time.monotonic() < end:
-        task = waiting.pop()
-        try:
-            async with asyncio.timeout(LONGEST_S):
-                found[task.name] = await suggested(task, place, models, margin, _best(table.get(task.name)))
-        except Exception as error:  # one broken task must not cost the others: device time is lent
-            print(f"{task.name}: {type(error).__name__}: {error}"[:160], flush=True)
 
 
 def _best(entry: dict[str, Any] | None) -> list[Step]:

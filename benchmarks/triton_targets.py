@@ -34,6 +34,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
+from trainer import lanes
 
 FOLDER = Path(__file__).resolve().parent / "triton"
 OURS = (FOLDER.parent, FOLDER.parents[1], Path())
@@ -120,16 +121,14 @@ async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> No
             settings = replace(settings, python=interpreter(options.packages, Path(data, "venv")))
         pipeline = Pipeline(settings)
 
-        async def lane() -> None:
-            while waiting and time.monotonic() < end:
-                job = waiting.pop(0)
-                rows[name(job)] = found = await measured(pipeline, job)
-                show(name(job), found)
-                if options.out:
-                    save(options, rows)
+        async def one(job: Job) -> None:
+            rows[name(job)] = found = await measured(pipeline, job)
+            show(name(job), found)
+            if options.out:
+                save(options, rows)
 
         try:
-            await asyncio.gather(*(lane() for _ in range(options.lanes)))
+            await lanes.share(lanes.until(end, waiting), one, options.lanes)
         finally:
             await pipeline.close()
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import interpreter, process, skillbook, wire
@@ -30,12 +30,12 @@ from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.evaluator.tuning import ORIGINAL, Tuner, TuneRequest, Variant
-from kernel_lsp.files import replace_file
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.records import Json, Skill
 from kernel_lsp.rewrite.client import Capture, Engine
-from trainer import tasks
+from trainer import lanes, tasks
 from trainer.candidates import Plans
+from trainer.lanes import Recording
 from trainer.tasks import SuiteTask, digest
 
 FIRST, NEAR, BEST = 14, 6, 3
@@ -46,43 +46,6 @@ EXPECTED_S, LONGEST_S = 25.0, 90.0
 """What a task is guessed to take when the end is near, and after which it is given up: one that hangs must
 not hold a lane for the whole of a short lease."""
 WRONG = ("far from the original", "another shape", "results instead")
-
-
-@dataclass(kw_only=True)
-class Recording:
-    """One file in the making."""
-
-    out: Path
-    about: Json
-    limit: float
-    """On the monotonic clock."""
-    waiting: list[SuiteTask]
-    """The next one last."""
-    found: dict[str, Json] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    def next(self) -> SuiteTask | None:
-        late = time.monotonic() + EXPECTED_S > self.limit
-        return None if late or not self.waiting else self.waiting.pop()
-
-    def write(self) -> None:
-        text = json.dumps({**self.about, "tasks": self.found, "skipped": self.skipped})
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.out, (text.replace('}, {"steps"', '},\n{"steps"') + "\n").encode())
-
-    def resume(self) -> None:
-        """Take over what an earlier run has measured. Raises ConfigError for a file that is no such table."""
-        if not self.out.exists():
-            return
-        try:
-            known = json.loads(self.out.read_text())
-            self.found, self.skipped = dict(known["tasks"]), dict(known["skipped"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{self.out} is no table to go on with: {error!r}", "name a new file"
-            ) from error
-        done = self.found.keys() | self.skipped.keys()
-        self.waiting = [task for task in self.waiting if task.name not in done]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +156,25 @@ def _row(plan: Course, times: dict[str, float], dropped: dict[str, str]) -> Json
 # --- the run ------------------------------------------------------------------------------------
 
 
+def resume(recording: Recording) -> None:
+    """Take over what an earlier run has measured. Raises ConfigError for a file that is no such table."""
+    if not recording.out.exists():
+        return
+    try:
+        known = json.loads(recording.out.read_text())
+        recording.tasks, recording.skipped = dict(known["tasks"]), dict(known["skipped"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{recording.out} is no table to go on with: {error!r}", "name a new file"
+        ) from error
+
+
+async def limited(task: SuiteTask, place: Place) -> Json:
+    """As `record`. Raises TimeoutError for one that hangs."""
+    async with asyncio.timeout(LONGEST_S):
+        return await record(task, place)
+
+
 async def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     probe = await interpreter.probe(sys.executable)
@@ -210,22 +192,28 @@ async def run(options: argparse.Namespace) -> int:
             "rounds": ROUNDS,
         },
         limit=started + options.limit_s,
-        waiting=_share(options.tasks, options.shard, options.seed),
+        expected_s=EXPECTED_S,
+        breaks='}, {"steps"',
     )
-    recording.resume()
+    resume(recording)
+    done = recording.tasks.keys() | recording.skipped.keys()
+    waiting = [task for task in _share(options.tasks, options.shard, options.seed) if task.name not in done]
     async with placed(probe, options.device) as place:
-        lanes = [_lane(recording, place) for _ in range(options.lanes)]
-        try:
-            async with asyncio.timeout(options.limit_s - (time.monotonic() - started)):
-                await asyncio.gather(*lanes)
-        except TimeoutError:
+
+        def following() -> SuiteTask | None:
+            return None if recording.late or not waiting else waiting.pop(0)
+
+        async def work(task: SuiteTask) -> None:
+            await recording.enter(task.name, limited(task, place), _told)
+
+        if not await lanes.share(following, work, options.lanes, recording.limit):
             print("the time is over: what was running is given up", flush=True)
     recording.write()
-    rows = [row for task in recording.found.values() for row in task["rows"]]
+    rows = [row for task in recording.tasks.values() for row in task["rows"]]
     right = sum(row["status"] == "passed" for row in rows)
     took = time.monotonic() - started
-    print(f"{len(recording.found)} tasks, {right} of {len(rows)} plans run, {took:.0f} s: {options.out}")
-    return 0 if recording.found else 1
+    print(f"{len(recording.tasks)} tasks, {right} of {len(rows)} plans run, {took:.0f} s: {options.out}")
+    return 0 if recording.tasks else 1
 
 
 def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
@@ -233,30 +221,15 @@ def _share(folders: Sequence[Path], shard: str, seed: int) -> list[SuiteTask]:
     number, _, count = shard.partition("/")
     found = [task for folder in folders for task in tasks.load(folder).tasks]
     random.Random(seed).shuffle(found)
-    return found[int(number) :: int(count)][::-1]
+    return found[int(number) :: int(count)]
 
 
-async def _lane(recording: Recording, place: Place) -> None:
-    while task := recording.next():
-        start = time.monotonic()
-        try:
-            async with asyncio.timeout(LONGEST_S):
-                recording.found[task.name] = await record(task, place)
-        except Exception as error:  # one broken task must not cost the others: device time is lent
-            recording.skipped[task.name] = f"{type(error).__name__}: {error}"[:200]
-        recording.write()
-        print(f"{time.monotonic() - start:5.1f} s  {_line(task.name, recording)}", flush=True)
-
-
-def _line(name: str, recording: Recording) -> str:
-    if name in recording.skipped:
-        return f"{name}: skipped, {recording.skipped[name]}"
-    task = recording.found[name]
+def _told(task: Json) -> str:
     times = [row["ms"]["candidate"] for row in task["rows"] if row["status"] == "passed"]
     eager, first = task["baseline_ms"]["eager"], task["rows"][0].get("ms", {}).get("candidate")
     told = f"{eager / first:.2f}x" if first else "-"
     best = f"{eager / min(times):.2f}x" if times else "-"
-    return f"{name}: {len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {told}, best {best}"
+    return f"{len(times)} of {len(task['rows'])}, eager {eager:.3f} ms, rule {told}, best {best}"
 
 
 def main() -> None:
