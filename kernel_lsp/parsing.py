@@ -23,6 +23,17 @@ def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
     return ast.parse(source, filename=filename)
 
 
+def imports(tree: ast.Module) -> set[str]:
+    """The top-level packages that a program imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
 def parse_text(text: str) -> ast.Module:
     """What an editor has open: a byte order mark is skipped, and invalid escapes in the user's strings are
     not ours to warn of. Raises what `parse` does."""

@@ -14,12 +14,18 @@ from kernel_lsp.commands import console
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, Precision, evaluate, evidence, repeat
-from kernel_lsp.evaluator.verify import program_text, request_from_files
+from kernel_lsp.evaluator.verify import device_for, program_text, request_from_files
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.presenter import verdicts
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence
 
 DECIDED_BY_EVIDENCE = ("reference", "candidate", "device", "require", "precision")
+
+SPEED_UNKNOWN = (
+    "right; its speed is unknown, because Triton's interpreter judged it: --require correct accepts that,"
+    " a GPU tells the speed"
+)
+STYLES = {console.EXIT_OK: "bold green", console.EXIT_NO: "bold red", console.EXIT_CANNOT: "bold yellow"}
 
 
 class Require(StrEnum):
@@ -50,6 +56,8 @@ def verify(
 ) -> None:
     """Judge a candidate against a reference. Exit code 0: accepted, 1: rejected, 2: could not judge.
 
+    A Triton kernel without a GPU is right or wrong, and faster was asked for: that is 2 when it is right.
+
     With --evidence: 0: the verdict holds, 1: it does not hold any more, 2: could not judge.
     """
     if save is not None and not save.absolute().parent.is_dir():
@@ -66,7 +74,7 @@ def verify(
         )
     settings = console.settings(console.workspace_of(reference), device=device)
     kept = console.run(_judge(reference, candidate, settings, require, precision))
-    raise typer.Exit(_tell(kept, save, as_json, _accepted(kept.evaluation, require, settings)))
+    raise typer.Exit(_tell(kept, save, as_json, conclusion(kept.evaluation, require, settings)))
 
 
 def _given(context: typer.Context, name: str) -> bool:
@@ -83,11 +91,7 @@ async def _judge(
     texts = [program_text(path) for path in (reference, candidate)]
     base = request_from_files(*texts, precision=precision)
     probe = await _probe(reference.parent, settings)
-    if settings.device == "cuda" and not probe.cuda:
-        raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
-    device = "cuda" if probe.cuda and settings.device != "cpu" else "cpu"
-    if base.uses_triton and device == "cpu":
-        device = "interpreter"
+    device = device_for(base, settings.device, bool(probe.cuda))
     faster = require is Require.FASTER
     request = replace(base, device=device, python=probe.python, require_speed=faster)
     kept = await _evaluate(request)
@@ -109,26 +113,27 @@ async def _evaluate(request: EvaluationRequest) -> Evidence:
     return kept[0]
 
 
-def _accepted(evaluation: Evaluation, require: Require, settings: Settings) -> bool:
-    if require is Require.CORRECT:
-        return evaluation.status is EvalStatus.PASSED
-    return evaluation.faster(settings.threshold)
-
-
-def _tell(kept: Evidence, save: Path | None, as_json: bool, accepted: bool) -> int:
-    evaluation = kept.evaluation
-    if as_json:
-        console.print_json(accepted=accepted, evaluation=evaluation)
-    else:
-        _print(verdicts.evaluation_lines(evaluation))
-        word, style = ("accepted", "bold green") if accepted else ("rejected", "bold red")
-        if evaluation.status is EvalStatus.NOT_RUN:
-            word, style = "could not judge", "bold yellow"
-        console.out.print(word, style=style)
-    _save(save, kept)
+def conclusion(evaluation: Evaluation, require: Require, settings: Settings) -> tuple[int, str]:
+    """Exit code and the words for it."""
+    right = evaluation.status is EvalStatus.PASSED
     if evaluation.status is EvalStatus.NOT_RUN:
-        return console.EXIT_CANNOT
-    return console.EXIT_OK if accepted else console.EXIT_NO
+        return console.EXIT_CANNOT, "could not judge"
+    if right and require is Require.FASTER and evaluation.device == "interpreter":
+        return console.EXIT_CANNOT, SPEED_UNKNOWN
+    if right and (require is Require.CORRECT or evaluation.faster(settings.threshold)):
+        return console.EXIT_OK, "accepted"
+    return console.EXIT_NO, "rejected"
+
+
+def _tell(kept: Evidence, save: Path | None, as_json: bool, conclusion: tuple[int, str]) -> int:
+    code, words = conclusion
+    if as_json:
+        console.print_json(accepted=code == console.EXIT_OK, evaluation=kept.evaluation)
+    else:
+        _print(verdicts.evaluation_lines(kept.evaluation))
+        console.out.print(words, style=STYLES[code], soft_wrap=True)
+    _save(save, kept)
+    return code
 
 
 # --- the evidence of an earlier verdict --------------------------------------------------------

@@ -5,10 +5,12 @@ Standard library only: the parent imports this, and the parent never imports tor
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kernel_lsp import parsing
 from kernel_lsp.records import Program, Workload
 
 MAX_SOURCE_BYTES = 1024**2
@@ -60,3 +62,21 @@ class EvaluationRequest:
     seed: int | None = None
     """None: a secret one. A number only repeats an evaluation for its evidence."""
     precision: Precision = Precision.FAITHFUL
+
+    @property
+    def reference_has_triton(self) -> bool:
+        """Whether whoever runs the reference must be able to run Triton kernels."""
+        return self.reference.kernel is not None or _imports_triton(self.reference.source)
+
+    @property
+    def without_gpu(self) -> str:
+        """The device that judges it where there is no GPU: Triton's interpreter once either program needs it,
+        because two programs that are compared must have run in the same way."""
+        return "interpreter" if self.uses_triton or self.reference_has_triton else "cpu"
+
+
+def _imports_triton(source: str) -> bool:
+    """False also for what does not parse: loading it says why."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        return "triton" in parsing.imports(parsing.parse(source))
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import parsing
@@ -57,9 +58,9 @@ def request_from_files(
 ) -> EvaluationRequest:
     """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
-    Triton candidates on a machine without a GPU go to the interpreter. ``entry`` names the class or
-    function when it is not `Model`. Raises EvaluationError (`could not judge: …`) when a file does
-    not parse or defines nothing to judge.
+    Where there is no GPU and either program has Triton, both run in its interpreter. ``entry`` names the
+    class or function when it is not `Model`. Raises EvaluationError (`could not judge: …`) when a file
+    does not parse or defines nothing to judge.
     """
     reference = _parse(reference_text, "the reference")
     candidate = _parse(candidate_text, "the candidate")
@@ -77,27 +78,27 @@ def request_from_files(
         raise EvaluationError(
             "could not judge: the reference has no get_inputs()", "add a function that returns its inputs"
         )
-    uses_triton = "triton" in _imports(candidate)
-    return EvaluationRequest(
+    request = EvaluationRequest(
         reference=program,
         candidate_source=candidate_text,
         candidate_entry=other,
         workload=workload,
-        device=_device(device, has_cuda, uses_triton),
         python=python,
         require_speed=require_speed,
-        uses_triton=uses_triton,
+        uses_triton="triton" in parsing.imports(candidate),
         timeout_s=timeout_s,
         precision=precision,
     )
+    return replace(request, device=device_for(request, device, has_cuda))
 
 
-def _device(asked: str, has_cuda: bool, uses_triton: bool) -> str:
+def device_for(request: EvaluationRequest, asked: str, has_cuda: bool) -> str:
+    """cuda, cpu or interpreter, of what was asked (also auto). Raises EvaluationError: there is no GPU."""
     if asked == "cuda" and not has_cuda:
-        raise EvaluationError("could not judge: torch sees no CUDA device here", "use cpu or auto")
+        raise EvaluationError("could not judge: torch sees no CUDA device here", "use --device cpu or auto")
     if asked == "cuda" or (asked == "auto" and has_cuda):
         return "cuda"
-    return "interpreter" if uses_triton or asked == "interpreter" else "cpu"
+    return "interpreter" if asked == "interpreter" else request.without_gpu
 
 
 def _parse(text: str, which: str) -> ast.Module:
@@ -132,13 +133,3 @@ def _only_entry(tree: ast.Module) -> str:
             "name the one to judge",
         )
     return classes[0]
-
-
-def _imports(tree: ast.Module) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found

@@ -92,9 +92,7 @@ async def _one(
 
 def _request(acceptance: Acceptance, now: Program, *, python: str, cuda: bool) -> EvaluationRequest:
     before = evidence.request_of(acceptance.evidence)
-    device = "cuda" if before.device == "cuda" and cuda else "cpu"
-    if before.uses_triton and device == "cpu":
-        device = "interpreter"
+    device = "cuda" if before.device == "cuda" and cuda else before.without_gpu
     return replace(
         before,
         candidate_source=now.source,

@@ -7,7 +7,6 @@ started again when it was lost. Not covered: whether a candidate is right or fas
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -78,7 +77,7 @@ class EngineWorkshop:
         file, span = self._prepared.snapshot.text, self._prepared.target.span
         if line := module_text.unjudged(file, apply_edit(file, span, edit), after.program.source):
             raise RewriteError(f"{line!r} would stand in the file and never be judged", "leave it out")
-        return replace(made, uses_triton=_imports_triton(after.program.source))
+        return replace(made, uses_triton="triton" in parsing.imports(parsing.parse(after.program.source)))
 
     def _sliced(self, source: str) -> str:
         """The target and what it uses, out of a program."""
@@ -121,18 +120,3 @@ def _applied(source: str, edit: SourceEdit) -> str:
     start += len(lines[first - 1]) - len(lines[first - 1].lstrip())
     end = sum(len(line) + 1 for line in lines[:last]) - 1
     return apply_edit(source, Span(start=start, end=end), edit)
-
-
-def _imports_triton(source: str) -> bool:
-    roots = {
-        name.partition(".")[0]
-        for node in ast.walk(parsing.parse(source))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    return "triton" in roots

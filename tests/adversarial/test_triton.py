@@ -102,3 +102,13 @@ async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do(gate: Gate) -> 
     request = replace(request_from_files(REFERENCE, CANDIDATE), device="cpu")
     evaluation = await gate.evaluate(request)
     assert evaluation.status is EvalStatus.NOT_RUN and "interpreter" in evaluation.detail
+
+
+async def test_a_reference_with_triton_is_interpreted_as_well(gate: Gate) -> None:
+    reference = CANDIDATE.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
+    plain = REFERENCE.replace("class Model", "class ModelNew")
+    evaluation = await gate.evaluate(request_from_files(reference, plain))
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    assert evaluation.device == "interpreter" and evaluation.speedup is None
+    wrong = plain.replace("+ 1", "+ 2")
+    assert (await gate.evaluate(request_from_files(reference, wrong))).status is EvalStatus.WRONG_RESULT

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kernel_lsp.commands.verify import Require, conclusion
+from kernel_lsp.config import Settings
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.verify import program_text, request_from_files
-from kernel_lsp.records import TargetKind
+from kernel_lsp.records import EvalStatus, Evaluation, TargetKind
 
 REFERENCE = "class Model: ...\ndef get_inputs(): return []\n"
 
@@ -42,6 +44,30 @@ def test_the_device_follows_the_machine_and_the_candidate(
     asked: str, has_cuda: bool, candidate: str, device: str
 ) -> None:
     assert request_from_files(REFERENCE, candidate, device=asked, has_cuda=has_cuda).device == device
+
+
+def test_a_reference_with_triton_takes_a_candidate_without_it_to_the_interpreter() -> None:
+    reference = "from triton import language as tl\n" + REFERENCE
+    request = request_from_files(reference, "class Model: ...")
+    assert request.device == "interpreter" and not request.uses_triton and request.reference_has_triton
+    assert request_from_files(reference, "class Model: ...", has_cuda=True).device == "cuda"
+
+
+@pytest.mark.parametrize(
+    "status, device, require, code",
+    [
+        (EvalStatus.PASSED, "interpreter", Require.CORRECT, 0),
+        (EvalStatus.PASSED, "interpreter", Require.FASTER, 2),
+        (EvalStatus.PASSED, "cpu", Require.FASTER, 1),
+        (EvalStatus.WRONG_RESULT, "interpreter", Require.FASTER, 1),
+        (EvalStatus.NOT_RUN, "cpu", Require.CORRECT, 2),
+    ],
+)
+def test_what_the_interpreter_judged_is_no_rejection_for_its_unknown_speed(
+    status: EvalStatus, device: str, require: Require, code: int
+) -> None:
+    found, words = conclusion(Evaluation(status=status, device=device), require, Settings())
+    assert found == code and ("speed is unknown" in words) == (status is EvalStatus.PASSED and code == 2)
 
 
 @pytest.mark.parametrize(

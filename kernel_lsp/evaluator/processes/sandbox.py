@@ -75,9 +75,9 @@ class Sandbox:
             shutil.rmtree(self.root, ignore_errors=True)
 
     async def judge(self) -> Party:
-        """The process that knows what is right; a reference that is a kernel runs as the candidate does."""
+        """The process that knows what is right; a reference with Triton runs as the candidate does."""
         confinement = self._confinement("judge", writable=(self.outbox,))
-        extra = self._interpreted if self.request.reference.kernel is not None else {}
+        extra = self._interpreted if self.request.reference_has_triton else {}
         party = await self._start("kernel_lsp.evaluator.judging.judge", str(self.outbox), confinement, extra)
         if self.pool and self._gpu:
             self.pool.quiet.add(party.child)
