@@ -17,15 +17,15 @@ OPTIONS = {"num_warps": 4, "num_stages": 3}
 """Of a launch, with Triton's defaults."""
 
 
-def only_launch(kernel: Kernel) -> Launch | None:
-    """The launch of a kernel that nothing tunes."""
+def untuned_launch(kernel: Kernel) -> Launch | None:
+    """The only one, of a kernel that nothing tunes."""
     launches = kernel.source.launches()
     return launches[0] if len(launches) == 1 and kernel.launched and kernel.source.configs() is None else None
 
 
 def constants_of(kernel: Kernel, name: str) -> list[ast.Constant]:
     """The number in the launcher that a parameter has; where it is a name, the number it was given once."""
-    if only_launch(kernel) is None or (given := passed(kernel, name)) is None:
+    if untuned_launch(kernel) is None or (given := passed(kernel, name)) is None:
         return []
     if isinstance(given, ast.Name):
         said = assigned(kernel.launcher, given.id)

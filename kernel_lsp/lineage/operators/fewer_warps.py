@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernel_lsp.lineage.places import only_launch
+from kernel_lsp.lineage.places import untuned_launch
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:
-    launch = only_launch(kernel)
+    launch = untuned_launch(kernel)
     said = launch.keyword("num_warps") if launch else None
     if said is None or kernel.launched[0].options.get("num_warps") in (1, None):
         return []

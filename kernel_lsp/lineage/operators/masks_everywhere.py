@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import numbers, only_launch
+from kernel_lsp.lineage.places import numbers, untuned_launch
 from kernel_lsp.rewrite.kernels.blocks import passed
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:
-    if only_launch(kernel) is None:
+    if untuned_launch(kernel) is None:
         return []
     found = []
     for name in kernel.source.constexprs():

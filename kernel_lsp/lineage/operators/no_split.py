@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import constants_of, only_launch
+from kernel_lsp.lineage.places import constants_of, untuned_launch
 from kernel_lsp.rewrite.kernels.blocks import grid_of
 from kernel_lsp.rewrite.kernels.source import names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
@@ -12,7 +12,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 def match(kernel: Kernel) -> list[Match]:
     """A constexpr that is an axis of the grid."""
-    if only_launch(kernel) is None:
+    if untuned_launch(kernel) is None:
         return []
     axes = [e for e in ast.walk(grid_of(kernel)) if isinstance(e, ast.Tuple)]
     named = {n for t in axes for e in t.elts if isinstance(e, ast.Name | ast.Subscript) for n in _named(e)}

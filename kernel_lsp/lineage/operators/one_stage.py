@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernel_lsp.lineage.places import OPTIONS, loops, only_launch
+from kernel_lsp.lineage.places import OPTIONS, loops, untuned_launch
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:
-    launch = only_launch(kernel)
+    launch = untuned_launch(kernel)
     said = launch.keyword("num_stages") if launch else None
     if launch is None or said is None or kernel.launched[0].options.get("num_stages") in (1, None):
         return []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.lineage.places import block_text, only_launch, range_of
+from kernel_lsp.lineage.places import block_text, range_of, untuned_launch
 from kernel_lsp.rewrite.kernels.blocks import grid_of
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 
 def match(kernel: Kernel) -> list[Match]:
-    capped = _capped(grid_of(kernel)) if only_launch(kernel) else None
+    capped = _capped(grid_of(kernel)) if untuned_launch(kernel) else None
     found = [s for s in kernel.function.body if isinstance(s, ast.For) and _is_persistent(s)]
     if capped is None or len(found) != 1:
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernel_lsp.lineage.places import floats, only_launch, stored, used
+from kernel_lsp.lineage.places import floats, stored, untuned_launch, used
 from kernel_lsp.rewrite.kernels.blocks import passed
 from kernel_lsp.rewrite.kernels.source import assigned, called, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
@@ -58,7 +58,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
 def _epilogue(kernel: Kernel) -> Epilogue | None:
     returned = kernel.launcher.body[-1]
     stores = called(kernel.function, "store")
-    if only_launch(kernel) is None or len(stores) != 1 or not isinstance(returned, ast.Return):
+    if untuned_launch(kernel) is None or len(stores) != 1 or not isinstance(returned, ast.Return):
         return None
     value, places = stores[0].args[1], names_in(stores[0].args[0])
     out = [n for n, p in kernel.pointers().items() if n in places and p.argument is None]
