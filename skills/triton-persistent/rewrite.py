@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import called, names_in, sources
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = 132
@@ -212,8 +212,8 @@ def _unwritten(kernel: Kernel, statement: ast.stmt) -> bool:
     pointers = kernel.pointers().keys()
     writes = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Call) and _is_store(n)]
     addresses = [one.args[0] if one.args else one for one in writes]
-    written = {n for one in addresses for n in places.sources(kernel.function, one) & pointers}
-    read = {n for one in loads for n in places.sources(kernel.function, one) & pointers}
+    written = {n for one in addresses for n in sources(kernel.function, one) & pointers}
+    read = {n for one in loads for n in sources(kernel.function, one) & pointers}
     known = bool(read) and not places.helpers(kernel, kernel.function)
     return known and all(places.separate(kernel, one, other) for one in written for other in read)
 

@@ -10,11 +10,10 @@ tensor of the launcher.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels.source import Function, assigned, called, names_in
+from kernel_lsp.rewrite.kernels.source import Function, assigned, assignments, called, names_in, sources
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
@@ -127,9 +126,9 @@ def _shapes(parents: list[ast.AST]) -> bool:
 
 def _is_place(kernel: Kernel, node: ast.expr) -> bool:
     """Where something is, rather than what: of no load, and of no number that is not whole."""
-    sources = _sources(kernel.function, node)
-    values = [node, *(value for name in sources for value in _values(kernel.function, name))]
-    given = {name: one.arguments.get(name) for one in kernel.launched for name in sources}
+    names = sources(kernel.function, node)
+    values = [node, *(value for name in names for value in assignments(kernel.function).get(name, ()))]
+    given = {name: one.arguments.get(name) for one in kernel.launched for name in names}
     return not any(called(value, "load") for value in values) and not any(
         isinstance(number, float) for number in given.values()
     )
@@ -139,16 +138,16 @@ def _is_program(function: Function, node: ast.expr) -> bool:
     """A number of the program in its grid: tl.program_id, or a name that stands for (a part of) one."""
     if called(node, "program_id"):
         return True
-    values = [value for name in _sources(function, node) for value in _values(function, name)]
+    values = [value for name in sources(function, node) for value in assignments(function).get(name, ())]
     return any(called(value, "program_id") for value in values)
 
 
 def _moves(function: Function, name: str) -> bool:
     """No access goes to the first block alone, as one to a row that is held whole would."""
-    values = _assignments(function).items()
+    values = assignments(function).items()
     carriers = {n for n, given in values if any(_advances(value, name) for value in given)}
     for _, access in _accesses(function):
-        through = _sources(function, access.args[0]) if access.args else {name}
+        through = sources(function, access.args[0]) if access.args else {name}
         if name in through and not through & carriers and not _advances(access.args[0], name):
             return False
     return True
@@ -176,24 +175,12 @@ def _is_masked(function: Function, name: str) -> bool:
     if called(function, "make_block_ptr") or called(function, "make_tensor_descriptor"):
         return False
     for at, access in _accesses(function):
-        through = _sources(function, access.args[0], wrapped=at != 1) if access.args else {name}
+        counting = _names_outside_modulo if at == 1 else names_in
+        through = sources(function, access.args[0], names=counting) if access.args else {name}
         masks = [k.value for k in access.keywords if k.arg == "mask"] or access.args[at : at + 1]
-        if name in through and (not masks or name not in _sources(function, masks[0])):
+        if name in through and (not masks or name not in sources(function, masks[0])):
             return False
     return True
-
-
-def _sources(function: Function, node: ast.AST, *, wrapped: bool = True) -> set[str]:
-    """Every name that a value comes from, through assignments; not through ``%`` unless ``wrapped``."""
-    names = names_in if wrapped else _names_outside_modulo
-    found: set[str] = set()
-    waiting = names(node)
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        for value in _values(function, name):
-            waiting |= names(value) - found
-    return found
 
 
 def _names_outside_modulo(node: ast.AST) -> set[str]:
@@ -201,28 +188,6 @@ def _names_outside_modulo(node: ast.AST) -> set[str]:
         return set()
     own = {node.id} if isinstance(node, ast.Name) else set()
     return own.union(*(_names_outside_modulo(child) for child in ast.iter_child_nodes(node)))
-
-
-def _values(function: Function, name: str) -> list[ast.expr]:
-    """What is assigned to a name, also as part of a tuple, by an operator or as a loop's variable."""
-    return _assignments(function).get(name, [])
-
-
-@functools.lru_cache(maxsize=16)
-def _assignments(function: Function) -> dict[str, list[ast.expr]]:
-    """Of every name. Kept, because each access asks for the names that it comes from."""
-    found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign(targets=targets, value=value):
-                pass
-            case ast.AugAssign(target=target, value=value) | ast.For(target=target, iter=value):
-                targets = [target]
-            case _:
-                continue
-        for name in set().union(*map(names_in, targets)):
-            found.setdefault(name, []).append(value)
-    return found
 
 
 # --- in the launcher -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from kernel_lsp.rewrite.kernels.source import Function, assigned, names_in
+from kernel_lsp.rewrite.kernels.source import Function, assigned, names_in, sources
 from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 WIDTH = 100
@@ -186,28 +186,6 @@ def launch_text(
 
 def line_of(kernel: Kernel, node: Placed) -> str:
     return kernel.source.text.split("\n")[node.lineno - 1]
-
-
-def sources(function: Function, node: ast.AST) -> set[str]:
-    """Every name that a value comes from, through all assignments of the function."""
-    found: set[str] = set()
-    waiting = names_in(node)
-    while waiting:
-        name = waiting.pop()
-        found.add(name)
-        for one in ast.walk(function):
-            match one:
-                case ast.Assign(targets=targets, value=value):
-                    pass
-                case ast.AugAssign(target=target, value=value) | ast.For(target=target, iter=value):
-                    targets = [target]
-                case ast.AnnAssign(target=target, value=ast.expr() as value):
-                    targets = [target]
-                case _:
-                    continue
-            if any(name in names_in(target) for target in targets):
-                waiting |= names_in(value) - found
-    return found
 
 
 def only_value(function: Function, name: str) -> ast.expr | None:

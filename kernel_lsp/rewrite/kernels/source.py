@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernel_lsp import parsing
@@ -169,3 +169,42 @@ def assigned(function: Function, name: str) -> list[ast.Assign]:
         if isinstance(node, ast.Assign)
         and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
     ]
+
+
+def sources(
+    function: Function, node: ast.AST, *, names: Callable[[ast.AST], set[str]] = names_in
+) -> set[str]:
+    """Every name that a value comes from, through all assignments of the function. ``names``: those of an
+    expression that count."""
+    found: set[str] = set()
+    waiting = names(node)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for value in assignments(function).get(name, ()):
+            waiting |= names(value) - found
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def assignments(function: Function) -> Mapping[str, Sequence[ast.expr]]:
+    """What is assigned to each name, also as part of a tuple, by an operator or as a loop's variable. Kept,
+    because each access asks for the names that it comes from."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case (
+                ast.AugAssign(target=target, value=value)
+                | ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+                | ast.For(target=target, iter=value)
+                | ast.withitem(context_expr=value, optional_vars=ast.expr() as target)
+            ):
+                targets = [target]
+            case _:
+                continue
+        for name in set().union(*map(names_in, targets)):
+            found.setdefault(name, []).append(value)
+    return found
