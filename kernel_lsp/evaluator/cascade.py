@@ -160,6 +160,8 @@ async def _finish(
     if request.device == "cuda":
         found.kernels = tuple(wire.from_json(CompiledKernel, k) for k in finished["resources"])
     if request.device == "interpreter":
+        if tuned := finished["tuned"]:
+            found.check("autotune", None, f"{'; '.join(map(str, tuned[:MAX_NOTES]))}: others were not judged")
         await _compile_kernels(request, sandbox, finished["kernels"], found, report)
 
 

@@ -112,3 +112,15 @@ async def test_a_reference_with_triton_is_interpreted_as_well(gate: Gate) -> Non
     assert evaluation.device == "interpreter" and evaluation.speedup is None
     wrong = plain.replace("+ 1", "+ 2")
     assert (await gate.evaluate(request_from_files(reference, wrong))).status is EvalStatus.WRONG_RESULT
+
+
+async def test_of_an_autotuned_kernel_the_first_configuration_is_judged_and_named(gate: Gate) -> None:
+    tuned = CANDIDATE.replace(
+        "@triton.jit",
+        "@triton.autotune([triton.Config({'BLOCK': b}) for b in (4096, 256, 512)], ['n'],"
+        " prune_configs_by={'early_config_prune': lambda configs, *a, **k: configs[1:]})\n@triton.jit",
+    ).replace("(triton.cdiv(n, 512),)", "lambda meta: (triton.cdiv(n, meta['BLOCK']),)")
+    evaluation = await judged(gate, tuned.replace(", BLOCK=512, num_warps=2", ""))
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    (note,) = (check for check in evaluation.checks if check.name == "autotune")
+    assert note.passed is None and "first of 3 configurations (BLOCK: 256" in note.detail

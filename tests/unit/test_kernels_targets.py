@@ -254,11 +254,14 @@ def test_a_number_that_only_data_tells_is_unknown() -> None:
     assert launch.arguments["n"] == 1000 and launch.arguments["count"] is None and launch.grid == (8,)
 
 
-def test_a_tuned_kernel_is_refused_where_only_the_interpreter_is() -> None:
+def test_a_tuned_kernel_keeps_its_configurations_where_only_the_interpreter_is() -> None:
+    """It runs the first of them alone: one that a step appends would be called right and never have run."""
     text = (GOLDEN / "triton-tuned-configs.in.py").read_text()
     one = prepared(text, "squared_relu_kernel")
-    with pytest.raises(CaptureError, match="autotuned, which Triton's interpreter cannot do"):
-        KernelSession(one.program, one.workload, "cpu", [])
+    session = KernelSession(one.program, one.workload, "cpu", [skill("triton-tuned-configs")])
+    (site,) = session.capture().sites
+    with pytest.raises(RewriteError, match="runs the first alone"):
+        session.make([Step(skill=site.skill, site=site.site)])
 
 
 def test_steps_that_change_nothing_are_refused() -> None:

@@ -19,6 +19,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import devices, programs, relations
+from kernel_lsp.evaluator.devices.interpreter import first_configurations
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import numerics, variations
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
@@ -60,6 +61,8 @@ class Reference:
         # The same program has the same parameters in every process: one seed repeats an evaluation.
         seed_everything(int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16))
         with boundary(EvaluationError, "could not judge: loading the reference failed"):
+            if device == "interpreter" and "triton" in program.source:
+                first_configurations()
             self.module = programs.load(program.source)
         target = programs.find(self.module, program.entry)
         with boundary(EvaluationError, "could not judge: get_init_inputs() failed"):

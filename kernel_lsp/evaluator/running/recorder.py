@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kernel_lsp.evaluator.devices.interpreter import first_configurations
 from kernel_lsp.evaluator.tensors import tensor_leaves
 
 POINTERS = {
@@ -35,12 +36,14 @@ class Recorder:
         self._launched: dict[str, None] = {}
         self._compiled: dict[tuple[str, int], Any] = {}
         self._silent = False
+        self._tuned: dict[str, str] = {}
         self.recording = False
 
     def start(self, interpreted: bool) -> None:
         """Install the wrapper. A machine without Triton records nothing."""
         try:
             kind = _launcher(interpreted)
+            self._tuned = first_configurations() if interpreted else {}
         except ImportError:
             return
         launch, self.recording = kind.run, True
@@ -74,6 +77,10 @@ class Recorder:
     def kernels(self) -> list[dict[str, Any]]:
         """Signatures of those whose arguments could be described."""
         return list(self._seen.values())
+
+    def tuned(self) -> list[str]:
+        """One sentence for every kernel whose tuner took a configuration without timing it."""
+        return list(self._tuned.values())
 
     def resources(self) -> list[dict[str, Any]]:
         """Registers, spills and shared memory of what ran on the GPU; the heaviest of a kernel's variants."""

@@ -209,6 +209,7 @@ class Worker:
             "notes": self.watch.problems(),
             "launched": self.recorder.launched(),
             "kernels": self.recorder.kernels(),
+            "tuned": self.recorder.tuned(),
             "resources": self.recorder.resources(),
         }
 

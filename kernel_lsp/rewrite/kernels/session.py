@@ -45,16 +45,11 @@ class KernelSession:
 
     def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
         self.program = replace(program, source=LINE_END.sub("\n", program.source))
-        self.workload = workload
+        self.workload, self.device = workload, device
         self.rewrites, self.notes = load_skills(skills, "triton")
         self._prefixes: dict[str, Applied] = {}
         self._sites: dict[str, tuple[Site, ...]] = {}
         source = Source.parse(self.program.source, str(program.kernel), program.launcher or program.entry)
-        if device == "cpu" and source.configs() is not None:
-            raise CaptureError(
-                f"{program.kernel} is autotuned, which Triton's interpreter cannot do",
-                "judge it on a machine with a GPU",
-            )
         self.kernel = self._observed(source)
         if not self.kernel.launched:
             raise CaptureError(
@@ -99,6 +94,11 @@ class KernelSession:
         ]
         if not changed:
             raise RewriteError("these steps change nothing", "choose other parameters")
+        if self.device == "cpu" and _configs(source) not in (None, _configs(self.kernel.source)):
+            raise RewriteError(
+                f"{source.kernel} would be tuned among others, and Triton's interpreter runs the first alone",
+                "judge it on a machine with a GPU",
+            )
         others = tuple((name, _function(source, name)) for name in changed if name != source.kernel)
         edit = SourceEdit(qualname=source.kernel, target=_function(source, source.kernel), others=others)
         return Candidate(
@@ -241,6 +241,11 @@ def _function(source: Source, name: str) -> str:
     start, end = source.span(node)
     start = source.text.rindex("\n", 0, start) + 1 if "\n" in source.text[:start] else 0
     return textwrap.dedent(source.text[start:end])
+
+
+def _configs(source: Source) -> str | None:
+    found = source.configs()
+    return None if found is None else source.segment(found)
 
 
 def _site(skill: str, match: Match, proofs: tuple[Proof, ...], parameters: dict[str, list[Any]]) -> Site:
