@@ -5,65 +5,17 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import Function, called, names_in
+from kernel_lsp.rewrite.kernels.sides import Side, side_of
+from kernel_lsp.rewrite.kernels.source import Function, called, names_in, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 BENEFIT = 0.3
-LONGEST = 4000
-"""Characters of an address with all names put in; beyond it is not compared."""
-MOST_NAMES = 200
-"""Put in for one address."""
 ELEMENTWISE = LANEWISE | {"load", "store", "where", "cast", "to", "arange", "zeros", "full"}
 TYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64")
-
-
-@dataclass(slots=True)
-class Side:
-    """A kernel with the call that launches it."""
-
-    kernel: Function
-    call: ast.Call
-    launcher: Function
-    passed: dict[str, ast.expr] = field(default_factory=dict)
-
-    def told(self, parameter: str) -> str:
-        """What is passed, in terms of the launcher's own arguments and tensors."""
-        given = self.passed.get(parameter)
-        return "?" if given is None else ast.unparse(places.settled(self.launcher, given))
-
-    def address(self, node: ast.expr | None) -> str:
-        """An expression of the kernel with all names put in, sums in one order; where that is impossible it
-        is unlike any other."""
-        if node is None:
-            return "None"
-        text = " + ".join(sorted(_terms(_Told(self).visit(copy.deepcopy(node)))))
-        return text if "?" not in text and len(text) < LONGEST else f"? {id(node)}"
-
-    def loads(self) -> list[ast.Call]:
-        return called(self.kernel, "load")
-
-    def stores(self) -> list[ast.Call]:
-        return called(self.kernel, "store")
-
-    def tensors(self, calls: list[ast.Call]) -> set[str]:
-        """Parameters that these accesses go through: where their addresses begin."""
-        return {self._base(c.args[0] if c.args else c) for c in calls}
-
-    def _base(self, node: ast.expr, depth: int = 20) -> str:
-        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-            node = node.left
-        if isinstance(node, ast.Name) and node.id in self.passed:
-            return node.id
-        value = places.only_value(self.kernel, node.id) if isinstance(node, ast.Name) else None
-        return "?" if value is None or not depth else self._base(value, depth - 1)
-
-    def unknown(self) -> bool:
-        """An address begins with something else than a parameter."""
-        return "?" in self.tensors([*self.loads(), *self.stores()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +46,10 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
     grids = [places.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
-    pointer, mask = first.address(_argument(store, 0, "pointer")), first.address(_argument(store, 2, "mask"))
-    reads = [c for c in second.loads() if found.tensor in _tensors(second, c)]
-    same = [
-        (second.address(_argument(c, 0, "pointer")), second.address(_argument(c, 1, "mask"))) for c in reads
-    ]
-    masks = {second.address(_argument(c, 2, "mask")) for c in second.stores()}
+    pointer, mask = first.address(operand(store, 0, "pointer")), first.address(operand(store, 2, "mask"))
+    reads = [c for c in second.loads() if found.tensor in second.names(c)]
+    same = [(second.address(operand(c, 0, "pointer")), second.address(operand(c, 1, "mask"))) for c in reads]
+    masks = {second.address(operand(c, 2, "mask")) for c in second.stores()}
     strange = _strange(second.kernel)
     between = [ast.unparse(s) for s in found.between if not _harmless(s)]
     return [
@@ -147,7 +97,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     found: Found = match.data
     first, second = found.first, found.second
-    mine, stays = _parameter(first, found.tensor), _needed(kernel.launcher, found)
+    mine, stays = first.parameter(found.tensor), _needed(kernel.launcher, found)
     inherited, added = _shared(found)
     lines = _followed(kernel, found, {**inherited, **added})
     if stays:
@@ -205,12 +155,12 @@ def _followed(kernel: Kernel, found: Found, names: dict[str, str]) -> list[str]:
     first, second = found.first, found.second
     store = found.store.value
     assert isinstance(store, ast.Call)
-    kind, value = _dtype(kernel, found), _argument(store, 1, "value")
+    kind, value = _dtype(kernel, found), operand(store, 1, "value")
     assert kind is not None and value is not None
     taken = {*names_in(first.kernel), *first.passed, *names.values()}
     held = _unused("stored", taken)
     taken.add(held)
-    text = ast.unparse(value).replace(f"{_parameter(first, found.tensor)}.dtype.element_ty", kind)
+    text = ast.unparse(value).replace(f"{first.parameter(found.tensor)}.dtype.element_ty", kind)
     lines = [f"{held} = {places.language(kernel)}.cast({text}, {kind})"]
     before = first.kernel.body[: first.kernel.body.index(found.store)]
     known = {first.address(s.value): s.targets[0].id for s in before if _named(first.kernel, s)}  # type: ignore
@@ -238,41 +188,12 @@ class _Follows(ast.NodeTransformer):
         self.side, self.tensor, self.held, self.renamed = side, tensor, held, renamed
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if node in called(node, "load") and self.tensor in _tensors(self.side, node):
+        if node in called(node, "load") and self.tensor in self.side.names(node):
             return ast.Name(self.held, ast.Load())
         return self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
-
-
-class _Told(ast.NodeTransformer):
-    """Names of a kernel as what they stand for, down to what the launch passes."""
-
-    def __init__(self, side: Side) -> None:
-        self.side = side
-        self.depth = 0
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in self.side.passed:
-            return ast.Name(f"<{self.side.told(node.id)}>", ast.Load())
-        stored = [n for n in ast.walk(self.side.kernel) if isinstance(n, ast.Name) and n.id == node.id]
-        if all(isinstance(n.ctx, ast.Load) for n in stored):
-            return node
-        value = places.only_value(self.side.kernel, node.id)
-        self.depth += 1
-        if value is None or self.depth > MOST_NAMES:
-            return ast.Name("?", ast.Load())
-        made: ast.AST = self.visit(copy.deepcopy(value))
-        return made
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if node in called(node, "load"):
-            return ast.Name("?", ast.Load())
-        axis = [k for k in node.keywords if k.arg == "axis"]
-        if node in called(node, "program_id") and axis:
-            return ast.Call(node.func, [axis[0].value], [])
-        return self.generic_visit(node)
 
 
 # --- what is recognized ------------------------------------------------------------------------------
@@ -291,7 +212,7 @@ def _neighbors(kernel: Kernel) -> Found | None:
         match call:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name in kernels:
                 sides = [
-                    _side(kernel, kernels[n], c)
+                    side_of(kernel.launcher, kernels[n], c)
                     for n, c in ((kernel.source.kernel, kernel.source.launches()[0].call), (name, call))
                 ]
                 if sides[0] is None or sides[1] is None or name == kernel.source.kernel:
@@ -311,16 +232,6 @@ def _is_jit(function: ast.FunctionDef) -> bool:
     return len(said) == 1 and said[0].split(".")[-1] == "jit"
 
 
-def _side(kernel: Kernel, function: ast.FunctionDef, call: ast.Call) -> Side | None:
-    passed = places.passed(function, call)
-    arguments = function.args
-    if passed is None or arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-        return None
-    if {a.arg for a in arguments.args} - passed.keys():
-        return None
-    return Side(function, call, kernel.launcher, passed)
-
-
 def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
     """(launcher's name, store) of a tensor that the first stores by one statement and the second loads."""
     for statement in first.kernel.body:
@@ -332,26 +243,6 @@ def _tensor_of(first: Side, second: Side) -> tuple[str, ast.Expr] | None:
             if len(found) == 1:
                 return found[0], statement
     return None
-
-
-def _terms(node: ast.expr) -> list[str]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _terms(node.left) + _terms(node.right)
-    return [ast.unparse(node)]
-
-
-def _tensors(side: Side, call: ast.Call) -> set[str]:
-    """The launcher's names of tensors that an access may go through."""
-    return {side.told(n) for n in side.tensors([call])}
-
-
-def _parameter(side: Side, tensor: str) -> str:
-    return next(n for n, e in side.passed.items() if isinstance(e, ast.Name) and e.id == tensor)
-
-
-def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
-    given = [k.value for k in call.keywords if k.arg == name] or call.args[at : at + 1]
-    return given[0] if given else None
 
 
 def _is_constexpr(function: Function, name: str) -> bool:
@@ -417,13 +308,13 @@ def _plain_store(kernel: Kernel, found: Found) -> bool:
     nodes = [*ast.walk(first.kernel)]
     leaves = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
     atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
-    mine = _parameter(first, found.tensor)
+    mine = first.parameter(found.tensor)
     inside = {id(n) for part in (*store.args[:2], *(k.value for k in store.keywords)) for n in ast.walk(part)}
     elsewhere = [n for n in nodes if isinstance(n, ast.Name) and n.id == mine and id(n) not in inside]
     through = [c for c in (*first.stores(), *first.loads()) if c is not store and mine in first.tensors([c])]
     times = sum(ast.unparse(e) == found.tensor for e in first.passed.values())
     unknown = atomic or places.helpers(kernel, first.kernel) or elsewhere or through
-    return len(leaves) == 1 == times and not unknown and _argument(store, 1, "value") is not None
+    return len(leaves) == 1 == times and not unknown and operand(store, 1, "value") is not None
 
 
 def _apart(launcher: Function, found: Found, pointer: str) -> bool:
@@ -434,7 +325,7 @@ def _apart(launcher: Function, found: Found, pointer: str) -> bool:
     for name, tensor in stored.items():
         if tensor == found.tensor:  # in place: where it was read
             calls = [c for c in second.stores() if name in second.tensors([c])]
-            if any(second.address(_argument(c, 0, "pointer")) != pointer for c in calls):
+            if any(second.address(operand(c, 0, "pointer")) != pointer for c in calls):
                 return False
         elif not all(
             places.apart(launcher, second.passed[name], first.passed[n])
@@ -490,6 +381,6 @@ def _dtype(kernel: Kernel, found: Found) -> str | None:
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name), attr="dtype"):
             pointers = kernel.pointers().keys()
             given = [n for n, e in found.first.passed.items() if n in pointers and ast.unparse(e) == name]
-            others = [n for n in given if n != _parameter(found.first, found.tensor)]
+            others = [n for n in given if n != found.first.parameter(found.tensor)]
             return f"{others[0]}.dtype.element_ty" if others else None
     return None

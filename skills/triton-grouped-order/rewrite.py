@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 GROUPS = (8, 4, 16)
@@ -66,7 +66,7 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
         if value is None or not isinstance(statement, ast.Assign) or not called(value, "program_id"):
             continue
         plain = isinstance(value, ast.Call) and isinstance(statement.targets[0], ast.Name)
-        axis = _axis(value) if plain and isinstance(value, ast.Call) else None
+        axis = axis_of(value) if plain and isinstance(value, ast.Call) else None
         if axis is None or axis in found:
             return None
         found[axis] = (next(iter(names_in(statement.targets[0]))), statement)
@@ -78,12 +78,6 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
     if any(names & names_in(s.value) for s in between if isinstance(s, ast.Assign)):
         return None  # one is used before the other is known
     return found[0][0], found[1][0], later
-
-
-def _axis(call: ast.Call) -> int | None:
-    given = [k.value for k in call.keywords if k.arg == "axis"] or call.args[:1]
-    value = given[0].value if given and isinstance(given[0], ast.Constant) else None
-    return value if isinstance(value, int) else None
 
 
 def _language(statement: ast.Assign) -> str:

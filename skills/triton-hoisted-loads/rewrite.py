@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels.effects import REDUCTIONS, is_quiet
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import called, names_in, operand
 from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -259,10 +259,10 @@ def _moved(kernel: Kernel, load: ast.Assign, move: Move) -> str:
     text = kernel.text(whole)
     if move.guard is not None:
         call = called(load, "load")[0]
-        masks = [k.value for k in call.keywords if k.arg == "mask"] or call.args[1:2]
-        old = masks[0] if masks else [*call.args, *(k.value for k in call.keywords)][-1]
+        mask = operand(call, 1, "mask")
+        old = mask or [*call.args, *(k.value for k in call.keywords)][-1]
         said = kernel.text(old)
-        new = f"({said}) & ({move.guard})" if masks else f"{said}, mask={move.guard}"
+        new = f"({said}) & ({move.guard})" if mask else f"{said}, mask={move.guard}"
         first, (start, end) = kernel.source.span(whole)[0], kernel.source.span(old)
         text = text[: start - first] + new + text[end - first :]
     return text.replace("\n" + " " * load.col_offset, "\n" + " " * move.to.col_offset)

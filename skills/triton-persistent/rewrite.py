@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import called, names_in, sources
+from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, sources
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = 132
@@ -59,7 +59,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     leaves = [
         n for n in nodes if isinstance(n, ast.Return | ast.While | ast.Break | ast.Continue | ast.FunctionDef)
     ]
-    axes = {_axis(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
+    axes = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
     grids = [one.grid for one in kernel.launched]
     rank, helpers = len(match.data.grid), places.helpers(kernel, kernel.function)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
@@ -237,13 +237,13 @@ def _of_tile(
                 inner in called(inner, "program_id")
             ):
                 edits.append(
-                    (node, f"{language}.cast({place[_axis(inner)].strip('()')}, {ast.unparse(dtype)})")
+                    (node, f"{language}.cast({place[axis_of(inner)].strip('()')}, {ast.unparse(dtype)})")
                 )
                 inside.add(id(inner))
             case ast.Call() if id(node) not in inside and node in called(node, "program_id"):
-                edits.append((node, _as_asked(kernel, statement, node, place[_axis(node)])))
+                edits.append((node, _as_asked(kernel, statement, node, place[axis_of(node)])))
             case ast.Call() if node in called(node, "num_programs"):
-                edits.append((node, number[_axis(node)]))
+                edits.append((node, number[axis_of(node)]))
             case ast.Name(id=name) if name in renamed:
                 edits.append((node, renamed[name]))
     lines = places.with_comments(kernel, statement)
@@ -309,10 +309,3 @@ def _ask(kernel: Kernel, helpers: list[str]) -> bool:
 def _persistent(kernel: Kernel) -> bool:
     """Its programs loop over the grid already."""
     return any(called(n.iter, "num_programs") for n in ast.walk(kernel.function) if isinstance(n, ast.For))
-
-
-def _axis(call: ast.Call) -> int:
-    """Of the grid; -1: not a number."""
-    given = [k.value for k in call.keywords if k.arg == "axis"] or call.args[:1]
-    value = given[0].value if given and isinstance(given[0], ast.Constant) else None
-    return value if isinstance(value, int) else -1

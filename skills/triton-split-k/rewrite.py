@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, operand
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = 132
@@ -53,7 +53,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     others = [n for n in nodes if isinstance(n, ast.Return | ast.While | ast.FunctionDef)]
     atomic = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr.startswith(("atomic_", "inline_"))]
     rank = len(found.grid)
-    asked = {_axis(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
+    asked = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
     carried = _carried(kernel, found)
     helpers = places.helpers(kernel, kernel.function)
     grids = [one.grid for one in kernel.launched]
@@ -87,7 +87,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
             asked <= set(range(rank))
             and all(g is not None and tuple(g[rank:]) in ((), (1,)) for g in grids)
             and places.launch_statement(kernel) is not None,
-            f"it has {rank}, and the kernel asks for {', '.join(map(str, sorted(asked)))}",
+            f"it has {rank}, and the kernel asks for {', '.join(sorted(map(str, asked)))}",
         ),
     ]
 
@@ -115,7 +115,7 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
     assert isinstance(found.loop.iter, ast.Call)
     numbers = found.loop.iter.args
     kernel.replace(places.across(numbers[0], numbers[-1]), bounds)
-    value = _argument(found.store, 1, "value")
+    value = operand(found.store, 1, "value")
     assert value is not None
     base = _base(found.store)
     assert base is not None
@@ -181,7 +181,7 @@ def _found(kernel: Kernel) -> Found | None:
 
 def _base(store: ast.Call) -> ast.Name | None:
     """What the address begins with, as a sum."""
-    node = _argument(store, 0, "pointer")
+    node = operand(store, 0, "pointer")
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         node = node.left
     return node if isinstance(node, ast.Name) else None
@@ -195,7 +195,7 @@ def _sum_of(statement: ast.stmt) -> str | None:
         ):
             return None if name in names_in(dot) or any(k.arg == "acc" for k in dot.keywords) else name
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as dot) if dot in called(dot, "dot"):
-            into = _argument(dot, 2, "acc")
+            into = operand(dot, 2, "acc")
             alone = all(name not in names_in(a) for a in dot.args[:2])
             return name if isinstance(into, ast.Name) and into.id == name and alone else None
     return None
@@ -252,7 +252,7 @@ def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
 
 
 def _only_sum(kernel: Kernel, found: Found) -> bool:
-    value = _argument(found.store, 1, "value")
+    value = operand(found.store, 1, "value")
     names = {
         s.targets[0].id
         for s in found.casts
@@ -308,13 +308,3 @@ def _choices(kernel: Kernel, found: Found) -> list[int]:
         return []
     turns = min(known)
     return [s for s in SPLITS if s * max(tiles) <= WAVES * PROCESSORS and turns >= s * LEAST_BLOCKS]
-
-
-def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
-    given = [k.value for k in call.keywords if k.arg == name] or call.args[at : at + 1]
-    return given[0] if given else None
-
-
-def _axis(call: ast.Call) -> int:
-    value = _argument(call, 0, "axis")
-    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else -1

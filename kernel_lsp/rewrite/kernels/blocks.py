@@ -13,7 +13,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels.source import Function, assigned, assignments, called, names_in, sources
+from kernel_lsp.rewrite.kernels.launching import Blocks
+from kernel_lsp.rewrite.kernels.source import (
+    Function,
+    assigned,
+    assignments,
+    called,
+    names_in,
+    operand,
+    sources,
+)
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
@@ -177,8 +186,8 @@ def _is_masked(function: Function, name: str) -> bool:
     for at, access in _accesses(function):
         counting = _names_outside_modulo if at == 1 else names_in
         through = sources(function, access.args[0], names=counting) if access.args else {name}
-        masks = [k.value for k in access.keywords if k.arg == "mask"] or access.args[at : at + 1]
-        if name in through and (not masks or name not in sources(function, masks[0])):
+        mask = operand(access, at, "mask")
+        if name in through and (mask is None or name not in sources(function, mask)):
             return False
     return True
 
@@ -213,6 +222,8 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
         said = assigned(kernel.launcher, given.id)
         if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
             return [said[0].value] if _grid_follows(kernel, given.id, why, None, name) else None
+    if any(isinstance(v, Blocks) for v in kernel.launched[0].arguments.values()):
+        return None  # a descriptor may have a block of this size
     if given is not None and why == OF_LOOP and _grid_follows(kernel, ast.unparse(given), why, None, name):
         return [given]  # however the launcher computes it: the loop alone knows it
     return None

@@ -106,6 +106,16 @@ class Source:
         start = _starts(self.text)[line - 1]
         return start + len(self.text[start:].split("\n", 1)[0].encode()[:column].decode())
 
+    def importing(self, lines: Sequence[str]) -> Source:
+        """With these imports before all else, where the text lacks one."""
+        present = {ast.unparse(node) for node in self.tree.body}
+        if not (missing := [line for line in lines if line not in present]):
+            return self
+        first = next((n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+        at = self._offset(first.lineno, 0) if first is not None else 0
+        text = self.text[:at] + "".join(f"{line}\n" for line in missing) + self.text[at:]
+        return Source.parse(text, self.kernel, self.launcher)
+
     def edited(self, edits: Sequence[tuple[ast.AST, str]]) -> Source:
         """With each node's text replaced; a statement without text goes with its line. Raises RewriteError
         when it would not compile."""
@@ -155,6 +165,18 @@ def _calls(node: ast.AST) -> dict[str, list[ast.Call]]:
             case ast.Call(func=ast.Attribute(value=ast.Name(), attr=name)):
                 found.setdefault(name, []).append(inside)
     return found
+
+
+def operand(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    """What a call is given at this place or by this name."""
+    given = [k.value for k in call.keywords if k.arg == name] or call.args[at : at + 1]
+    return given[0] if given else None
+
+
+def axis_of(call: ast.Call) -> int | None:
+    """Which extent of the grid ``tl.program_id`` or ``tl.num_programs`` is about; None: no number says it."""
+    value = operand(call, 0, "axis")
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
 
 def names_in(node: ast.AST) -> set[str]:
