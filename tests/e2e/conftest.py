@@ -38,11 +38,11 @@ def get_inputs():
 """
 
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """How long a test waits for what must happen: a bound for hangs, not a claim of speed (CI may be slow)."""
 
 
-async def until(condition: Callable[[], Any], seconds: float) -> None:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is awaited happens in another process
             await asyncio.sleep(0.05)
@@ -134,6 +134,12 @@ class Editor:
                 for diagnostic in self.client.diagnostics.get(uri, ()):
                     if words in diagnostic.message:
                         return diagnostic
+                await asyncio.sleep(0.05)
+
+    async def jobs(self, *expected: str) -> None:
+        """Until the server has these jobs and no others: what ended them is told before they are gone."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.command("status"))["jobs"] != [*expected]:  # noqa: ASYNC110 - in the server
                 await asyncio.sleep(0.05)
 
     def events(self) -> list[dict[str, Any]]:
@@ -236,14 +242,14 @@ def launch(tmp_path: Path) -> Launch:
                     initialization_options=options or {},
                 )
             ),
-            30,
+            PATIENCE_S,
         )
         try:
             yield session
         finally:
             session.unanswered.set()
             if stop:
-                await asyncio.wait_for(client.shutdown_session(), 10)
+                await asyncio.wait_for(client.shutdown_session(), PATIENCE_S)
             await client.stop()
 
     return run

@@ -2,19 +2,22 @@
 ;; Loaded by test_emacs.py after the user's settings, with the file open: emacs --batch -l init.el FILE -l this.
 ;; One line per step on standard output; the last is DONE or a reason.  STORY_CLIENT: eglot or lsp-mode.
 
+(require 'jsonrpc)
 (require 'kernel-lsp)
 
 (defvar story-messages nil "What a person would have read in the echo area.")
 (defvar story-wanted "Allow for this folder" "The choice that a person makes in the next menu.")
 (defvar story-patience (string-to-number (or (getenv "KL_PATIENCE_S") "90")))
+(setq jsonrpc-default-request-timeout story-patience
+      lsp-response-timeout story-patience)
 (defvar story-before (buffer-string))
 (defvar story-lsp-mode (equal (getenv "STORY_CLIENT") "lsp-mode"))
 
 (defun story-say (&rest words) (princ (concat (string-join words " ") "\n")))
 
-(defun story-until (condition reason &optional seconds)
+(defun story-until (condition reason)
   "Wait until CONDITION holds, or end with REASON."
-  (let ((end (+ (float-time) (or seconds 15))) found)
+  (let ((end (+ (float-time) story-patience)) found)
     (while (not (or (setq found (funcall condition)) (> (float-time) end)))
       (accept-process-output nil 0.05)
       (story-flush))
@@ -69,7 +72,7 @@
   (story-say step))
 
 (defun story-rewrites ()
-  (story-say "HINT" (story-until #'story-hint "NO HINT" story-patience))
+  (story-say "HINT" (story-until #'story-hint "NO HINT"))
   (story-at-target)
   (undo-boundary)
   (kernel-lsp-rewrite)
@@ -107,13 +110,13 @@
   (story-undo "UNDONE AGAIN"))
 
 (defun story-another-server (first reason)
-  (story-until (lambda () (ignore-errors (not (eq first (kernel-lsp--server))))) reason 30))
+  (story-until (lambda () (ignore-errors (not (eq first (kernel-lsp--server))))) reason))
 
 (defun story-restarts ()
   (let ((first (kernel-lsp--server)))
     (kernel-lsp-restart)
     (story-another-server first "NOT RESTARTED")
-    (story-until #'story-hint "NO HINT AFTER THE RESTART" 30)
+    (story-until #'story-hint "NO HINT AFTER THE RESTART")
     (story-say "RESTARTED")))
 
 (defun story-searches ()
@@ -142,7 +145,7 @@
   (story-until (lambda () (with-current-buffer "*kernel-lsp doctor*"
                             (goto-char (point-min))
                             (search-forward "interpreter" nil t)))
-               "NO DOCTOR" 60)
+               "NO DOCTOR")
   (story-say "DOCTOR")
   (let ((kernel-lsp-command '("no-such-kernel-lsp" "serve")))
     (condition-case missing

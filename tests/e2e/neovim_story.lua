@@ -16,8 +16,8 @@ local function stop(reason)
   vim.cmd('qa!')
 end
 
-local function must(condition, reason, limit_ms)
-  if not vim.wait(limit_ms or 10000, condition, 50) then
+local function must(condition, reason)
+  if not vim.wait(patience_ms, condition, 50) then
     stop(reason .. ' ' .. vim.inspect(said))
     error(reason)
   end
@@ -138,7 +138,7 @@ local function restarts()
   local first = require('kernel_lsp').client(0).id
   kernel_lsp('restart')
   must(function() return require('kernel_lsp').client(0) and require('kernel_lsp').client(0).id ~= first end, 'NOT RESTARTED')
-  must(hint, 'NO HINT AFTER THE RESTART', 30000)
+  must(hint, 'NO HINT AFTER THE RESTART')
   say('RESTARTED')
 end
 
@@ -166,7 +166,7 @@ end
 
 local function asks_doctor()
   kernel_lsp('doctor')
-  must(function() return string.find(text(), 'interpreter', 1, true) end, 'NO DOCTOR', 60000)
+  must(function() return string.find(text(), 'interpreter', 1, true) end, 'NO DOCTOR')
   say('DOCTOR')
   vim.cmd('close')
   vim.cmd('checkhealth kernel_lsp')
@@ -187,7 +187,7 @@ local function survives_a_crash()
 end
 
 before = text()
-must(hint, 'NO HINT:', patience_ms)
+must(hint, 'NO HINT:')
 rewrites()
 if not os.getenv('KL_SHORT') then
   reads()

@@ -11,7 +11,7 @@ import pytest
 from conftest import Editor, Launch, until
 from stories import EXAMPLE, ON_CPU, PATIENCE_S, kinds, told
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ async def test_open_hint_apply_undo_and_the_journal_tells_it(launch: Launch, edi
         assert after != EXAMPLE
         assert "Verified on cpu" in after
         assert "# the comment stays" in after
-        await until(lambda: "accepted" in told(session.data_dir), 60)
+        await until(lambda: "accepted" in told(session.data_dir))
         lenses = await session.command("listKernels", uri=uri)
         assert any("x (" in row["state"] for row in lenses)
         session.change(uri, EXAMPLE)
         await session.hint(uri)
-        await until(lambda: "reverted" in told(session.data_dir), 60)
+        await until(lambda: "reverted" in told(session.data_dir))
         assert (await session.command("status"))["folders"][0]["consent"] == "allow"
     assert told(session.data_dir) == ["offered", "chosen", "accepted", "reverted"]
 
@@ -50,13 +50,13 @@ async def test_what_was_measured_once_is_known_without_measuring(launch: Launch)
         await session.hint(session.open("example.py", EXAMPLE), seconds=PATIENCE_S)
     background = {**ON_CPU, "KERNEL_LSP_BACKGROUND": "no"}
     async with launch(fault=None, environment=background) as session:
-        await session.hint(session.open("example.py", EXAMPLE), seconds=60)
+        await session.hint(session.open("example.py", EXAMPLE))
 
 
 async def test_every_judged_candidate_is_in_the_journal(launch: Launch) -> None:
     async with launch(fault=None, environment=ON_CPU) as session:
         await session.hint(session.open("example.py", EXAMPLE), seconds=PATIENCE_S)
-        await until(lambda: "evaluated" in kinds(session.data_dir), 60)
+        await until(lambda: "evaluated" in kinds(session.data_dir))
 
 
 def line(process: psutil.Process) -> str:
@@ -103,12 +103,12 @@ async def test_cancel_ends_every_process_of_a_real_job(launch: Launch) -> None:
     async with launch(fault=None, environment=ON_CPU) as session:
         processes = await judging(session)
         await session.command("cancel")
-        await until(lambda: all_gone(processes), 60)
-        assert (await session.command("status"))["jobs"] == []
+        await until(lambda: all_gone(processes))
+        await session.jobs()
 
 
 async def test_kill_of_the_server_ends_every_process_of_a_real_job(launch: Launch) -> None:
     async with launch(fault=None, environment=ON_CPU, stop=False) as session:
         processes = await judging(session)
         os.kill(session.server_pid, signal.SIGKILL)
-        await until(lambda: all_gone(processes), 60)
+        await until(lambda: all_gone(processes))

