@@ -321,12 +321,12 @@ def served(
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
-    assert started.wait(10), "the scripted server did not start"
+    assert started.wait(120), "the scripted server did not start"
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(done.set)
-        thread.join(10)
+        thread.join(120)
         loop.close()
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripted_model import Options, Say, ScriptedModel
 
 from kernel_lsp.agents import backbones
-from kernel_lsp.agents.backbones import chat, transport
+from kernel_lsp.agents.backbones import chat, probing, transport
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import BackboneError
 from kernel_lsp.records import (
@@ -34,6 +34,8 @@ from kernel_lsp.records import (
 )
 
 KEY = "sk-test-0123456789abcdefghij"
+LONG_S = 60.0
+"""What ends at once may take so long on a busy machine; what does not would take longer."""
 TOOL = ToolSchema(
     name="pick",
     description="Pick one.",
@@ -363,12 +365,12 @@ async def test_a_prompt_too_long_names_the_context_and_is_not_asked_in_another_f
 async def test_nobody_listens() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    backbone = made(Settings(policy="openai", endpoint=f"http://127.0.0.1:{port}/v1"))
-    with pytest.raises(BackboneError, match="gave no answer: ConnectError") as caught:
-        await backbone.open(silent)
-    assert "vllm serve" in str(caught.value.remedy)
-    await backbone.close()
+        port = probe.getsockname()[1]  # ours, so that nobody else listens there meanwhile
+        backbone = made(Settings(policy="openai", endpoint=f"http://127.0.0.1:{port}/v1"))
+        with pytest.raises(BackboneError, match="gave no answer: ConnectError") as caught:
+            await backbone.open(silent)
+        assert "vllm serve" in str(caught.value.remedy)
+        await backbone.close()
 
 
 async def test_an_endpoint_that_dies_between_two_prompts() -> None:
@@ -380,20 +382,20 @@ async def test_an_endpoint_that_dies_between_two_prompts() -> None:
 
 
 async def test_the_time_limit_holds_over_all_tries() -> None:
-    async with ScriptedModel([Say(status=503), Say("slow", delay_s=30)]) as server:
+    async with ScriptedModel([Say(status=503), Say("slow", delay_s=600)]) as server:
         begun = time.monotonic()
-        error = await refused(server, model_timeout_s=1.0)
-    assert "gave no reply within 1 s" in error.cause
-    assert 0.9 < time.monotonic() - begun < 3
+        error = await refused(server, model_timeout_s=2.0)
+    assert "gave no reply within 2 s" in error.cause
+    assert 1.9 < time.monotonic() - begun < LONG_S
     assert len(server.chats) == 2
 
 
 async def test_a_pause_that_is_longer_than_the_time_limit_is_not_waited_for() -> None:
-    async with ScriptedModel([Say(status=429, retry_after=60, error="quota")]) as server:
+    async with ScriptedModel([Say(status=429, retry_after=600, error="quota")]) as server:
         begun = time.monotonic()
-        error = await refused(server, model_timeout_s=5.0)
+        error = await refused(server, model_timeout_s=2 * LONG_S)
     assert "permits no more requests now: quota" in error.cause
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < LONG_S
 
 
 async def test_a_date_to_come_back_at_is_understood() -> None:
@@ -427,10 +429,11 @@ async def test_after_closing_it_can_be_opened_again_but_not_asked() -> None:
 
 async def test_requests_are_held_to_so_many_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "MINUTE_S", 0.4)
+    begun = time.monotonic()
     async with ScriptedModel() as server, opened(server, model_requests_per_minute=2) as backbone:
-        begun = time.monotonic()  # one of the two is spent on the list of models
         await asyncio.gather(*(backbone.reply(TEXT) for _ in range(4)))
-        assert 0.7 < time.monotonic() - begun < 3
+        assert len(server.requests) == 5  # the first was for the list of models
+    assert time.monotonic() - begun > 0.7
 
 
 # --- cancelling --------------------------------------------------------------------------------------------
@@ -439,10 +442,10 @@ async def test_requests_are_held_to_so_many_a_minute(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("say", "until_running"),
     [
-        (Say(delay_s=30), True),
-        (Say("a slow text", gap_s=30), True),
+        (Say(delay_s=600), True),
+        (Say("a slow text", gap_s=600), True),
         (Say("x", endless=True, gap_s=0.01), True),
-        (Say(status=429, retry_after=30), False),
+        (Say(status=429, retry_after=100), False),
     ],
     ids=["headers", "streaming", "endless", "backing off"],
 )
@@ -456,11 +459,13 @@ async def test_cancelling_ends_the_request_at_once(say: Say, until_running: bool
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert time.monotonic() - begun < 0.3
-        await until(lambda: server.running == 0, within_s=0.3)
+        await until(lambda: server.running == 0)
+        assert time.monotonic() - begun < LONG_S
 
 
 async def test_cancelling_while_it_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, name in ((transport, "CONNECT_S"), (transport, "QUESTION_S"), (probing, "LOOK_S")):
+        monkeypatch.setattr(place, name, 600.0)
     with socket.socket() as full:  # a backlog that nobody empties: connecting hangs
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -476,14 +481,14 @@ async def test_cancelling_while_it_connects(monkeypatch: pytest.MonkeyPatch) -> 
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert time.monotonic() - begun < 0.3
+        assert time.monotonic() - begun < LONG_S
         await backbone.close()
         for other in others:
             other.close()
 
 
-async def until(true: Any, within_s: float = 5.0) -> None:
-    end = time.monotonic() + within_s
+async def until(true: Any) -> None:
+    end = time.monotonic() + LONG_S
     while not true():
         assert time.monotonic() < end, "it did not happen in time"
         await asyncio.sleep(0.005)

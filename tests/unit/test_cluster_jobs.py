@@ -82,7 +82,7 @@ async def test_two_jobs_that_were_lost_before_never_share_a_process() -> None:
     assert not waiting.done()
     under_way.clear()
     jobs.settle(first, 1)
-    assert (await asyncio.wait_for(waiting, 5)).id == "deadly"
+    assert (await asyncio.wait_for(waiting, 120)).id == "deadly"
     for one in asking:
         one.cancel()
     await asyncio.gather(*asking, return_exceptions=True)

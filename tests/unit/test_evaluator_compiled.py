@@ -91,18 +91,19 @@ async def test_of_several_who_need_an_entry_one_makes_it(tmp_path: Path) -> None
 async def test_who_waits_too_long_makes_the_entry_too_and_a_failure_lets_the_next_one_try(
     tmp_path: Path,
 ) -> None:
-    store, order = Store(tmp_path), list[str]()
+    store, order, came = Store(tmp_path), list[str](), asyncio.Event()
 
     async def slow() -> None:
         async with store.made_once("key", patience_s=60):
             order.append("slow begins")
-            await asyncio.sleep(0.05)
+            await came.wait()
             order.append("slow fails")
             raise OSError("no kernels")
 
     async def other(name: str, patience_s: float) -> None:
         async with store.made_once("key", patience_s=patience_s):
             order.append(name)
+            came.set()
 
     await asyncio.gather(slow(), other("impatient", 0.01), other("patient", 60), return_exceptions=True)
     assert order == ["slow begins", "impatient", "slow fails", "patient"]

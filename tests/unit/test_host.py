@@ -61,7 +61,7 @@ async def answered(tmp_path: Path, pipeline: Reporting, *, cancel: bool = False)
     host = Host(tmp_path, wire.Pipe(replies, wire.Seal(KEY, wire.REPLIES)))
     host._pipelines[SETTINGS] = pipeline  # type: ignore[assignment]
     await host.handle(message())
-    await asyncio.wait_for(pipeline.reported.wait(), 10)
+    await asyncio.wait_for(pipeline.reported.wait(), 120)
     if cancel:
         await host.handle(message("cancel"))
     while not any(frame["op"] in ("reply", "failed") for frame in frames(replies)):  # noqa: ASYNC110

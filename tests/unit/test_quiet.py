@@ -29,7 +29,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def started(module: str) -> process.Child:
     child = await process.start(module, python=sys.executable, limits=process.Limits())
-    await child.ask({"sleep_s": 0}, timeout_s=30)
+    await child.ask({"sleep_s": 0}, timeout_s=120)
     return child
 
 
@@ -39,7 +39,7 @@ def state(child: process.Child) -> str:
 
 
 async def stands_still(child: process.Child) -> bool:
-    for _ in range(200):
+    for _ in range(12_000):
         if state(child) == "T":
             return True
         await asyncio.sleep(0.005)
@@ -54,9 +54,9 @@ async def test_everybody_but_the_one_that_is_timed_stands_still_and_goes_on_afte
     async with quiet.alone(timed):
         quiet.add(late)
         assert await stands_still(other) and await stands_still(late)
-        await timed.ask({"sleep_s": 0}, timeout_s=30)
+        await timed.ask({"sleep_s": 0}, timeout_s=120)
     for child in (timed, other, late):
-        await child.ask({"sleep_s": 0}, timeout_s=30)
+        await child.ask({"sleep_s": 0}, timeout_s=120)
         await child.kill()
 
 
@@ -84,20 +84,20 @@ async def test_a_failure_inside_sets_the_others_free(module: str) -> None:
     with pytest.raises(WorkerLost):
         async with quiet.alone(timed):
             raise WorkerLost("the timed process died")
-    await other.ask({"sleep_s": 0}, timeout_s=30)
+    await other.ask({"sleep_s": 0}, timeout_s=120)
     await asyncio.gather(timed.kill(), other.kill())
 
 
 async def test_time_in_which_a_child_stood_still_does_not_count_against_its_answer(module: str) -> None:
     child = await started(module)
-    asking = asyncio.create_task(child.ask({"sleep_s": 0.2}, timeout_s=1.0))
+    asking = asyncio.create_task(child.ask({"sleep_s": 2}, timeout_s=4))
     await asyncio.sleep(0.05)
     child.pause()
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(4.5)
     assert not asking.done()
     child.resume()
     await asking
-    assert 1.4 < child.paused_s < 5
+    assert 4.4 < child.paused_s < 60
     await child.kill()
 
 
@@ -152,10 +152,10 @@ async def test_who_stops_waiting_gives_way(module: str) -> None:
         gone, waiting = asyncio.create_task(window(two)), asyncio.create_task(window(one))
         await asyncio.sleep(0.01)
         gone.cancel()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 120)
     async with quiet.alone(one):
         late = asyncio.create_task(window(two))
         await asyncio.sleep(0.01)
     late.cancel()  # in the moment in which it is given the window
-    await asyncio.wait_for(window(one), 10)
+    await asyncio.wait_for(window(one), 120)
     await asyncio.gather(one.kill(), two.kill())

@@ -63,6 +63,8 @@ async def test_cancelling_ends_the_child(tmp_path: Path) -> None:
     engine = Engine(python=sys.executable, limits=process.Limits(), confinement=None)
     endless = program("while True:\n    pass\n")
     task = asyncio.create_task(engine.open(endless, workload(), "cpu", []))
+    while engine._child is None:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.05)
     await asyncio.sleep(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

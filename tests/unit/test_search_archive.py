@@ -113,11 +113,12 @@ def test_exchanges_and_drafted_skills_are_kept_for_the_trainer(path: Path) -> No
 
 
 def test_seconds_count_across_runs(path: Path) -> None:
+    begun = time.monotonic()
     archive = opened(path)
     time.sleep(0.05)
     archive.close()
     again = opened(path)
-    assert 0.05 <= again.seconds < 5
+    assert 0.05 <= again.seconds <= time.monotonic() - begun
     again.close()
 
 
@@ -345,7 +346,9 @@ def test_no_evaluation_is_lost_or_repeated_wherever_it_is_killed(tmp_path: Path,
         number += 1
         folder = tmp_path / str(number)
         folder.mkdir()
-        while not searches(folder, draw.uniform(0.0, 0.2)):
+        begun = kills
+        # However slow the machine is, each comes to its end.
+        while not searches(folder, draw.uniform(0.0, max(0.2, 0.01 * (kills - begun)))):
             kills += 1
         log = archive_child.logged(folder / "log.jsonl")
         asked = [(name, full) for name, full, _ in log]

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,12 @@ from kernel_lsp.errors import BackboneError, ModelError  # noqa: E402
 from kernel_lsp.records import CallCost  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch may be imported for long beside other tests."""
+    monkeypatch.setattr("kernel_lsp.agents.backbones.small.runtime.LOAD_S", 240.0)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("policy")
@@ -31,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_end(folder: Path) -> None:
     here = Decoder(Network(shape.read(folder), tensors.load(folder / "model.safetensors")))
-    runtime = Runtime(folder, sys.executable)
+    runtime = Runtime(folder, sys.executable, reply_s=60.0)
     try:
         await runtime.warm()
         for seed in range(12):
@@ -57,7 +62,7 @@ async def test_replies_are_valid_and_those_of_the_decoder_and_its_life_has_an_en
         runtime._reply_s = 0.0
         with pytest.raises(BackboneError, match="gave no answer"):  # too slow
             await runtime.reply(talks.spoken(1))
-        runtime._reply_s = 5.0
+        runtime._reply_s = 60.0
         with pytest.raises(BackboneError, match="gave no answer"):  # and so it is left alone for a while
             await runtime.reply(talks.spoken(1))
         runtime._lost_at -= 301.0
@@ -75,14 +80,15 @@ async def test_a_model_that_gives_no_number_is_given_up_with_its_reason(folder: 
     weights["model.norm.weight"].fill_(3e38)  # finite, and so its check passes, but its logits are not
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     save_file(weights, tmp_path / "model.safetensors")
-    runtime, talk = Runtime(tmp_path, sys.executable), talks.spoken(3)
+    runtime, talk = Runtime(tmp_path, sys.executable, reply_s=60.0), talks.spoken(3)
     try:
         with pytest.raises(BackboneError, match="not finite"):
             await runtime.reply(talk)
-        begun = time.monotonic()
-        with pytest.raises(BackboneError, match="not finite"):
+        child, runtime.python = runtime._child, "/nowhere/python"
+        assert child is not None
+        await child.process.end()
+        with pytest.raises(BackboneError, match="not finite"):  # at once: nobody is asked any more
             await runtime.reply(talk)
-        assert time.monotonic() - begun < 0.5  # at once
         assert runtime.trouble is not None and "models rollback" in str(runtime._given_up("x"))
     finally:
         await runtime.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,7 +126,7 @@ async def test_every_task_is_searched_as_the_run_was_asked_to(root: Path) -> Non
 
 
 async def test_jobs_run_at_the_same_time(root: Path) -> None:
-    one, three = Stand(seconds=0.02), Stand(seconds=0.02)
+    one, three = Stand(seconds=0.02), Stand(seconds=0.3)
     await runs(root, one, suites.Results(path=None)).all()
     await runs(root, three, suites.Results(path=None), jobs=3).all()
     assert (one.most, three.most) == (1, 3)
@@ -160,9 +162,15 @@ def test_the_table_has_two_lines_a_group_and_says_what_is_unknown() -> None:
     assert lines[1].split()[:4] == ["all", "eager", "1", "1.00"] and "-" in lines[1].split()
 
 
-async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowhere(root: Path) -> None:
-    stand, results = Stand(seconds=0.05), suites.Results(path=None)
-    await runs(root, stand, results, limit_s=0.07).all()
+async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowhere(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand, results = Stand(), suites.Results(path=None)
+    clock = SimpleNamespace(
+        **{**vars(time), "monotonic": lambda: 5.0 * len(stand.asked)}
+    )  # 5 s for each task
+    monkeypatch.setattr(suites, "time", clock)
+    await runs(root, stand, results, limit_s=7.0).all()
     assert len(stand.asked) == 2
     content = results.content()
     assert content["missing"] == ["operators/c.py", "operators/d.py", "operators/e.py"]
@@ -170,9 +178,15 @@ async def test_after_the_time_no_task_is_begun_and_what_is_missing_counts_nowher
 
 
 async def test_a_cancelled_run_keeps_what_is_finished(root: Path, tmp_path: Path) -> None:
-    path, stand = tmp_path / "r.json", Stand(seconds=0.05)
+    class Endless(Stand):
+        async def optimize(self, job: Job, report: Any) -> Outcome:
+            self.seconds = 600.0 if self.asked else 0.0
+            return await super().optimize(job, report)
+
+    path, stand = tmp_path / "r.json", Endless()
     task = asyncio.create_task(runs(root, stand, suites.load(path)).all())
-    await asyncio.sleep(0.08)
+    while len(stand.asked) < 2:  # noqa: ASYNC110 - the first is finished then
+        await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled() and stand.closed

@@ -12,7 +12,7 @@ from kernel_lsp.evaluator.running.watch import Watch  # noqa: E402
 
 
 def sleeper() -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 
 
 def test_only_processes_that_came_with_the_candidate_count() -> None:
