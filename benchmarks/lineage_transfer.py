@@ -19,7 +19,6 @@ import asyncio
 import hashlib
 import json
 import math
-import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +39,7 @@ from kernel_lsp.pipeline import Pipeline, recipes
 from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.records import Candidate, EvalStatus, Interval, Job, Judgement, Skill
 from trainer import lanes
+from trainer.intervals import ratios
 
 QUICK = Budget(compile_s=0.0)
 MOST_RECIPES = 4
@@ -47,7 +47,6 @@ MOST_RECIPES = 4
 VARIANTS = 4
 REACHED = 0.98
 """Of the lesser of both results: from there on a search has come as far."""
-RESAMPLES = 10_000
 Row = dict[str, Any]
 
 
@@ -194,10 +193,8 @@ def ratio(rows: Sequence[Row]) -> tuple[float, float, float]:
     logs = [math.log(row["with"]["speed"] / row["without"]["speed"]) for row in rows]
     if not logs:
         return 1.0, 1.0, 1.0
-    draw = random.Random(0)
-    means = sorted(sum(draw.choices(logs, k=len(logs))) / len(logs) for _ in range(RESAMPLES))
-    low, high = means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
-    return math.exp(low), math.exp(sum(logs) / len(logs)), math.exp(high)
+    found = ratios(logs)
+    return found["low"], found["mean"], found["high"]
 
 
 async def run(options: argparse.Namespace) -> list[Row]:

@@ -33,8 +33,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from benchmarks.simulated import WORKLOAD, Sessions, User, fingerprint
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
@@ -43,6 +41,7 @@ from kernel_lsp.records import Json
 from trainer import config, models, rewards, rollouts, sft, shown, sources
 from trainer.batches import Example
 from trainer.config import Recipe, Sft
+from trainer.intervals import of_groups
 from trainer.records import Agent, Human, Trajectory, Turn
 from trainer.shown import Plan, Shown
 from trainer.tasks import fingerprint_id
@@ -57,7 +56,6 @@ ARMS: dict[str, dict[str, Any]] = {
     "rewards dealt anew (must not help)": {"loss": "advantage_weighted", "temperature": 0.3},
 }
 BEFORE, CONTROL = "before", "rewards dealt anew (must not help)"
-RESAMPLED = 4000
 
 
 # --- who sees what --------------------------------------------------------------------------------
@@ -247,11 +245,7 @@ def spread(values: Mapping[str, float], of: Mapping[str, str], seed: int = 0) ->
     families: dict[str, list[float]] = defaultdict(list)
     for task, value in values.items():
         families[of[task]].append(value)
-    sums = np.array([sum(one) for one in families.values()])
-    counts = np.array([len(one) for one in families.values()])
-    drawn = np.random.default_rng(seed).integers(0, len(sums), (RESAMPLED, len(sums)))
-    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
+    low, high = of_groups(families.values(), seed)
     return math.exp(low), math.exp(fmean(values.values())), math.exp(high)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import sys
 import time
 import warnings
@@ -30,11 +29,11 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Skill
 from trainer import tasks
+from trainer.intervals import of_groups
 from trainer.ruling import first
 from trainer.tasks import SuiteTask, digest
 
 TABLE = Path(__file__).resolve().parent / "results" / "plans-h200-2026-11-21.json"
-RESAMPLES = 2000
 
 
 def places(steps: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -87,12 +86,7 @@ def interval(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
     families = defaultdict(list)
     for row in rows:
         families[row["family"]].append(row["now"] - row["then"])
-    draw, groups = random.Random(0), list(families.values())
-    means = sorted(
-        fmean(value for group in draw.choices(groups, k=len(groups)) for value in group)
-        for _ in range(RESAMPLES)
-    )
-    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES)]
+    return of_groups(families.values())
 
 
 def main() -> int:

@@ -22,7 +22,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from kernel_lsp import interpreter
@@ -35,7 +34,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.records import Step
 from kernel_lsp.rewrite.client import Capture, Engine
 from trainer import lanes, tasks
-from trainer.evaluate import interval
+from trainer.intervals import ratios
 from trainer.recording import Place, entered, opened, placed, tuned
 from trainer.talks import situation_of
 from trainer.tasks import SuiteTask
@@ -155,7 +154,7 @@ def report(found: dict[str, Any]) -> dict[str, Any]:
 
 def _told(logarithms: Sequence[float]) -> list[float]:
     """Mean, low, high."""
-    return [round(math.exp(value), 4) for value in (fmean(logarithms), *interval(logarithms))]
+    return [round(value, 4) for value in ratios(logarithms).values()]
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import math
-import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from kernel_lsp.errors import ConfigError, KernelLspError
 from trainer import config, judging, spaces
 from trainer.config import Recipe
 from trainer.generation import Generator, Local
+from trainer.intervals import ratios
 from trainer.judge import Case
 from trainer.judging import Apart, JudgePool, Table
 from trainer.records import Tally
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 NO_WORLD = TableWorld(())
 NEAR = 0.95
 """Of the best: what counts as found."""
-DRAWS = 2000
 
 
 def worlds_of(recipe: Recipe, tally: Tally) -> tuple[TableWorld, TableWorld]:
@@ -152,13 +151,6 @@ def metrics(
     }
 
 
-def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """95 % of the mean, bootstrapped over tasks."""
-    draw = random.Random(seed)
-    means = sorted(fmean(draw.choices(values, k=len(values))) for _ in range(DRAWS))
-    return means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
-
-
 def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -> dict[str, object]:
     """Everything of one evaluation, as JSON."""
     names = list(found)
@@ -167,9 +159,9 @@ def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -
     gains = [ours - theirs for ours, theirs in zip(first, rule, strict=True)]
     return {
         "tasks": len(names),
-        "first_over_best": _told(first, seed),
-        "rule_over_best": _told(rule, seed),
-        "first_over_rule": _told(gains, seed),
+        "first_over_best": ratios(first, seed),
+        "rule_over_best": ratios(rule, seed),
+        "first_over_rule": ratios(gains, seed),
         "evaluations_to_95": {
             name: {
                 "policy": needed(world.spaces[name], found[name]),
@@ -178,11 +170,6 @@ def report(world: TableWorld, found: dict[str, list[float | None]], seed: int) -
             for name in names
         },
     }
-
-
-def _told(logarithms: Sequence[float], seed: int) -> dict[str, float]:
-    low, high = interval(logarithms, seed)
-    return {"mean": math.exp(fmean(logarithms)), "low": math.exp(low), "high": math.exp(high)}
 
 
 def main() -> None:

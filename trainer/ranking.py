@@ -22,8 +22,9 @@ from kernel_lsp.agents.compact import Talk
 from kernel_lsp.records import Json
 from trainer import batches, models
 from trainer.batches import Example
-from trainer.evaluate import NEAR, interval
+from trainer.evaluate import NEAR
 from trainer.imitation import example
+from trainer.intervals import ratios
 from trainer.lines import Line, Writer
 from trainer.shown import Plan, Shown
 
@@ -150,20 +151,13 @@ def report(found: Sequence[Ranked], against: Sequence[Ranked], seed: int = 0) ->
     return {
         "tasks": len(found),
         "families": len({one.task.family for one in found}),
-        "first_over_best": _exp(first, seed),
-        "first_over_rules": _exp(gains, seed),
+        "first_over_best": ratios(first, seed),
+        "first_over_rules": ratios(gains, seed),
         "evaluations_to_95": {"mean": fmean(needed), "median": sorted(needed)[len(needed) // 2]},
-        "evaluations_over_rules": _exp(fewer, seed),
+        "evaluations_over_rules": ratios(fewer, seed),
         "at_once": fmean(one == 1 for one in needed),
         "each": {
             one.task.name: [round(mine, 4), round(its, 4), mine_n, its_n]
             for one, mine, its, mine_n, its_n in zip(found, first, other, needed, theirs, strict=True)
         },
-    }
-
-
-def _exp(logarithms: Sequence[float], seed: int) -> dict[str, float]:
-    low, high = interval(logarithms, seed)
-    return {
-        name: math.exp(value) for name, value in (("mean", fmean(logarithms)), ("low", low), ("high", high))
     }
