@@ -312,13 +312,18 @@ KINDS = {
 
 
 def _description(function: Any, arguments: Any, constants: Any, options: Any) -> dict[str, Any]:
-    """As evaluator/devices/recording.py tells a launch."""
+    """As evaluator/running/recorder.py tells a launch."""
+    from kernel_lsp.rewrite.kernels.launching import Blocks
+
     told: dict[str, dict[str, Any]] = {}
     for parameter in function.arg_names:
         value = constants[parameter] if parameter in constants else arguments.get(parameter)
         dtype = getattr(value, "dtype", None)
         if parameter in constants or value is None or (isinstance(value, int) and value == 1):
             told[parameter] = {"type": "constexpr", "constant": value}
+        elif isinstance(value, Blocks):
+            element = KINDS[value.of.dtype].removeprefix("*")
+            told[parameter] = {"type": f"tensordesc<{element}{[*value.block]}>".replace(" ", "")}
         elif dtype is not None:
             told[parameter] = {"type": KINDS[dtype], "aligned": True}
         elif isinstance(value, float):

@@ -91,25 +91,8 @@ def _all_said(facts: list[Fact]) -> str:
 def _facts(kernel: Kernel) -> Iterator[Fact]:
     reader = Reader(kernel.function)
     for node in ast.walk(kernel.function):
-        if isinstance(node, ast.Compare) and (below := _below_zero(reader, node)) is not None:
+        if isinstance(node, ast.Compare) and (below := terms.below_zero(reader, node)) is not None:
             yield from _fact(kernel, reader, node, below)
-
-
-def _below_zero(reader: Reader, node: ast.Compare) -> Terms | None:
-    """The sum that the comparison says to be negative."""
-    if len(node.ops) != 1:
-        return None
-    left, right = reader.terms(node.left), reader.terms(node.comparators[0])
-    match node.ops[0]:
-        case ast.Lt():
-            return terms.added(left, right, -1)
-        case ast.Gt():
-            return terms.added(right, left, -1)
-        case ast.LtE():
-            return terms.added(terms.added(left, right, -1), {(): 1}, -1)
-        case ast.GtE():
-            return terms.added(terms.added(right, left, -1), {(): 1}, -1)
-    return None
 
 
 def _fact(kernel: Kernel, reader: Reader, node: ast.Compare, below: Terms) -> Iterator[Fact]:

@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.kernels.launching import Blocks
 from kernel_lsp.rewrite.kernels.source import (
     Function,
     assigned,
@@ -221,6 +222,8 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
         said = assigned(kernel.launcher, given.id)
         if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
             return [said[0].value] if _grid_follows(kernel, given.id, why, None, name) else None
+    if any(isinstance(v, Blocks) for v in kernel.launched[0].arguments.values()):
+        return None  # a descriptor may have a block of this size
     if given is not None and why == OF_LOOP and _grid_follows(kernel, ast.unparse(given), why, None, name):
         return [given]  # however the launcher computes it: the loop alone knows it
     return None

@@ -47,12 +47,20 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """A tensor descriptor that was handed to a kernel: blocks of a tensor."""
+
+    of: Pointer
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launched:
     """One launch as it would have been made."""
 
     kernel: str
     arguments: dict[str, Any]
-    """By parameter: a `Pointer`, or the number itself. Without constexprs."""
+    """By parameter: a `Pointer` or `Blocks`, or the number itself. Without constexprs."""
     constants: dict[str, Any]
     """constexpr parameters; without those that autotune would choose."""
     grid: tuple[int, ...] | None
@@ -233,6 +241,8 @@ def _as_tuple(grid: Any) -> tuple[Any, ...]:
 
 
 def _described(value: Any, owners: dict[int, str]) -> Any:
+    if type(value).__name__ == "TensorDescriptor":  # older Tritons have none
+        return Blocks(_described(value.base, owners), tuple(value.block_shape))
     if not isinstance(value, torch.Tensor):
         return value
     return Pointer(

@@ -277,9 +277,9 @@ class _Settled(ast.NodeTransformer):
         return node
 
 
-def grid(launcher: Function, function: Function, call: ast.Call) -> tuple[str, ...] | None:
+def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) -> tuple[str, ...] | None:
     """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for BLOCK; None:
-    they cannot be had."""
+    they cannot be had, or are more than ``most``."""
     assert isinstance(call.func, ast.Subscript)
     said: ast.expr | None = call.func.slice
     if isinstance(said, ast.Name):
@@ -288,7 +288,7 @@ def grid(launcher: Function, function: Function, call: ast.Call) -> tuple[str, .
     if isinstance(said, ast.Lambda) and len(said.args.args) == 1:
         meta, said = said.args.args[0].arg, said.body
     given = passed(function, call)
-    if not isinstance(said, ast.Tuple) or not 1 <= len(said.elts) <= 2 or given is None:
+    if not isinstance(said, ast.Tuple) or not 1 <= len(said.elts) <= most or given is None:
         return None
     made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]
     known = all(repeatable(extent) and steady(launcher, names_in(extent)) for extent in made)

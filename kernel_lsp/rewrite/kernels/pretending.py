@@ -9,11 +9,12 @@ Not covered: libraries that ask the driver through ctypes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PROPERTIES = SimpleNamespace(
@@ -71,9 +72,12 @@ class Guessing(TorchDispatchMode):
 @contextlib.contextmanager
 def on_a_gpu() -> Iterator[None]:
     """``x.is_cuda`` holds, ``torch.cuda.device(x.device)`` is entered, properties are an H200's."""
-    kept: list[tuple[Any, str, Any]] = [(torch.Tensor, "is_cuda", torch.Tensor.is_cuda)]
+    kept: list[tuple[Any, str, Any]] = [
+        (torch.Tensor, name, getattr(torch.Tensor, name)) for name in ("is_cuda", "data_ptr")
+    ]
     kept += [(torch.cuda, name, getattr(torch.cuda, name)) for name in _ANSWERS]
     torch.Tensor.is_cuda = property(lambda self: True)
+    torch.Tensor.data_ptr = _address(torch.Tensor.data_ptr)
     for name, answer in _ANSWERS.items():
         setattr(torch.cuda, name, lambda *_, _answer=answer, **__: _answer)
     try:
@@ -82,6 +86,17 @@ def on_a_gpu() -> Iterator[None]:
     finally:
         for owner, name, original in kept:
             setattr(owner, name, original)
+
+
+def _address(known: Callable[[torch.Tensor], int]) -> Callable[[torch.Tensor], int]:
+    """Of a fake tensor: one as torch's allocator gives them, another for each, a multiple of 512 bytes."""
+
+    def data_ptr(tensor: torch.Tensor) -> int:
+        if not isinstance(tensor, FakeTensor):
+            return known(tensor)
+        return 512 * tensor.untyped_storage()._cdata + tensor.storage_offset() * tensor.element_size()
+
+    return data_ptr
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -100,7 +101,12 @@ class KernelSession:
                 "judge it on a machine with a GPU",
             )
         others = tuple((name, _function(source, name)) for name in changed if name != source.kernel)
-        edit = SourceEdit(qualname=source.kernel, target=_function(source, source.kernel), others=others)
+        edit = SourceEdit(
+            qualname=source.kernel,
+            imports=tuple(kernel.imports),
+            target=_function(source, source.kernel),
+            others=others,
+        )
         return Candidate(
             id=hashlib.sha256(f"{self.program.entry}\0{source.text}".encode()).hexdigest()[:16],
             edit=edit,
@@ -193,9 +199,10 @@ class KernelSession:
             if broken := [proof for proof in proved if not proof.holds]:
                 raise RewriteError(f"{step.skill}: {broken[0].claim} is not proved ({broken[0].because})")
             defaults = {name: choices[0] for name, choices in module.parameters(kernel, match).items()}
-            edited = replace(kernel, edits=[])
+            edited = replace(kernel, edits=[], imports=[*kernel.imports])
             module.apply(edited, match, {**defaults, **step.parameters})
-            return self._observed(kernel.source.edited(edited.edits)), proved, match.summary
+            source = kernel.source.edited(edited.edits).importing(edited.imports)
+            return self._observed(source, edited.imports), proved, match.summary
 
     def _match(self, kernel: Kernel, step: Step) -> tuple[ModuleType, Match]:
         module = self.rewrites.get(step.skill)
@@ -206,10 +213,10 @@ class KernelSession:
             raise RewriteError(f"{step.skill} does not apply at {step.site}", "choose one of the sites")
         return module, match
 
-    def _observed(self, source: Source) -> Kernel:
+    def _observed(self, source: Source, imports: Sequence[str] = ()) -> Kernel:
         launched = observe(replace(self.program, source=source.text), self.workload)
         ours = tuple(one for one in launched if one.kernel == source.kernel)
-        return Kernel(source, ours, self.program.elsewhere)
+        return Kernel(source, ours, self.program.elsewhere, imports=[*imports])
 
     def _text(self, name: str) -> str:
         return _function(self.kernel.source, name)

@@ -242,6 +242,23 @@ def is_pure(node: ast.expr) -> bool:
     return True
 
 
+def below_zero(reader: Reader, node: ast.Compare) -> Terms | None:
+    """The sum that a comparison says to be negative; None: it says something else."""
+    if len(node.ops) != 1:
+        return None
+    left, right = reader.terms(node.left), reader.terms(node.comparators[0])
+    match node.ops[0]:
+        case ast.Lt():
+            return added(left, right, -1)
+        case ast.Gt():
+            return added(right, left, -1)
+        case ast.LtE():
+            return added(added(left, right, -1), {(): 1}, -1)
+        case ast.GtE():
+            return added(added(right, left, -1), {(): 1}, -1)
+    return None
+
+
 def bounds(loop: ast.AST | None) -> tuple[ast.expr | None, ast.expr, ast.expr | None] | None:
     """(first, end, step) of a loop over a range, in Python's or Triton's words; None: over something else."""
     if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):

@@ -43,6 +43,8 @@ class Kernel:
     elsewhere: str | None = None
     """A place besides this text that names the kernel, and may launch it."""
     edits: list[tuple[ast.AST, str]] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)
+    """Lines that its text needs beside those of the file it is from."""
 
     @property
     def function(self) -> Function:

@@ -1,0 +1,312 @@
+"""Two-dimensional tiles that a kernel loads or stores: consecutive indexes along both axes, and their ends.
+
+`Tiles(kernel).tile(call)` takes the address of a load or store apart: pointer, and for each axis start,
+block, stride and extent; a string says why it is no such tile. Pointers that a loop advances are followed,
+indexes that wrap around (``rows % M``) are told apart. Standard library only. Not covered: tiles of other
+ranks, extents that are no parameter of the kernel, steps of indexes.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from kernel_lsp.rewrite.kernels.places import language
+from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.terms import (
+    Atom,
+    Reader,
+    Terms,
+    added,
+    atom,
+    below_zero,
+    bounds,
+    divides,
+    key,
+    multiplied,
+)
+from kernel_lsp.rewrite.kernels.view import Kernel
+
+UNIQUE = (" at ", "at ", " of line ", "loop:")
+"""In keys of numbers that may be others at another place, or in another turn of a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The indexes ``start + arange(0, block)``."""
+
+    start: Terms
+    block: ast.expr
+    stride: Terms
+    extent: str | None
+    """Parameter of the kernel; None: the block is the whole axis."""
+    bound: str
+    """Equal for equal comparisons of the index with the end."""
+    wrapped: bool = False
+    """Behind the end the kernel reads from the beginning again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One load or store. Where ``batch`` is (axis of the grid, stride), each program has its own matrix."""
+
+    call: ast.Call
+    stores: bool
+    pointer: str
+    axes: tuple[Axis, Axis]
+    batch: tuple[int, Terms] | None
+    filled: bool
+    """Lanes behind the end that a mask leaves out are 0, rather than anything."""
+
+    def unlike(self) -> frozenset[tuple[int, str]]:
+        """(axis, bound) of lanes in which a load that fills with zeros may give something else."""
+        ends = enumerate(self.axes)
+        return frozenset((i, a.bound) for i, a in ends if a.extent and (a.wrapped or not self.filled))
+
+
+class Tiles(Reader):
+    """Whole numbers of a kernel, with ranges that know along which axis of a tile they lie."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel.function)
+        self.pointers = kernel.pointers()
+        self.tl = language(kernel) or "tl"
+        self.sizes = {*kernel.launched[0].arguments, *kernel.source.constexprs()}
+        ranges = [c.args[1] for c in called(kernel.function, "arange") if len(c.args) == 2]
+        self.blocks = {n for end in ranges for n in names_in(end)}
+
+    # --- numbers -----------------------------------------------------------------------------
+
+    def terms(self, node: ast.expr, at: ast.AST | None = None) -> Terms:
+        match node:
+            case ast.Subscript(value=value, slice=place) if (axis := _axis(place)) is not None:
+                return _along(self.terms(value, at), axis)
+            case ast.BinOp(left=left, op=ast.Mod(), right=right) if _lanes(of := self.terms(left, at)):
+                told = f"{key(of)} % {key(self.terms(right, at))}"
+                return {(Atom("wrapped", told, node),): 1}
+        return super().terms(node, at)
+
+    def named(self, name: str, at: ast.AST) -> Terms:
+        """What a name stands for at a node."""
+        return self._named(name, at)
+
+    def _named(self, name: str, at: ast.AST) -> Terms:
+        if self.definition(name, at) is None and (moved := self._advanced(name, at)) is not None:
+            return moved
+        return super()._named(name, at)
+
+    def _advanced(self, name: str, at: ast.AST) -> Terms | None:
+        """What a name is in a turn of the loop that adds the same to it in each, once."""
+        inner, loop = at, self.parent(at)
+        while not (isinstance(loop, ast.For) and inner in loop.body and name in _stored(loop)):
+            if loop is self.function:
+                return None
+            inner, loop = loop, self.parent(loop)
+        said, stored = bounds(loop), _stored(loop)
+        adds = [s for s in loop.body if isinstance(s, ast.AugAssign) and name in names_in(s.target)]
+        if said is None or not isinstance(loop.target, ast.Name) or len(adds) != 1 or loop.orelse:
+            return None
+        variable, by = loop.target.id, adds[0].value
+        again = stored.count(name) > 1 or stored.count(variable) > 1
+        if again or not isinstance(adds[0].op, ast.Add) or names_in(by) & set(stored):
+            return None
+        first, _, step = (self.terms(e) if e is not None else {} for e in said)
+        each = quotient(self.terms(by), step or {(): 1})
+        if each is None:
+            return None
+        turn: Terms = {(Atom("loop", f"{variable} of line {loop.lineno}", loop),): 1}
+        return added(self._named(name, loop), multiplied(each, added(turn, first, -1)))
+
+    # --- tiles -------------------------------------------------------------------------------
+
+    def tile(self, call: ast.Call, *, stores: bool) -> Tile | str:
+        """Of ``tl.load(address, …)`` or ``tl.store(address, value, …)``; or why it is none."""
+        said = {k.arg: k.value for k in call.keywords}
+        said |= dict(zip(("value", "mask") if stores else ("mask", "other"), call.args[1:], strict=False))
+        known = {"value", "mask", "other", "eviction_policy", "cache_modifier"}
+        if not call.args or not said.keys() <= known:
+            return "it says more than mask and other"
+        address = self.terms(call.args[0])
+        bases = [p for p in address if len(p) == 1 and p[0].kind == "name" and p[0].key in self.pointers]
+        if len(bases) != 1 or address[bases[0]] != 1:
+            return "its address does not begin at one pointer"
+        pointer, rest = bases[0][0].key, {p: n for p, n in address.items() if p != bases[0]}
+        ends = self.ends(said["mask"]) if "mask" in said else []
+        if ends is None:
+            return "its mask is more than ends of the two axes"
+        found = [self._axis(rest, axis, [below for at, below in ends if at == axis]) for axis in (0, 1)]
+        for one in found:
+            if isinstance(one, str):
+                return one
+        rows, columns = (one for one in found if isinstance(one, Axis))
+        left = {p: n for p, n in rest.items() if not _of_axes(p)}
+        for axis in (rows, columns):
+            left = added(left, {} if axis.wrapped else multiplied(axis.start, axis.stride), -1)
+        batch = _batch(left)
+        if batch is None and left:
+            return "its axes do not begin where its mask says"
+        filled = "mask" not in said or _is_zero(said.get("other"))
+        if "other" in said and not filled:
+            return "it fills with something else than 0"
+        return Tile(call, stores, pointer, (rows, columns), batch, filled and not stores)
+
+    def _axis(self, rest: Terms, axis: int, ends: list[Terms]) -> Axis | str:
+        own = [p for p in rest if _of_axes(p) == [axis]]
+        if len(own) != 1 or len([p for p in rest if axis in _of_axes(p)]) != 1 or len(ends) > 1:
+            return "an index is not a range of consecutive numbers times a stride"
+        lane = next(a for a in own[0] if a.kind in ("lane", "wrapped lane"))
+        stride: Terms = {tuple(a for a in own[0] if a is not lane): rest[own[0]]}
+        if lane.kind == "wrapped lane":
+            assert isinstance(lane.node, ast.BinOp)
+            index, extent = self.terms(lane.node.left), self.terms(lane.node.right)
+            ends = ends or [_along(added(index, extent, -1), axis)]
+            inside = [a for p in index for a in p if a.kind == "arange"]
+            if len(inside) != 1 or key(ends[0]) != key(_along(added(index, extent, -1), axis)):
+                return "an index that wraps around is no range of consecutive numbers"
+            made = self._ended(ends[0], _along({(inside[0],): 1}, axis), stride, wrapped=True)
+        elif ends:
+            made = self._ended(ends[0], {(lane,): 1}, stride, wrapped=False)
+        else:
+            assert isinstance(lane.node, ast.Call)
+            return Axis({}, lane.node.args[1], stride, None, "")
+        return made or "an axis does not end at a parameter of the kernel"
+
+    def _ended(self, below: Terms, lane: Terms, stride: Terms, *, wrapped: bool) -> Axis | None:
+        """Of ``start + lane - extent``, which is negative inside of the axis."""
+        ((one,),) = lane
+        left = added(below, lane, -1)
+        negative = {p: n for p, n in left.items() if n < 0}
+        extent = atom(added({}, negative, -1))
+        if extent is None or extent.kind != "name" or extent.key not in self.sizes:
+            return None
+        if any(map(_of_axes, left)):
+            return None
+        assert isinstance(one.node, ast.Call)
+        start = {p: n for p, n in left.items() if n > 0}
+        return Axis(start, one.node.args[1], stride, extent.key, key(below), wrapped)
+
+    def ends(self, mask: ast.expr, axis: int | None = None) -> list[tuple[int, Terms]] | None:
+        """(axis, what is negative inside of it) of each comparison of a mask; None: it is more than that."""
+        match mask:
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+                parts = self.ends(left, axis), self.ends(right, axis)
+                return [*parts[0], *parts[1]] if parts[0] is not None and parts[1] is not None else None
+            case ast.Subscript(value=value, slice=place) if axis is None and _axis(place) is not None:
+                return self.ends(value, _axis(place))
+            case ast.Name(id=name):
+                match self.definition(name, mask):
+                    case ast.Assign(targets=[ast.Name()], value=value):
+                        return self.ends(value, axis)
+                return None
+            case ast.Compare() if (below := below_zero(self, mask)) is not None:
+                if axis is not None:
+                    below = _along(below, axis)
+                over = [a for p in below for a in _of_axes(p)]
+                lanes = [p for p in below if _of_axes(p)]
+                plain = len(over) == 1 and len(lanes[0]) == 1 and below[lanes[0]] == 1
+                return [(over[0], below)] if plain and not _lanes(below) else None
+        return None
+
+    def begins_blocks(self, axis: Axis) -> bool:
+        """The start is a multiple of the block, and not negative."""
+        block = self.terms(axis.block)
+        return all(n > 0 and self._is_place(p, block) for p, n in axis.start.items())
+
+    def _is_place(self, product: tuple[Atom, ...], block: Terms) -> bool:
+        if divides(block, {product: 1}):
+            left = quotient({product: 1}, block)
+            return left is not None and all(self._at_least_0(a) for p in left for a in p)
+        said = bounds(product[0].node) if len(product) == 1 and product[0].kind == "loop" else None
+        if said is None:
+            return False
+        first, _, step = (self.terms(e) if e is not None else {} for e in said)
+        whole = divides(block, step) and divides(block, first) and self._is_positive(step)
+        return whole and all(n > 0 and self._is_place(p, block) for p, n in first.items())
+
+    def _at_least_0(self, one: Atom) -> bool:
+        if one.kind == "loop" and (said := bounds(one.node)) is not None:
+            first, _, step = (self.terms(e) if e is not None else {} for e in said)
+            up = said[2] is None or self._is_positive(step)
+            return up and all(n > 0 and all(map(self._at_least_0, p)) for p, n in first.items())
+        return one.kind in ("program", "programs")
+
+    def _is_positive(self, step: Terms) -> bool:
+        """A product of blocks, each the length of a range, of counts of programs and of numbers."""
+        good = (
+            n > 0 and all(a.kind == "programs" or a.key in self.blocks for a in p) for p, n in step.items()
+        )
+        return bool(step) and all(good)
+
+
+def same_everywhere(bound: str) -> bool:
+    """The same numbers at every place of a program, whichever turn its loops are in."""
+    return not any(word in bound for word in UNIQUE)
+
+
+def quotient(terms: Terms, by: Terms) -> Terms | None:
+    """None: there is none without a rest."""
+    if not divides(by, terms):
+        return None
+    ((factors, count),) = by.items()
+    found: Terms = {}
+    for product, number in terms.items():
+        left = list(product)
+        for factor in factors:
+            left.remove(factor)
+        found[tuple(left)] = number // count
+    return found
+
+
+def _batch(left: Terms) -> tuple[int, Terms] | None:
+    """(axis of the grid, stride) of ``program * stride``."""
+    if len(left) != 1:
+        return None
+    ((product, count),) = left.items()
+    programs = [a for a in product if a.kind == "program" and a.key.isdecimal()]
+    rest = tuple(a for a in product if a.kind != "program")
+    if len(programs) != 1 or count != 1 or any(a.kind != "name" for a in rest):
+        return None
+    return int(programs[0].key), {rest: 1}
+
+
+def _along(of: Terms, axis: int) -> Terms:
+    """Its ranges lie along this axis of a tile."""
+    kinds = {"arange": "lane", "wrapped": "wrapped lane"}
+    return {
+        tuple(Atom(kinds[a.kind], f"{axis} {a.key}", a.node) if a.kind in kinds else a for a in product): n
+        for product, n in of.items()
+    }
+
+
+def _of_axes(product: tuple[Atom, ...]) -> list[int]:
+    return [int(a.key[0]) for a in product if a.kind in ("lane", "wrapped lane")]
+
+
+def _lanes(of: Terms) -> bool:
+    """A range that lies along no axis yet."""
+    return any(a.kind in ("arange", "wrapped") for product in of for a in product)
+
+
+def _axis(place: ast.expr) -> int | None:
+    """Of ``[:, None]`` 0, of ``[None, :]`` 1."""
+    match place:
+        case ast.Tuple(elts=[ast.Slice(), ast.Constant(value=None)]):
+            return 0
+        case ast.Tuple(elts=[ast.Constant(value=None), ast.Slice()]):
+            return 1
+    return None
+
+
+def _is_zero(other: ast.expr | None) -> bool:
+    return isinstance(other, ast.Constant) and type(other.value) in (int, float) and other.value == 0
+
+
+def _stored(node: ast.AST) -> list[str]:
+    """Names that something in it sets, as often as it does."""
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def accesses(kernel: Kernel) -> list[tuple[ast.Call, bool]]:
+    """Every ``tl.load`` and ``tl.store`` with whether it stores, in the order of the text."""
+    found = [(c, kind == "store") for kind in ("load", "store") for c in called(kernel.function, kind)]
+    return sorted(found, key=lambda one: (one[0].lineno, one[0].col_offset))
