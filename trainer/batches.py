@@ -4,7 +4,7 @@ An `Example` is one reply with its prompt, an advantage or a weight, and what it
 replies count, and of these only the ones where there was a choice: a token that was forced by a grammar has
 probability one whatever the weights are. Batches are cut by padded tokens, longest first, so that none is
 larger than the memory was measured for; the order depends on the examples alone.
-Not covered: whose examples belong together (episodes.py, sft.py).
+Not covered: whose examples belong together (rows.py, sft.py).
 """
 
 from __future__ import annotations

@@ -1,26 +1,21 @@
-"""One batch of rollouts: selections, turns of the policy, judgements, summaries; then rows with advantages.
+"""One batch of rollouts in words: selections, turns of the policy, judgements, summaries.
 
 The order of daVinci-kernel's step (methods.md 1.3), with its faults mended: every rollout has its own id, the
 null scheme takes part in the selections' baseline, a summary is measured on other tasks than its source.
 All asks of one kind go to the sampler together. Nothing here is random but the sampler, whose seed is
 (run, step, question), so that a step that is repeated after a crash is the same step.
-Not covered: the loss (rl.py).
+Not covered: rewards and advantages (rows.py).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from kernel_lsp.agents.summary import BETTER
 from kernel_lsp.records import ToolCall
-from trainer import advantages, rewards
-from trainer.advantages import ADVANTAGES, Row
-from trainer.batches import Example
+from trainer import rewards
 from trainer.config import Rl
 from trainer.generation import Ask, Generator, Sampled
 from trainer.judge import Case
@@ -31,7 +26,6 @@ from trainer.records import (
     Permission,
     Source,
     Status,
-    Tally,
     Trajectory,
     Turn,
     Versions,
@@ -40,7 +34,6 @@ from trainer.worlds import State, TableWorld
 
 NULL = "null"
 OURS = Permission(training=True, source=True, redacted=True, because="our own task")
-UNKNOWN = "a turn whose reward is unknown"
 NOTHING_APPLIES = "none of the chosen skills applies here"
 
 
@@ -177,10 +170,11 @@ async def _turn(
 def _parent(rollout: Rollout) -> int | None:
     """The best turn so far: where `TableWorld.after` goes on."""
     right = [turn for turn in rollout.turns if turn.outcome.speedup is not None]
-    return max(right, key=lambda turn: _mid(turn) or 0.0).number if right else None
+    return max(right, key=lambda turn: speedup(turn) or 0.0).number if right else None
 
 
-def _mid(turn: Turn) -> float | None:
+def speedup(turn: Turn) -> float | None:
+    """Over eager; None: it was not timed."""
     return turn.outcome.speedup.mid if turn.outcome.speedup else None
 
 
@@ -228,140 +222,6 @@ def _written(agent: Agent, ask: Ask, call: ToolCall, sampled: Sampled, outcome: 
         prompt_tokens=len(sampled.prompt_ids),
         reply_tokens=len(sampled.reply_ids),
     )
-
-
-# --- rows ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Learned:
-    """What a step learns from, and how it went."""
-
-    examples: tuple[Example, ...]
-    metrics: dict[str, float]
-
-
-def learned(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
-    """Rewards, advantages and examples, all agents together."""
-    rows: list[Row] = []
-    replies: list[Sampled | None] = []
-    judged: list[rewards.Judged | None] = []
-    terms: Counter[str] = Counter()
-    of_scheme: list[tuple[str, rewards.Rollout]] = []
-    rollout_rewards: dict[str, list[float]] = {}
-    for rollout in episodes.rollouts:
-        known = _rewarded(rollout, rl, tally, terms)
-        rollout_rewards[rollout.id] = [reward for _, reward, _ in known]
-        final = max(rollout_rewards[rollout.id], default=None)
-        for turn, reward, found in known:
-            if turn.number in rollout.sampled:  # the refused turn of a useless selection has no tokens
-                task, step = rollout.state.task, turn.step
-                row = Row(
-                    agent=Agent.POLICY, task=task, rollout=rollout.id, step=step, reward=reward, final=final
-                )
-                rows.append(row)
-                replies.append(rollout.sampled[turn.number])
-                judged.append(found)
-        earned = rewards.Rollout(
-            id=rollout.id,
-            scheme=f"{rollout.state.task}\0{rollout.scheme}",
-            skills=frozenset({rollout.state.task, *rollout.skills}),
-            rewards=tuple(rollout_rewards[rollout.id]),
-        )
-        of_scheme.append((rollout.state.task, earned))
-    worth = rewards.schemes(earned for _, earned in of_scheme)
-    tasks = list(dict.fromkeys(task for task, _ in of_scheme))
-    selections = {(one.task, one.scheme): one for one in episodes.selections}
-    for key, reward in worth.items():
-        task, _, scheme = key.partition("\0")
-        selection = selections.get((task, scheme))
-        rows.append(Row(agent=Agent.SELECTION, task=task, rollout=scheme, reward=reward))
-        replies.append(selection.sampled if selection else None)  # the null scheme is compared, not learned
-        judged.append(None)
-    for one in episodes.summaries:
-        row = Row(agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward)
-        rows.append(row)
-        replies.append(one.sampled)
-        judged.append(None)
-    found_advantages = ADVANTAGES[rl.advantage](rows, rl.gamma)
-    if rl.scaled:
-        found_advantages = advantages.mean_absolute(found_advantages, rows)
-    examples = tuple(
-        _example(row, reply, value, found)
-        for row, reply, value, found in zip(rows, replies, found_advantages, judged, strict=True)
-        if reply is not None
-    )
-    metrics = _metrics(episodes, rows, rollout_rewards, terms, tasks)
-    return Learned(examples=examples, metrics=metrics)
-
-
-def _rewarded(
-    rollout: Rollout, rl: Rl, tally: Tally, terms: Counter[str]
-) -> list[tuple[Turn, float, rewards.Judged]]:
-    """Turns whose reward is known."""
-    found = []
-    by_number = {turn.number: turn for turn in rollout.turns}
-    for turn in rollout.turns:
-        tally.read += 1
-        numbers = rewards.judged(turn, by_number.get(turn.parent) if turn.parent is not None else None)
-        parts = None if numbers is None else rewards.REWARDS[rl.reward](numbers)
-        if numbers is None or parts is None:
-            tally.skip(UNKNOWN, rollout.id)
-            continue
-        tally.kept += 1
-        terms.update(parts)
-        found.append((turn, rewards.total(parts), numbers))
-    return found
-
-
-def _example(row: Row, sampled: Sampled, advantage: float, found: rewards.Judged | None) -> Example:
-    return Example(
-        prompt=sampled.prompt_ids,
-        reply=sampled.reply_ids,
-        allowed=sampled.allowed,
-        sampled=sampled.logprobs,
-        advantage=advantage,
-        trajectory=f"{row.agent.value}/{row.task}/{row.rollout}",
-        agent=row.agent,
-        correct=found is not None and found.correct,
-        coverage=found.coverage if found else None,
-    )
-
-
-def _metrics(
-    episodes: Episodes,
-    rows: Sequence[Row],
-    of_rollouts: dict[str, list[float]],
-    terms: Counter[str],
-    tasks: Sequence[str],
-) -> dict[str, float]:
-    turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
-    first = [turn for turn in turns if turn.step == 0]
-    count = max(1, sum(map(len, of_rollouts.values())))
-    found = {
-        "reward/policy": _mean(reward for values in of_rollouts.values() for reward in values),
-        "reward/best_turn": _mean(max(values) for values in of_rollouts.values() if values),
-        "turns/correct": _mean(float(turn.outcome.status is Status.PASSED) for turn in turns),
-        "speedup/first_turn": geometric(_mid(turn) for turn in first),
-        "speedup/best_turn": geometric(rollout.state.speedup for rollout in episodes.rollouts),
-        "groups/informative": len(advantages.informative(rows)) / max(1, len(tasks)),
-    }
-    for agent in (Agent.SELECTION, Agent.SUMMARY):
-        own = [row.reward for row in rows if row.agent is agent]
-        if own:
-            found[f"reward/{agent.value}"] = fmean(own)
-    return found | {f"terms/{name}": value / count for name, value in terms.items()}
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = list(values)
-    return fmean(known) if known else math.nan
-
-
-def geometric(values: Iterable[float | None]) -> float:
-    """Of the known ones; NaN where none is."""
-    known = [math.log(value) for value in values if value]
-    return math.exp(fmean(known)) if known else math.nan
 
 
 def trajectories(episodes: Episodes, world: TableWorld, model: str) -> list[Trajectory]:

@@ -1,8 +1,8 @@
 """What reinforcement learning plays: tasks, who samples, who judges, and how good it is on held-out tasks.
 
 Two kinds behind one face, which `rl.py` knows alone: prompts in words over a recorded table (worlds.py,
-episodes.py), and talks in the compact form over measured plans (shown.py, rounds.py), which is what the
-shipped policy speaks. Not covered: a live gate or cluster as judge, which takes programs, not a table.
+episodes.py, rows.py), and talks in the compact form over measured plans (shown.py, rounds.py), which is what
+the shipped policy speaks. Not covered: a live gate or cluster as judge, which takes programs, not a table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kernel_lsp.errors import ConfigError
-from trainer import episodes, evaluate, ranking, rounds, shown, spaces
+from trainer import episodes, evaluate, ranking, rounds, rows, shown, spaces
 from trainer.batches import Example
 from trainer.config import Recipe, Rl
 from trainer.lines import Writer
@@ -87,7 +87,7 @@ class TableGame:
         world = self._worlds[0]
         names = random.Random(seed).sample(world.names, min(rl.tasks, len(world.names)))
         batch = asyncio.run(episodes.roll(world, names, self._sampler, self._pool, rl, seed))
-        found = episodes.learned(batch, rl, tally)
+        found = rows.learned(batch, rl, tally)
         return list(found.examples), found.metrics
 
     def measured(self, rl: Rl) -> dict[str, float]:

@@ -17,10 +17,11 @@ from statistics import fmean
 
 from kernel_lsp.agents.compact import Talk
 from trainer import advantages, rewards
-from trainer.advantages import ADVANTAGES, Row
+from trainer.advantages import Row
 from trainer.batches import Example
 from trainer.config import Rl
-from trainer.episodes import NULL, UNKNOWN, Learned, geometric, seed_of
+from trainer.earned import Learned, geometric, reward, weighed
+from trainer.episodes import NULL, seed_of
 from trainer.lines import Line, Writer
 from trainer.records import Agent, Status, Tally, Turn
 from trainer.shown import Plan, Shown
@@ -91,10 +92,7 @@ def learned(rolled: Sequence[Rolled], rl: Rl, tally: Tally) -> Learned:
         for key, reward in worth.items()
     }
     rows = [*policy.values(), *selection.values()]
-    found = ADVANTAGES[rl.advantage](rows, rl.gamma)
-    if rl.scaled:
-        found = advantages.mean_absolute(found, rows)
-    known: dict[object, float] = dict(zip([*policy, *selection], found, strict=True))
+    known: dict[object, float] = dict(zip([*policy, *selection], weighed(rows, rl), strict=True))
     examples = tuple(_example(one, known, rl.rollouts) for one in rolled)
     return Learned(examples=examples, metrics=_metrics(rolled, earned, rows, terms))
 
@@ -107,15 +105,8 @@ def _rewards(one: Rolled, rl: Rl, tally: Tally, terms: Counter[str]) -> dict[int
     """Turn -> reward, where it is known."""
     found = {}
     for turn, plan in enumerate(one.line.tried):
-        tally.read += 1
-        judged = rewards.judged(_turn(turn, plan))
-        parts = None if judged is None else rewards.REWARDS[rl.reward](judged)
-        if parts is None:
-            tally.skip(UNKNOWN, one.id)
-            continue
-        tally.kept += 1
-        terms.update(parts)
-        found[turn] = rewards.total(parts)
+        if (known := reward(_turn(turn, plan), None, rl, tally, terms, one.id)) is not None:
+            found[turn], _ = known
     return found
 
 

@@ -22,7 +22,7 @@ from kernel_lsp.records import (
     Workload,
     WorkloadOrigin,
 )
-from trainer import episodes, evaluate, judging, rewards, spaces
+from trainer import earned, episodes, evaluate, judging, rewards, rows, spaces
 from trainer.config import Rl
 from trainer.generation import Ask, Sampled
 from trainer.judge import Case
@@ -90,12 +90,12 @@ def picks(*wanted: str) -> Callable[[Ask, int], str]:
     return rule
 
 
-def rolled(sampler: Scripted, rl: Rl, *some: Space) -> tuple[episodes.Episodes, episodes.Learned, Tally]:
+def rolled(sampler: Scripted, rl: Rl, *some: Space) -> tuple[episodes.Episodes, earned.Learned, Tally]:
     world = TableWorld(some or (space(),))
     tally = Tally()
     pool = judging.Table(world.spaces)
     found = asyncio.run(episodes.roll(world, world.names, sampler, pool, rl, seed=1))
-    return found, episodes.learned(found, rl, tally), tally
+    return found, rows.learned(found, rl, tally), tally
 
 
 RL = Rl(schemes=2, null=True, rollouts=2, turns=2, summaries=0)
@@ -158,7 +158,7 @@ def test_what_does_not_run_fails_and_what_was_never_recorded_is_no_row() -> None
     assert learned.metrics["turns/correct"] < 1.0
     unknown = Space(**{name: getattr(space(), name) for name in Space.__slots__} | {"times": {(0, 0): 1.0}})
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[-1]), RL, unknown)
-    assert tally.count(episodes.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
+    assert tally.count(earned.UNKNOWN) > 0 and math.isnan(learned.metrics["reward/policy"])
 
 
 def test_a_summary_is_measured_on_other_tasks_than_its_source() -> None:
@@ -188,7 +188,7 @@ def test_every_reward_goes_with_every_advantage(scheme: str, reward: str) -> Non
     _, learned, tally = rolled(Scripted(lambda ask, place: (ask.choices or ("",))[place % 2]), rl)
     assert all(math.isfinite(one.advantage) for one in learned.examples)
     asks_for_more = reward in ("davinci", "dr_kernel", "milestone")  # coverage, torch.compile: not in a table
-    assert bool(tally.count(episodes.UNKNOWN)) == asks_for_more
+    assert bool(tally.count(earned.UNKNOWN)) == asks_for_more
 
 
 def test_rollouts_become_records_with_permission() -> None:

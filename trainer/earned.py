@@ -1,0 +1,56 @@
+"""What rollouts earn: rewards of their turns, advantages of their rows, and what a step then learns from.
+
+For both games (games.py): rows of prompts in words (rows.py) and talks in the compact form (rounds.py).
+Not covered: the rewards and advantages themselves (rewards.py, advantages.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from trainer import advantages, rewards
+from trainer.advantages import ADVANTAGES, Row
+from trainer.batches import Example
+from trainer.config import Rl
+from trainer.records import Tally, Turn
+
+UNKNOWN = "a turn whose reward is unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learned:
+    """What a step learns from, and how it went."""
+
+    examples: tuple[Example, ...]
+    metrics: dict[str, float]
+
+
+def reward(
+    turn: Turn, parent: Turn | None, rl: Rl, tally: Tally, terms: Counter[str], rollout: str
+) -> tuple[float, rewards.Judged] | None:
+    """Of one turn, counted in ``tally`` and by its parts in ``terms``; None: unknown."""
+    tally.read += 1
+    judged = rewards.judged(turn, parent)
+    parts = None if judged is None else rewards.REWARDS[rl.reward](judged)
+    if judged is None or parts is None:
+        tally.skip(UNKNOWN, rollout)
+        return None
+    tally.kept += 1
+    terms.update(parts)
+    return rewards.total(parts), judged
+
+
+def weighed(rows: Sequence[Row], rl: Rl) -> Sequence[float]:
+    """An advantage for each row."""
+    found = ADVANTAGES[rl.advantage](rows, rl.gamma)
+    return advantages.mean_absolute(found, rows) if rl.scaled else found
+
+
+def geometric(values: Iterable[float | None]) -> float:
+    """Mean of the known ones; NaN where none is."""
+    known = [math.log(value) for value in values if value]
+    return math.exp(fmean(known)) if known else math.nan

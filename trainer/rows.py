@@ -1,0 +1,141 @@
+"""Rows with advantages of one batch of rollouts in words: one for each reply of an agent.
+
+The policy's turns, the selections that led to them (the null scheme too, which is compared and not learned)
+and the summaries. Not covered: how the rollouts came about (episodes.py), the loss (rl.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from trainer import advantages, rewards
+from trainer.advantages import Row
+from trainer.batches import Example
+from trainer.config import Rl
+from trainer.earned import Learned, geometric, reward, weighed
+from trainer.episodes import Episodes, Rollout, speedup
+from trainer.generation import Sampled
+from trainer.records import Agent, Status, Tally, Turn
+
+Earned = Mapping[str, Sequence[tuple[Turn, float, rewards.Judged]]]
+"""Rollout -> its turns whose reward is known, with it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """One row with what was said."""
+
+    row: Row
+    sampled: Sampled | None
+    """None: compared with others, and not learned."""
+    judged: rewards.Judged | None = None
+
+
+def learned(episodes: Episodes, rl: Rl, tally: Tally) -> Learned:
+    """Rewards, advantages and examples, all agents together."""
+    terms: Counter[str] = Counter()
+    earned = {one.id: [*_rewarded(one, rl, tally, terms)] for one in episodes.rollouts}
+    told = [*_policy(episodes, earned), *_selections(episodes, earned), *_summaries(episodes)]
+    rows = [one.row for one in told]
+    examples = tuple(
+        _example(one.row, one.sampled, advantage, one.judged)
+        for one, advantage in zip(told, weighed(rows, rl), strict=True)
+        if one.sampled is not None
+    )
+    return Learned(examples=examples, metrics=_metrics(episodes, rows, earned, terms))
+
+
+def _rewarded(
+    rollout: Rollout, rl: Rl, tally: Tally, terms: Counter[str]
+) -> Iterator[tuple[Turn, float, rewards.Judged]]:
+    by_number = {turn.number: turn for turn in rollout.turns}
+    for turn in rollout.turns:
+        parent = by_number.get(turn.parent) if turn.parent is not None else None
+        if (found := reward(turn, parent, rl, tally, terms, rollout.id)) is not None:
+            yield turn, *found
+
+
+def _policy(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+    for rollout in episodes.rollouts:
+        known = earned[rollout.id]
+        final = max((value for _, value, _ in known), default=None)
+        for turn, value, judged in known:
+            if turn.number in rollout.sampled:  # the refused turn of a useless selection has no tokens
+                row = Row(
+                    agent=Agent.POLICY,
+                    task=rollout.state.task,
+                    rollout=rollout.id,
+                    step=turn.step,
+                    reward=value,
+                    final=final,
+                )
+                yield Told(row=row, sampled=rollout.sampled[turn.number], judged=judged)
+
+
+def _selections(episodes: Episodes, earned: Earned) -> Iterator[Told]:
+    worth = rewards.schemes(
+        rewards.Rollout(
+            id=rollout.id,
+            scheme=f"{rollout.state.task}\0{rollout.scheme}",
+            skills=frozenset({rollout.state.task, *rollout.skills}),
+            rewards=tuple(value for _, value, _ in earned[rollout.id]),
+        )
+        for rollout in episodes.rollouts
+    )
+    selections = {(one.task, one.scheme): one for one in episodes.selections}
+    for key, value in worth.items():
+        task, _, scheme = key.partition("\0")
+        selection = selections.get((task, scheme))
+        row = Row(agent=Agent.SELECTION, task=task, rollout=scheme, reward=value)
+        yield Told(row=row, sampled=selection.sampled if selection else None)
+
+
+def _summaries(episodes: Episodes) -> Iterator[Told]:
+    for one in episodes.summaries:
+        row = Row(agent=Agent.SUMMARY, task=one.task, rollout=str(one.number), reward=one.reward)
+        yield Told(row=row, sampled=one.sampled)
+
+
+def _example(row: Row, sampled: Sampled, advantage: float, found: rewards.Judged | None) -> Example:
+    return Example(
+        prompt=sampled.prompt_ids,
+        reply=sampled.reply_ids,
+        allowed=sampled.allowed,
+        sampled=sampled.logprobs,
+        advantage=advantage,
+        trajectory=f"{row.agent.value}/{row.task}/{row.rollout}",
+        agent=row.agent,
+        correct=found is not None and found.correct,
+        coverage=found.coverage if found else None,
+    )
+
+
+def _metrics(
+    episodes: Episodes, rows: Sequence[Row], earned: Earned, terms: Counter[str]
+) -> dict[str, float]:
+    values = [[value for _, value, _ in known] for known in earned.values()]
+    tasks = {rollout.state.task for rollout in episodes.rollouts}
+    turns = [turn for rollout in episodes.rollouts for turn in rollout.turns]
+    count = max(1, sum(map(len, values)))
+    found = {
+        "reward/policy": _mean(value for of in values for value in of),
+        "reward/best_turn": _mean(max(of) for of in values if of),
+        "turns/correct": _mean(float(turn.outcome.status is Status.PASSED) for turn in turns),
+        "speedup/first_turn": geometric(speedup(turn) for turn in turns if turn.step == 0),
+        "speedup/best_turn": geometric(rollout.state.speedup for rollout in episodes.rollouts),
+        "groups/informative": len(advantages.informative(rows)) / max(1, len(tasks)),
+    }
+    for agent in (Agent.SELECTION, Agent.SUMMARY):
+        own = [row.reward for row in rows if row.agent is agent]
+        if own:
+            found[f"reward/{agent.value}"] = fmean(own)
+    return found | {f"terms/{name}": value / count for name, value in terms.items()}
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return fmean(known) if known else math.nan
