@@ -18,6 +18,7 @@ from kernel_lsp.rewrite.kernels.source import Source, assigned, called
 
 INVERSE = {
     "one_tile_per_program": "triton-persistent",
+    "plain_pointers": "triton-descriptors",
     "no_grouped_order": "triton-grouped-order",
     "no_split": "triton-split-k",
     "masks_everywhere": "triton-unmasked",
