@@ -3,7 +3,7 @@
     PYTHONPATH=. python3 benchmarks/learned_skills.py --table plans-0.json --table plans-1.json \\
         --tasks /tmp/gen6 --tasks benchmarks/tasks --out learned-h200-DATE.json --limit-s 240 --gpus 0,1,2,3
 
-Drafts are made of the recorded tasks (trainer/lessons.py), against what the rule suggests first now. Families
+Drafts are made of the recorded tasks (drafting.py), against what the rule suggests first now. Families
 of all other tasks are dealt out by a hash: on the first part the product's verification
 (pipeline/proving, the real gate) admits or refuses a draft, and whoever is admitted is verified once more
 on the second, which neither has seen. Drafts about one skill go to one GPU, the surest first. The file is
@@ -16,9 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
-import json
-import math
 import os
 import shutil
 import subprocess
@@ -26,233 +23,33 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from benchmarks import placing
-from kernel_lsp import interpreter, skillbook, wire
-from kernel_lsp.agents.summary_rule import Seen
+from benchmarks import drafting
+from benchmarks.learned_results import Results
+from kernel_lsp import wire
 from kernel_lsp.config import Settings
 from kernel_lsp.files import replace_file
-from kernel_lsp.interpreter import Probe
 from kernel_lsp.library import Library, store
-from kernel_lsp.pipeline import Pipeline, learning
+from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.proving import Asked, Proving
-from kernel_lsp.records import (
-    Lesson,
-    Origin,
-    Requirements,
-    Standing,
-    Verification,
-)
+from kernel_lsp.records import Requirements, Standing, Verification
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
-from trainer import lessons, ruling, tables, tasks
-from trainer.reading import Grant
-from trainer.records import Tally
-from trainer.tasks import Part, Split, SuiteTask
+from trainer import lessons, tasks
+from trainer.tasks import SuiteTask
 
 MOST_HAVE = 0.75
 """Of the tasks that taught a draft: kinds of operators that so many have are looked for."""
-NAMED = 3
-"""Times as many tasks as are judged have to name what a draft covers: then only these count."""
 MOST_OPENED = 10
 """Times as many tasks are opened, at most, as are judged: on many the rule does what a draft says."""
-MOST_OF_A_KIND = 2
-"""Drafts about the same skill at the same operations."""
 PLACING = 0.3
 """Of the time that is left, where drafts are verified in the same run."""
 LAST_S = 25.0
 """A verification takes about this long: none is begun with less left."""
-
-
-# --- drafting -----------------------------------------------------------------------------------
-
-
-def measured(
-    options: argparse.Namespace, suites: Sequence[tasks.Suite], results: Results
-) -> list[lessons.Measured]:
-    """Every task of the tables whose plans have what the rule suggests first now: drafts are to beat that."""
-    by_id = {task.id: task for suite in suites for task in suite.tasks}
-    tally, grant = Tally(), Grant(own=True)
-    read = [one for path in options.table for one in tables.read(path, suites, grant, tally)]
-    for skipped in tally.skipped:
-        print(f"left out: {skipped.count} x {skipped.reason}", flush=True)
-    asked = [one for one in (by_id[told.task] for told in read) if one.name not in results.firsts]
-    jobs = options.place or len(os.sched_getaffinity(0))
-    firsts = placing.firsts([one.path for one in asked], options.device, jobs)
-    results.firsts |= {one.name: first for one, first in zip(asked, firsts, strict=True)}
-    found, unknown = list[lessons.Measured](), 0
-    for trajectory in read:
-        first = results.firsts[by_id[trajectory.task].name]
-        same = [turn for turn in trajectory.turns if ruling.places(turn.steps) == first]
-        if not first or not same:
-            unknown += 1
-            continue
-        others = (turn for turn in trajectory.turns if turn is not same[0])
-        told = replace(trajectory, turns=(same[0], *others))
-        if one := lessons.measured(told, by_id[trajectory.task]):
-            found.append(one)
-    print(f"left out: {unknown} x a task whose first suggestion was not measured", flush=True)
-    return found
-
-
-async def drafted(options: argparse.Namespace, results: Results) -> None:
-    """Stage what the table teaches, at most ``--drafts``."""
-    suites = [tasks.load(place) for place in options.tasks]
-    table, seen = measured(options, suites, results), await _seen(options)
-    found = lessons.taught(table, seen)
-    print(f"{len(table)} tasks teach {len(found)} drafts", flush=True)
-    results.about = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "device": seen.device_name,
-        "torch": seen.torch,
-        "triton": seen.triton,
-        "tables": [path.name for path in options.table],
-        "teaching": len(table),
-        "samples": options.samples,
-        "most": options.most,
-    }
-    library, book = Library(options.data), skillbook.load([skillbook.built_in_folder()])
-    kinds: Counter[str] = Counter()
-    for one in found:
-        kind = kind_of(one)
-        if kinds.total() == options.drafts or kinds[kind] == MOST_OF_A_KIND:
-            continue
-        lesson = Lesson(draft=one.draft, origin=_origin(one, seen), instead_of=one.instead_of)
-        for papers in learning.stage([lesson], library, book):
-            told = f"{math.exp(one.expected):.3f}x ({math.exp(one.low):.3f}) of {len(one.tasks)} tasks"
-            print(f"  {papers.standing}: {papers.name}, {told} {papers.reason}", flush=True)
-            if papers.standing is Standing.STAGED:
-                kinds[kind] += 1
-                results.expect(papers.name, one)
-
-
-async def _seen(options: argparse.Namespace) -> Seen:
-    """The device; where drafts alone are made, that of the table."""
-    probe = await interpreter.probe(sys.executable)
-    cuda = options.device == "cuda"
-    told = json.loads(options.table[0].read_text())
-    here = probe.cuda or not cuda
-    versions = {"torch": probe.torch, "triton": probe.triton} if here else told.get("versions", {})
-    return Seen(
-        device=options.device,
-        device_name=told.get("device_name") or told.get("device"),
-        architecture=(probe.capability or options.capability) if cuda else None,
-        inputs=(),
-        layouts=(),
-        torch=versions.get("torch"),
-        triton=versions.get("triton"),
-    )
-
-
-def dealt(options: argparse.Namespace, every: Sequence[SuiteTask]) -> dict[str, list[SuiteTask]]:
-    """Tasks that no table has: on which drafts are verified, and fresh ones."""
-    recorded = {name for path in options.table for name in json.loads(path.read_text())["tasks"]}
-    split, found = Split(seed=options.split, test=0.4), dict[str, list[SuiteTask]](verified=[], fresh=[])
-    for task in every:
-        if task.name not in recorded:
-            found["fresh" if split.part(task.family) is Part.TEST else "verified"].append(task)
-    return found
-
-
-def _origin(one: lessons.Taught, seen: Seen) -> Origin:
-    return Origin(
-        event="search",
-        fingerprint=one.tasks[0].fingerprint,
-        qualname=one.tasks[0].name,
-        hardware=f"cuda:{seen.architecture}" if seen.device == "cuda" else "cpu",
-        device_name=seen.device_name,
-        writer="table/1",
-        created=store.now(),
-    )
-
-
-def kind_of(one: lessons.Taught) -> str:
-    """Of the sites, in words."""
-    steps = " ".join(f"{step.skill}@{'+'.join(step.covers)}" for step in one.draft.recipe)
-    asked = one.draft.requires
-    return f"{steps} instead of {' '.join(asked.planned)}" if asked and asked.planned else steps
-
-
-async def place_all(options: argparse.Namespace, results: Results, until: float) -> None:
-    """Which tasks each draft is worth a judgement on; the file is kept up with what is found."""
-    seen = await _seen(options)
-    probe = Probe(python=sys.executable, torch=seen.torch, triton=seen.triton, capability=seen.architecture)
-    drafts = [one.skill for one in Library(options.data).staged() if one.papers.name in results.drafts]
-    parts = dealt(options, [task for folder in options.tasks for task in tasks.load(folder).tasks])
-    wanted = dict.fromkeys(parts, NAMED * options.most)
-    for part, task, names in placing.found(parts, drafts, (options.device, probe), options.place, wanted):
-        for name in names:
-            known = results.drafts[name].setdefault("places", {}).setdefault(part, [])
-            known += [task.name] if task.name not in known else []
-        if names:
-            results.write()
-        if time.time() > until:
-            print("no time for more places", flush=True)
-            break
-
-
-# --- results ------------------------------------------------------------------------------------
-
-
-@dataclass(kw_only=True)
-class Results:
-    """The file: one entry per draft, in the order of their promise."""
-
-    path: Path
-    about: dict[str, Any] = field(default_factory=dict)
-    drafts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    firsts: dict[str, ruling.Places] = field(default_factory=dict)
-    """Recorded task -> what the rule suggests first there now."""
-
-    def load(self) -> None:
-        if self.path.exists():
-            known = json.loads(self.path.read_text())
-            self.about, self.drafts = known["about"], known["drafts"]
-            told = known.get("firsts", {}).items()
-            self.firsts = {name: tuple((skill, site) for skill, site in steps) for name, steps in told}
-
-    def expect(self, name: str, one: lessons.Taught) -> None:
-        self.drafts.setdefault(name, {}).update(
-            kind=kind_of(one),
-            recipe=wire.to_json(one.draft.recipe),
-            requires=wire.to_json(one.draft.requires),
-            expected=math.exp(one.expected),
-            low=math.exp(one.low),
-            taught_by=[task.name for task in one.tasks],
-        )
-
-    def write(self) -> None:
-        told = {"about": self.about, "drafts": self.drafts, "firsts": self.firsts}
-        replace_file(self.path, (json.dumps(told) + "\n").encode())
-
-    def lines(self) -> Iterator[str]:
-        """The table, then what the bars ask for."""
-        yield f"{'skill':58s} {'admission':>30s} {'fresh tasks':>30s}"
-        for name, one in self.drafts.items():
-            yield f"{name[:58]:58s} {_told(one.get('verified')):>30s} {_told(one.get('fresh')):>30s}"
-        judged = [one for one in self.drafts.values() if "verified" in one]
-        admitted = [one for one in judged if one["verified"]["accepted"]]
-        again = [one["fresh"] for one in admitted if one.get("fresh", {}).get("uplift")]
-        positive = sum(one["uplift"]["mean"] > 0 for one in again)
-        bounded = sum(one["uplift"]["low"] > 0 for one in again)
-        yield (
-            f"{len(self.drafts)} drafts, {len(judged)} verified, {len(admitted)} admitted; on fresh tasks "
-            f"{positive} of {len(again)} positive, {bounded} with a bound above zero"
-        )
-
-
-def _told(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return "-"
-    if not (uplift := found.get("uplift")):
-        return str(found["reason"])[:30]
-    low, mid, high = (math.exp(uplift[name]) for name in ("low", "mean", "high"))
-    return f"{'' if found['accepted'] else 'no: '}{mid:.3f} ({low:.3f}-{high:.3f}) n={uplift['tasks']}"
 
 
 # --- verifying ----------------------------------------------------------------------------------
@@ -298,7 +95,7 @@ class Worker:
             ops = set(task.structure.ops)
             return fmean(len(ops & set(one.ops)) / len(ops | set(one.ops)) for one in taught_by)
 
-        enough = len(named) >= NAMED * self.options.most
+        enough = len(named) >= drafting.NAMED * self.options.most
         chosen = [task for task in (named if enough else fit) if not any(self._unmet(requires, task))]
         ranked = sorted(chosen, key=lambda task: (-alike(task), task.name))
         return [task.path for task in ranked[: MOST_OPENED * self.options.most]]
@@ -362,7 +159,7 @@ async def work(options: argparse.Namespace) -> None:
         library=Library(options.data),
         results=results,
         every={task.name: task for task in every},
-        parts=dealt(options, every),
+        parts=drafting.dealt(options, every),
         end=options.until,
     )
     try:
@@ -383,10 +180,10 @@ def main() -> None:
     results.load()
     with tempfile.TemporaryDirectory(prefix="learned-") as folder:
         options.data = options.data or Path(folder)
-        asyncio.run(drafted(options, results))
+        asyncio.run(drafting.drafted(options, results))
         if options.place:
             share = 1.0 if options.draft_only else PLACING
-            asyncio.run(place_all(options, results, time.time() + share * (until - time.time())))
+            asyncio.run(drafting.place_all(options, results, time.time() + share * (until - time.time())))
         results.write()
         if results.drafts and not options.draft_only:
             _spread(options, results, until)
