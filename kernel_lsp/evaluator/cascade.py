@@ -24,6 +24,7 @@ from kernel_lsp.errors import EvaluationError, Withdrawn
 from kernel_lsp.evaluator import decoys, guards, measure, trials
 from kernel_lsp.evaluator.findings import MAX_NOTES, Findings, Rejected, candidate, guard_notes
 from kernel_lsp.evaluator.judges import Bench
+from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest
 from kernel_lsp.evaluator.timers import Loan
@@ -121,6 +122,9 @@ async def _tried(
         worker = await starting
     found.environment.update(opened["environment"])
     found.environment["sandbox"] = worker.child.confined
+    for layout, signal in opened["crashed"].items():
+        detail = f"the reference itself crashes by {signal} on {layout} inputs, so these are not compared"
+        found.check("layouts", None, f"{detail}; {crashes.LIKELY}")
     timed = request.require_speed and request.device != "interpreter"
     begun = asyncio.Event()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_lsp.errors import WorkerLost
+from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.records import Check, CompiledKernel, EvalStatus, Interval, Timing
 
@@ -66,7 +67,8 @@ async def candidate(
             where = "loading" if do == "load" else "running"
             detail = f"{where} the candidate took longer than {timeout_s:.0f} s"
             raise Rejected(EvalStatus.TIMED_OUT, f"{detail}; it was ended") from error
-        raise Rejected(EvalStatus.RUNTIME_ERROR, f"the candidate's process died: {error}") from error
+        likely = f"; {crashes.LIKELY}" if crashes.signal_of(error) else ""
+        raise Rejected(EvalStatus.RUNTIME_ERROR, f"the candidate's process died: {error}{likely}") from error
     if not isinstance(reply, dict):
         raise Rejected(EvalStatus.CHEATED, "the worker answered with something that is no message of ours")
     if "error" in reply and do != "run":

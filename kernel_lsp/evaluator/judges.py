@@ -21,8 +21,9 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import measure
 from kernel_lsp.evaluator.measure import Ready, Session
 from kernel_lsp.evaluator.processes.compiled import Store
+from kernel_lsp.evaluator.processes.crashes import OTHER_LAYOUT
 from kernel_lsp.evaluator.processes.pool import Pool
-from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
+from kernel_lsp.evaluator.processes.sandbox import InSession, Party, ReferenceCrashed, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Disturbed
 from kernel_lsp.evaluator.timers import Timers, Told
@@ -94,15 +95,28 @@ class Bench:
         await self.sandbox.close()
 
     async def _open(self, request: EvaluationRequest) -> tuple[dict[str, Any], list[bytes]]:
-        self._party = await self.sandbox.judge()
-        return await ask_judge(
-            self._party,
-            "open",
-            request.budget.load_s,
-            program=request.reference,
-            workload=request.workload,
-            device=request.device,
-        )
+        """A layout of the inputs that ends the judge is one that the reference does not accept: opened again
+        without it, because a kernel that is right on contiguous inputs can still be judged on these."""
+        crashed: dict[str, str] = {}
+        while True:
+            self._party = await self.sandbox.judge()
+            try:
+                opened, init = await ask_judge(
+                    self._party,
+                    "open",
+                    request.budget.load_s,
+                    program=request.reference,
+                    workload=request.workload,
+                    device=request.device,
+                    without=list(crashed),
+                )
+            except ReferenceCrashed as error:
+                layout = error.inputs.removesuffix(OTHER_LAYOUT)
+                if layout == error.inputs or layout in crashed:
+                    raise
+                crashed[layout] = error.signal
+            else:
+                return {**opened, "crashed": crashed}, init
 
 
 class Judges:

@@ -57,7 +57,7 @@ class Trials:
                 text = f"checking values: {trial['family']}"
                 report(Progress(phase="evaluate", message=text, done=trial["number"], total=len(plan)))
                 drawn, blobs = await drawing
-                running = self._beside(candidate(self.worker, "run", self.limit_s, blobs, **drawn))
+                running = self._beside(self._run(trial, blobs, **drawn))
                 if comparing is not None:
                     await comparing
                 if following and ahead:
@@ -78,6 +78,14 @@ class Trials:
         task = asyncio.create_task(work)
         self._tasks = [known for known in self._tasks if not known.done()] + [task]
         return task
+
+    async def _run(self, trial: Json, blobs: list[bytes], **drawn: Any) -> tuple[Json, list[bytes]]:
+        """The worker's answer; who does not survive a trial is told which one it was."""
+        try:
+            return await candidate(self.worker, "run", self.limit_s, blobs, **drawn)
+        except Rejected as lost:
+            inputs = ", ".join(filter(None, (trial["family"], variation(trial))))
+            raise Rejected(lost.status, f"{inputs}: {lost.detail}") from lost
 
     async def _drawn(self, trial: Json) -> tuple[Json, list[bytes]]:
         """What the worker is asked."""
@@ -100,7 +108,7 @@ class Trials:
                 await self._gradients(trial)
             if trial["repeat"]:
                 again = {**message, "fresh": True}
-                reply, outputs = await candidate(self.worker, "run", self.limit_s, blobs, **again)
+                reply, outputs = await self._run(trial, blobs, **again)
                 await self._compare(trial, reply, outputs, again=True)
         self.begun.set()
 

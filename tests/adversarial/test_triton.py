@@ -1,5 +1,6 @@
 """Triton candidates without a GPU: interpreted for correctness, compiled ahead of time, never timed."""
 
+import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -7,6 +8,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus, Evaluation
@@ -124,3 +126,59 @@ async def test_of_an_autotuned_kernel_the_first_configuration_is_judged_and_name
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     (note,) = (check for check in evaluation.checks if check.name == "autotune")
     assert note.passed is None and "first of 3 configurations (BLOCK: 256" in note.detail
+
+
+OUT_OF_BOUNDS = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x_ptr, out_ptr, n, step, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs.to(tl.int64) * step, tl.load(x_ptr + offs, mask=offs < n) * 2, mask=offs < n)
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty(x.shape)
+        step = 1 if x.is_contiguous() else 2**40
+        double[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), step, BLOCK=64)
+        return out
+"""
+DOUBLED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+"""
+GIVEN = "\n\ndef get_inputs():\n    return [torch.rand(30, 7)]\n"
+
+
+async def test_a_reference_that_crashes_in_another_layout_is_judged_by_in_those_that_it_bears(
+    gate: Gate,
+) -> None:
+    right = await gate.evaluate(request_from_files(OUT_OF_BOUNDS + GIVEN, DOUBLED))
+    assert right.status is EvalStatus.PASSED, right.detail
+    told = [check.detail for check in right.checks if check.name == "layouts"]
+    assert len(told) == 2 and "SIGSEGV on transposed inputs" in told[0] and "outside its tensors" in told[0]
+    wrong = await gate.evaluate(request_from_files(OUT_OF_BOUNDS + GIVEN, DOUBLED.replace("2", "3")))
+    assert wrong.status is EvalStatus.WRONG_RESULT
+
+
+async def test_a_kernel_that_crashes_is_rejected_and_the_next_candidate_is_judged(gate: Gate) -> None:
+    crashed = await gate.evaluate(request_from_files(DOUBLED + GIVEN, OUT_OF_BOUNDS))
+    assert crashed.status is EvalStatus.RUNTIME_ERROR
+    assert re.search(
+        r"(transposed|sliced) inputs.*: the candidate's process died.*outside its", crashed.detail
+    )
+    evaluation = await gate.evaluate(request_from_files(DOUBLED + GIVEN, DOUBLED, device="interpreter"))
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+
+
+async def test_a_reference_that_crashes_on_its_own_inputs_is_refused_with_its_reason(gate: Gate) -> None:
+    crashing = OUT_OF_BOUNDS.replace("1 if x.is_contiguous() else ", "")
+    with pytest.raises(EvaluationError, match=r"crashed by SIGSEGV \(inputs: its own.* mask its loads"):
+        await gate.evaluate(request_from_files(crashing + GIVEN, DOUBLED))

@@ -110,7 +110,8 @@ class Judge:
         del given
         trial = draw(reference, 0, plain)
         usable.first_call(reference, trial)
-        study.study(reference, trial, {**draw(reference, 1, other), "state": trial["state"]})
+        again = {**draw(reference, 1, other), "state": trial["state"]}
+        study.study(reference, trial, again, message.get("without", ()))
         self.reference = reference
         return {
             "init": encode(list(reference.init), out),

@@ -22,12 +22,13 @@ from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.devices.interpreter import first_configurations
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import numerics, variations
+from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
 State = dict[str, torch.Tensor]
 Trial = dict[str, Any]
-"""family, arguments ([positional, by name]), state, noise_seed, draw (a generator)."""
+"""family, arguments ([positional, by name]), state, noise_seed, draw (a generator), label (in words)."""
 T = TypeVar("T")
 RANGE_BOUND = ("binary_cross_entropy(", "BCELoss(", "multinomial(", "bernoulli(", ".erfinv(")
 """Operations that refuse (on a GPU: kill the process for) values outside a range."""
@@ -146,6 +147,7 @@ class Reference:
 
     def run(self, trial: Trial, noise_seed: int) -> Ran:
         """Output, state afterwards and everything else that a call does, in the program's own dtype."""
+        crashes.say(trial["label"])
         placed = map_tensors(self.place, trial["arguments"])
         before = self._prepare(self.target, trial["state"], noise_seed)
         result = self._call(self.target, placed)
@@ -162,6 +164,7 @@ class Reference:
 
     def call(self, placed: Any, state: State) -> Any:
         """What one call returns, with tensors of its own."""
+        crashes.say("its own inputs")
         self._prepare(self.target, state, 1)
         return self._call(self.target, placed)
 

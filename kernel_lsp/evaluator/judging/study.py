@@ -6,6 +6,7 @@ it accepts. Raises EvaluationError for what cannot be judged by. Nothing here de
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -13,14 +14,18 @@ import torch
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator.judging import numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
+from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 MOST_OF_SPREAD = 0.05
 """Rounding in another order stays far below, other numbers of the same kind make 1.4 of it."""
 
 
-def study(reference: Reference, trial: Trial, other: Trial) -> None:
-    """Fill in what the reference shows on its own inputs; ``other``: the same with other inputs."""
+def study(reference: Reference, trial: Trial, other: Trial, without: Collection[str] = ()) -> None:
+    """Fill in what the reference shows on its own inputs; ``other``: the same with other inputs.
+
+    ``without``: layouts that are not tried, because one of them has ended such a process.
+    """
     arguments = tensor_leaves(trial["arguments"])
     reference.elements = sum(t.numel() for t in arguments)
     reference.grad = any(t.requires_grad for t in arguments) or _is_trained(reference)
@@ -41,7 +46,7 @@ def study(reference: Reference, trial: Trial, other: Trial) -> None:
     reference.aliases = any(name.startswith("input") for names in first.relations for name in names)
     reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
     reference.insensitive = _insensitive(reference, first, other)
-    _vary(reference, trial, first)
+    _vary(reference, trial, first, without)
 
 
 def _is_trained(reference: Reference) -> bool:
@@ -60,13 +65,13 @@ def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
     return [i for i, (a, b) in enumerate(pairs) if a.dtype.is_floating_point and a.numel() and same(a, b)]
 
 
-def _vary(reference: Reference, trial: Trial, first: Ran) -> None:
+def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
     """Which other layouts and batch sizes the reference accepts and answers in the same kind."""
     arguments, draw = trial["arguments"], reference.generator(1)
     for which in variations.batches(arguments):
         sizes = variations.sizes(arguments, which)
         tried = variations.rebatched(arguments, which, sizes[0], draw) if sizes else None
-        ran = _accepted(reference, trial, tried) if sizes else None
+        ran = _accepted(reference, trial, tried, f"a batch of {sizes[0]}") if sizes else None
         if ran is not None and _same_kind(ran.output, first.output):
             reference.batch = which, sizes
             break
@@ -78,15 +83,17 @@ def _vary(reference: Reference, trial: Trial, first: Ran) -> None:
         plain = first
     assert plain is not None
     for layout in variations.LAYOUTS[-1:] if big and reference.batch is None else variations.LAYOUTS:
+        if layout in without:
+            continue
         relaid = map_tensors(lambda t, how=layout: reference.relaid(t, how), arguments)
-        other = _accepted(reference, trial, relaid)
+        other = _accepted(reference, trial, relaid, layout + crashes.OTHER_LAYOUT)
         if other is not None and _same_kind(other.output, plain.output) and _same_rows(other, plain):
             reference.layouts.append(layout)
 
 
-def _accepted(reference: Reference, trial: Trial, arguments: Any) -> Ran | None:
+def _accepted(reference: Reference, trial: Trial, arguments: Any, label: str) -> Ran | None:
     try:
-        return reference.run({**trial, "arguments": arguments}, noise_seed=1)
+        return reference.run({**trial, "arguments": arguments, "label": label}, noise_seed=1)
     except Exception:  # whatever it raises, it does not accept them
         return None
 

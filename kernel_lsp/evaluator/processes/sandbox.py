@@ -21,7 +21,7 @@ from typing import Any
 
 from kernel_lsp import phases, process, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
-from kernel_lsp.evaluator.processes import hoarding
+from kernel_lsp.evaluator.processes import crashes, hoarding
 from kernel_lsp.evaluator.processes.compiled import Store
 from kernel_lsp.evaluator.processes.pool import INTERPRETED, Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
@@ -75,10 +75,20 @@ class Sandbox:
             shutil.rmtree(self.root, ignore_errors=True)
 
     async def judge(self) -> Party:
-        """The process that knows what is right; a reference with Triton runs as the candidate does."""
+        """The process that knows what is right; a reference with Triton runs as the candidate does.
+
+        Another one in its place once it has died.
+        """
+        shutil.rmtree(self.root / "judge", ignore_errors=True)
         confinement = self._confinement("judge", writable=(self.outbox,))
-        extra = self._interpreted if self.request.reference_has_triton else {}
-        party = await self._start("kernel_lsp.evaluator.judging.judge", str(self.outbox), confinement, extra)
+        triton = self.request.reference_has_triton
+        party = await self._start(
+            "kernel_lsp.evaluator.judging.judge",
+            str(self.outbox),
+            confinement,
+            self._interpreted if triton else {},
+            imports="triton" if triton else "",
+        )
         if self.pool and self._gpu:
             self.pool.quiet.add(party.child)
         return party
@@ -339,13 +349,33 @@ async def ask_judge(
     try:
         reply, answer = await judge.ask(do, timeout_s, blobs, **fields)
     except WorkerLost as error:
-        raise EvaluationError(
-            f"could not judge: running the reference failed: {error.cause}",
-            error.remedy or "run the file by itself and see what it does",
-        ) from error
+        raise _reference_lost(judge, error) from error
     if "refused" in reply:
         raise EvaluationError(reply["refused"], reply["remedy"] or "run the file by itself and mend it")
     return reply, answer
+
+
+class ReferenceCrashed(EvaluationError):
+    """Running the reference has ended the judge by a signal."""
+
+    def __init__(self, signal: str, inputs: str) -> None:
+        super().__init__(
+            f"could not judge: running the reference failed: it crashed by {signal} (inputs: {inputs})",
+            f"{crashes.LIKELY}: mask its loads and stores, or make its inputs contiguous first",
+        )
+        self.signal, self.inputs = signal, inputs
+
+
+def _reference_lost(judge: Party, error: WorkerLost) -> EvaluationError:
+    inputs, signal = crashes.last_said(judge.child.log), crashes.signal_of(error)
+    if inputs and signal:
+        return ReferenceCrashed(signal, inputs)
+    said = None if error.remedy and crashes.MARK in error.remedy else error.remedy
+    where = f" (inputs: {inputs})" if inputs else ""
+    return EvaluationError(
+        f"could not judge: running the reference failed: {error.cause}{where}",
+        said or "run the file by itself and see what it does",
+    )
 
 
 def _memory_of_this_machine() -> int:
