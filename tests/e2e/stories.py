@@ -52,7 +52,12 @@ STEPS = {
     "DOCTOR": "doctor",
 }
 """What an editor's story prints, and the feature that was seen by that."""
-ON_CPU = {"KERNEL_LSP_DEVICE": "cpu"}
+ON_CPU = {
+    "KERNEL_LSP_DEVICE": "cpu",
+    "KERNEL_LSP_CAPTURE_TIMEOUT_S": "600",
+    "KERNEL_LSP_EVALUATE_TIMEOUT_S": "600",
+}
+"""With time for a machine that others use too."""
 PATIENCE_S = 240
 """For other people's load on the same cores; a quiet machine needs a fifth."""
 LIMIT_S = 1200
@@ -79,7 +84,8 @@ def measure(verdicts: Path, folder: Path) -> None:
     (folder / "data" / "cache").symlink_to(verdicts)
     (folder / "example.py").write_text(EXAMPLE)
     command = [sys.executable, "-m", "kernel_lsp", "optimize", "example.py", "--device", "cpu"]
-    environment = {**os.environ, "KERNEL_LSP_DATA_DIR": str(folder / "data"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, **ON_CPU, "KERNEL_LSP_DATA_DIR": str(folder / "data")}
+    environment["PYTHONPATH"] = str(ROOT)
     for _ in range(3):
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False

@@ -41,7 +41,7 @@ class Child:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
 
 def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str = "") -> str:

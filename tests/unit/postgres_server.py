@@ -42,11 +42,11 @@ class Postgres:
         return f"postgresql+psycopg://ada@/{DATABASE}?host={self.folder}"
 
     def start(self) -> None:
-        self._run("pg_ctl", "-D", self._data, "-l", str(self.folder / "log"), "-w", "start")
+        self._run("pg_ctl", "-D", self._data, "-l", str(self.folder / "log"), "-w", "-t", "180", "start")
 
     def stop(self, mode: str = "immediate") -> None:
         """``immediate`` is a crash: connections are cut, what was not committed is gone."""
-        self._run("pg_ctl", "-D", self._data, "-m", mode, "-w", "stop")
+        self._run("pg_ctl", "-D", self._data, "-m", mode, "-w", "-t", "180", "stop")
 
     def sql(self, statement: str) -> str:
         """Through psql, not through what is being tested."""
@@ -77,7 +77,7 @@ class Postgres:
             if program == "pg_ctl"
             else subprocess.PIPE,  # it leaves a server behind
             text=True,
-            timeout=60,
+            timeout=200,
         )
         assert done.returncode == 0, f"{program}: {done.stderr or (self.folder / 'log').read_text()[-2000:]}"
         return (done.stdout or "").strip()

@@ -81,7 +81,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def agent(server: ScriptedModel, bench: Bench | None = None, **more: Any) -> AsyncIterator[PolicyAgent]:
-    settings = Settings(policy="openai", endpoint=server.endpoint, model_timeout_s=5.0)
+    settings = Settings(policy="openai", endpoint=server.endpoint, model_timeout_s=120.0)
     backbone = backbones.make(settings, python="python", allowed_origin=None, data_dir="/nowhere")
     try:
         info = await backbone.open(lambda progress: None)

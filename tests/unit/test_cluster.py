@@ -131,7 +131,7 @@ def pids(folder: Path, what: str) -> set[int]:
     return {int(line.rpartition(" ")[2]) for line in lines if line.startswith(what)}
 
 
-async def until(holds: Any, seconds: float = 20.0) -> None:
+async def until(holds: Any, seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it never came"
@@ -170,10 +170,10 @@ async def test_jobs_are_done_on_both_nodes_and_failures_come_back_in_words(
         await until(lambda: notes(tmp_path)["begun endless"] == 2)
         workers = [psutil.Process(pid) for pid in pids(tmp_path, "begun") if psutil.pid_exists(pid)]
         begun = time.monotonic()
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 120  # the last one sleeps for ten minutes
     with pytest.raises(ClusterError, match="closed"):
         await last
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=120)
     assert not alive and capfd.readouterr().out == ""
     assert said[0] == "cluster: starting 2 processes on 2 nodes" and said[1].startswith("cluster: 2 x ")
     assert any("lost a process" in line for line in said)
@@ -185,14 +185,14 @@ def test_what_cannot_be_a_cluster_is_refused_with_its_remedy(monkeypatch: pytest
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    for wrong, words in (
-        (address, f"no node answers at {address}.*ray start --head"),
-        ("nowhere", "nowhere is no address"),
-        ("ray://127.0.0.1:10001", "ray start --address"),
-    ):
-        with pytest.raises(ClusterError, match=words):
-            asyncio.run(opened(wrong))
+        address = f"127.0.0.1:{free.getsockname()[1]}"  # ours, so that nobody else listens there meanwhile
+        for wrong, words in (
+            (address, f"no node answers at {address}.*ray start --head"),
+            ("nowhere", "nowhere is no address"),
+            ("ray://127.0.0.1:10001", "ray start --address"),
+        ):
+            with pytest.raises(ClusterError, match=words):
+                asyncio.run(opened(wrong))
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"has no ray.*kernel-lsp\[cluster\]"):
         asyncio.run(opened("local"))
@@ -289,7 +289,7 @@ def test_a_node_that_is_killed_midway_loses_no_evaluation_and_doubles_none(
     assert sorted(settled) == sorted({one.id for one in cases})
     # The job that was under way there, or else the next that was sent there, met the death before all ended.
     assert [line for line in said if "lost a process" in line or "is gone" in line], said
-    _, alive = psutil.wait_procs(ran, timeout=30)
+    _, alive = psutil.wait_procs(ran, timeout=120)
     assert not alive, "judges and workers end with their node"
     local = asyncio.run(on_this_machine(cases))
     assert [one.status for one in local] == [

@@ -26,7 +26,7 @@ def running(code: str, folder: Path) -> Iterator[int]:
 
 async def told(pid: int, folder: Path, memory: int = 10**12, disk: int = 10**12) -> str:
     watching = hoarding.until_too_much(pid, folder, memory_bytes=memory, disk_bytes=disk)
-    return await asyncio.wait_for(watching, 60)
+    return await asyncio.wait_for(watching, 200)
 
 
 async def test_touched_memory_counts(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -169,7 +170,7 @@ def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monk
     measured = made.run(0.2, checks=1)
     assert all(ms >= 50.0 for ms in measured.times_ms["candidate"])
     assert len(measured.times_ms["candidate"]) > timing.PROBES
-    assert all(ms < 50.0 for ms in measured.spans_ms["candidate"])
+    assert statistics.median(measured.spans_ms["candidate"]) < 50.0
 
 
 def test_a_sample_that_the_host_queued_late_is_taken_again(monkeypatch):

@@ -60,6 +60,7 @@ SLOW = variant("slow", "import time; time.sleep(0.02); return x * self.weight")
 FAST = variant("fast", "return x * self.weight")
 
 
+@pytest.mark.alone
 @in_one_loop
 async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped(gate: Gate) -> None:
     variants = [
@@ -86,6 +87,7 @@ async def test_the_fastest_comes_first_and_what_cannot_be_right_is_dropped(gate:
     ]
 
 
+@pytest.mark.alone
 @in_one_loop
 async def test_a_second_race_meets_the_winner_of_the_first(gate: Gate) -> None:
     async with gate.tuner(REQUEST) as tuner:
@@ -158,10 +160,11 @@ async def test_cancelling_ends_the_process_at_once(gate: Gate) -> None:
     await inside.wait()
     await asyncio.sleep(0.2)
     task.cancel()
-    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 120)
     assert task.cancelled()
 
 
+@pytest.mark.alone
 @in_one_loop
 async def test_a_trained_workload_is_compared_forward_and_backward(gate: Gate) -> None:
     """A variant that is fast forward and slow backward comes last."""

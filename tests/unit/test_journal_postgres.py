@@ -33,6 +33,12 @@ def server() -> Iterator[Postgres]:
     made.remove()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is slow to answer is there."""
+    monkeypatch.setattr(remote, "CONNECT_S", 60)
+
+
 @pytest.fixture
 def url(server: Postgres) -> str:
     server.sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
@@ -70,7 +76,7 @@ def test_eight_writers_at_once_lose_and_double_nothing(server: Postgres, url: st
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(120)
+        writer.join(240)
     assert [writer.exitcode for writer in writers] == [0] * 8
     said = [(tmp_path / f"{n}").read_text().split() for n in range(8)]
     assert said == [[str(number) for number in range(n * each, (n + 1) * each)] for n in range(8)]
@@ -217,7 +223,7 @@ def _write(url: str, folder: Path, said: Path, first: int, count: int, ready: An
     """One writer: a process of its own, which notes each number once it was written."""
     with Journal.open(url, data_dir=folder) as journal, said.open("w") as notes:
         if ready:
-            ready.wait(60)
+            ready.wait(200)
         for number in range(first, first + count):
             journal.record([event(proposal=f"p{number}", second=number % 60)])
             journal.save(proposal(id=f"p{number}"), folder=FOLDER, path="n.py", keep_source=True)
@@ -232,7 +238,7 @@ def _lines(path: Path) -> int:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

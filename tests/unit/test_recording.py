@@ -163,7 +163,7 @@ def record(root: Path, text: str, *arguments: str) -> tuple[subprocess.Completed
     command = [sys.executable, "-c", ALONE, "--", sys.executable, "program.py", *arguments]
     repository = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": str(repository), "TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280)
     path = root / ".kernel-lsp" / "program.recorded.toml"
     return done, tomllib.loads(path.read_text()) if path.exists() else {}
 

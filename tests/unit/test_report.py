@@ -234,5 +234,5 @@ def test_a_browser_shows_it(tmp_path: Path, facts: Facts) -> None:
     flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile")
     picture = f"--screenshot={tmp_path}/page.png"
     command = ["chromium", *flags, "--window-size=1000,4200", picture, f"file://{tmp_path}/report.html"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=280)
     assert (tmp_path / "page.png").stat().st_size > 20_000

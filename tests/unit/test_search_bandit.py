@@ -12,6 +12,7 @@ import pytest
 import search_helpers as helpers
 from search_helpers import attempt, candidate, proposal, step, verdict
 
+from kernel_lsp import tallies
 from kernel_lsp.records import ArmStats, Attempt, Bottleneck, EvalStatus, Evaluation, Timing, Verdict
 from kernel_lsp.search import bottleneck
 from kernel_lsp.search.bandit import FILE, Arms, upper
@@ -88,6 +89,7 @@ def test_a_skill_tried_once_in_vain_gets_another_chance(tmp_path: Path) -> None:
 
 
 def _learn(folder: Path, first: int) -> None:
+    tallies.PATIENCE_S = 120.0  # three may wait for each other as long as a slow disk takes
     for number in range(20):
         Arms(folder).learn(tried(f"{first}-{number}", 2.0, "f"), MEMORY, DEVICE)
 
@@ -98,7 +100,7 @@ def test_several_processes_add_to_one_file(tmp_path: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(240)
         assert worker.exitcode == 0
     assert [arm.tries for arm in Arms(tmp_path).stats()] == [60]
 

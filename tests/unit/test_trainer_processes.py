@@ -38,7 +38,7 @@ def ranks(path: Path) -> dict[str, dict[str, Any]]:
     ]
     try:
         for process in started:
-            _, said = process.communicate(timeout=250)
+            _, said = process.communicate(timeout=500)
             assert process.returncode == 0, said
     finally:
         for process in started:

@@ -78,7 +78,7 @@ def test_a_run_that_is_killed_at_any_point_has_the_losses_of_one_that_never_stop
     recipes = [recipe(tmp_path, 4, name) for name in names]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(CHILD), "rl", *map(str, recipes), "0", "0.1", "0.3"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=550)
     assert ran.returncode == 0, ran.stderr
     whole, killed = (losses_of(tmp_path / name / name / "rl") for name in names)
     assert [step for step, _ in whole] == [1, 2, 3, 4] and killed == whole

@@ -116,7 +116,7 @@ def test_claimed_pipes_leave_prints_to_the_log(tmp_path: Path) -> None:
         input=KEY + sent,
         capture_output=True,
         env={**os.environ, "PYTHONPATH": root},
-        timeout=30,
+        timeout=200,
     )
     assert wire.read_frame(pipe(done.stdout)) == ({"n": 1}, [])
     assert b"noise" in done.stderr and b"more" in done.stderr

@@ -89,7 +89,7 @@ def parent(pid: int) -> int:
 
 
 async def until_gone(pids: set[int]) -> bool:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while (left := pids & running()) and time.monotonic() < end:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     return not left
@@ -112,7 +112,7 @@ def running() -> set[int]:
 async def test_a_death_is_named(code: str, words: str, pool: Pool, tmp_path: Path) -> None:
     child = await start(pool, tmp_path)
     with pytest.raises(WorkerLost, match=words):
-        await run(child, code, timeout_s=20)
+        await run(child, code)
     assert not child.alive
 
 
@@ -138,7 +138,7 @@ async def test_what_hangs_is_ended_with_all_it_started(code: str, pool: Pool, tm
     else:  # a bomb may also be told that it has reached the bound on processes
         assert "os.fork" in code and "BlockingIOError" in said
     await child.kill()
-    assert below(zygote) <= before
+    assert await until_gone(below(zygote) - before)
     again = await start(pool, tmp_path)
     assert await run(again, "pass") == ""
     await again.kill()

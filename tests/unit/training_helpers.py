@@ -38,7 +38,7 @@ class Child:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
 
 def session(source: str, skill: str, training: bool | None = True, device: str = "cpu"):

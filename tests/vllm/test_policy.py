@@ -74,7 +74,7 @@ def test_vllm_says_what_our_runtime_says(vllm_environment: Path, tmp_path: Path)
 
 
 async def replies(folder: Path, spoken: list[Talk]) -> list[Said]:
-    runtime = Runtime(folder, sys.executable)
+    runtime = Runtime(folder, sys.executable, reply_s=60.0)
     try:
         return [await runtime.reply(talk) for talk in spoken]
     finally:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.vllm, pytest.mark.torch]
+pytestmark = [pytest.mark.vllm, pytest.mark.torch, pytest.mark.timeout(900)]
 
 
 def test_vllm_samples_from_the_weights_of_the_step(vllm_environment: Path, tmp_path: Path) -> None:

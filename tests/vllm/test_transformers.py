@@ -68,6 +68,7 @@ async def backbone(
             model_device="cpu",
             model_python=str(vllm_environment / "python"),
             data_dir=str(tmp_path_factory.mktemp("data")),
+            model_timeout_s=600.0,
         )
     )
     yield made

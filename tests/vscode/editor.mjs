@@ -71,7 +71,7 @@ export class Editor {
     editor.browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: CHROMIUM });
     const context = await editor.browser.newContext({ viewport: { width: 1280, height: 720 }, deviceScaleFactor: 1 });
     editor.page = await context.newPage();
-    editor.page.setDefaultTimeout(60_000);
+    editor.page.setDefaultTimeout(PATIENCE_MS);
     await reachable(port);
     await editor.page.goto(`http://127.0.0.1:${port}/?folder=${encodeURIComponent(folder)}`);
     await editor.page.waitForSelector(".monaco-workbench .explorer-folders-view .monaco-list-row");
@@ -161,7 +161,7 @@ export class Editor {
     );
   }
 
-  async noText(words, timeout = 60_000) {
+  async noText(words, timeout = PATIENCE_MS) {
     await this.page.waitForFunction(
       (wanted) => {
         const lines = [...document.querySelectorAll(".editor-instance .view-lines")];
@@ -198,6 +198,11 @@ export class Editor {
       await this.page.keyboard.type(letter);
       await this.page.waitForTimeout(gap);
     }
+    return this.shown();
+  }
+
+  /** The same of keys that were typed before and are shown only now. */
+  async shown() {
     return this.page.evaluate(() => window.keysShown.splice(0));
   }
 
@@ -262,7 +267,7 @@ export class Editor {
     await this.key("Control+F");
     await this.page.keyboard.type("kernel-lsp.kernel-lsp");
     await this.key("Enter", "Escape");
-    await this.text("kernel-lsp.kernel-lsp", 30_000);
+    await this.text("kernel-lsp.kernel-lsp");
     const lines = await this.page.locator(".editor-instance .view-line").allInnerTexts();
     const row = lines.map((line) => line.replaceAll("\u00a0", " ")).find((line) => line.includes("| kernel-lsp.kernel-lsp"));
     const [, , , load, call, finish] = row.split("|").map((cell) => Number(cell.trim()));
@@ -367,10 +372,6 @@ async function until(condition, words) {
 }
 
 async function reachable(port) {
-  for (let tries = 0; tries < 600; tries++) {
-    const answer = await fetch(`http://127.0.0.1:${port}/healthz`).catch(() => undefined);
-    if (answer?.ok) return;
-    await new Promise((done) => setTimeout(done, 100));
-  }
-  throw new Error("code-server does not answer");
+  const healthy = () => fetch(`http://127.0.0.1:${port}/healthz`).then((answer) => answer.ok, () => false);
+  await until(healthy, "code-server answers");
 }

@@ -16,7 +16,7 @@ async function fault(name, values, words) {
   await editor.key("Escape");
   await editor.command("Notifications: Clear All");
   editor.set(values);
-  const text = await editor.notification(words, 120_000);
+  const text = await editor.notification(words);
   await editor.status("off");
   await editor.page.waitForTimeout(1500); // for a second message, which must not come
   say(name, { text, messages: await editor.notifications() });
@@ -48,7 +48,7 @@ try {
   writeFileSync(STAND_IN_SELECTED, "");
   await editor.answer("is not installed", "Install");
   await editor.status("kernel-lsp");
-  await editor.page.locator(`${editor.item} .codicon-zap`).waitFor({ timeout: 240_000 });
+  await editor.page.locator(`${editor.item} .codicon-zap`).waitFor();
   say("installed", { log: editor.lastStart() });
 } catch (error) {
   await editor.picture(`${state}/failure.png`);
