@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import deciding, places
+from kernel_lsp.rewrite.kernels import deciding, effects, launchers, places
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.lanes import escape
 from kernel_lsp.rewrite.kernels.launching import Blocks
@@ -150,7 +150,7 @@ def _may_change(kernel: Kernel) -> bool:
         and importlib.util.find_spec(MODULE) is not None
         and not any(called(kernel.function, name) for name in others)
         and not any(isinstance(v, Blocks) for one in kernel.launched for v in one.arguments.values())
-        and not places.helpers(kernel, kernel.function)
+        and not effects.helpers(kernel, kernel.function)
         and not any(launcher.is_bound(line.split()[-1]) for line in IMPORTS)
     )
 
@@ -167,7 +167,7 @@ def _written(kernel: Kernel) -> set[str]:
 
 
 def _is_unwritten(kernel: Kernel, one: Described) -> bool:
-    return all(places.separate(kernel, one.tile.pointer, other) for other in _written(kernel))
+    return all(launchers.separate(kernel, one.tile.pointer, other) for other in _written(kernel))
 
 
 def _is_alone(kernel: Kernel, one: Described, loads: list[Described]) -> bool:
@@ -175,7 +175,7 @@ def _is_alone(kernel: Kernel, one: Described, loads: list[Described]) -> bool:
     others = [names for call, names in _accessed(kernel, ("load", *WRITES)) if call is not one.tile.call]
     inside = [*ast.walk(one.tile.call)]
     return not any(d.tile.call in inside for d in loads) and all(
-        places.separate(kernel, one.tile.pointer, other) for names in others for other in names
+        launchers.separate(kernel, one.tile.pointer, other) for names in others for other in names
     )
 
 
@@ -291,7 +291,7 @@ def _observed(kernel: Kernel, block: ast.expr) -> int | None:
 def _programs(kernel: Kernel, axis: int) -> str | None:
     """How many the grid has along the axis, in the launcher's words."""
     launch = kernel.source.launches()[0]
-    grid = places.grid(kernel.launcher, kernel.function, launch.call, most=3)
+    grid = launchers.grid(kernel.launcher, kernel.function, launch.call, most=3)
     if grid is None or axis >= len(grid):
         return None
     return grid[axis]

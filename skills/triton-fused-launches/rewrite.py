@@ -7,9 +7,9 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.sides import Side, side_of
-from kernel_lsp.rewrite.kernels.source import Function, called, names_in, operand
+from kernel_lsp.rewrite.kernels.source import Function, called, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.values import LANEWISE
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -45,7 +45,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     found: Found = match.data
     first, second, store = found.first, found.second, found.store.value
     assert isinstance(store, ast.Call)
-    grids = [places.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
+    grids = [launchers.grid(kernel.launcher, side.kernel, side.call) for side in (first, second)]
     pointer, mask = first.address(operand(store, 0, "pointer")), first.address(operand(store, 2, "mask"))
     reads = [c for c in second.loads() if found.tensor in second.names(c)]
     same = [(second.address(operand(c, 0, "pointer")), second.address(operand(c, 1, "mask"))) for c in reads]
@@ -261,7 +261,7 @@ def _named(function: Function, statement: ast.stmt) -> bool:
     """A plain assignment of a name that has no other value."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)]):
-            return places.only_value(function, name) is statement.value
+            return only_value(function, name) is statement.value
     return False
 
 
@@ -283,9 +283,9 @@ def _harmless(statement: ast.stmt) -> bool:
         case ast.Assign(targets=[ast.Name()], value=ast.Lambda()):
             return True
         case ast.Assign(targets=[ast.Name()], value=ast.Tuple(elts=items)):
-            return all(places.repeatable(item) for item in items)
+            return all(launchers.repeatable(item) for item in items)
         case ast.Assign(targets=[ast.Name()], value=value):
-            return places.repeatable(value) or places.is_allocation(value)
+            return launchers.repeatable(value) or launchers.is_allocation(value)
     return False
 
 
@@ -295,7 +295,7 @@ def _settled(launcher: Function, found: Found) -> bool:
         if any(not isinstance(n.ctx, ast.Load) and n.id in side.passed for n in _names(side.kernel)):
             return False
     names = {n for side in (found.first, found.second) for n in names_in(side.call)}
-    return places.steady(launcher, names)
+    return launchers.steady(launcher, names)
 
 
 def _names(function: Function) -> list[ast.Name]:
@@ -313,13 +313,13 @@ def _plain_store(kernel: Kernel, found: Found) -> bool:
     elsewhere = [n for n in nodes if isinstance(n, ast.Name) and n.id == mine and id(n) not in inside]
     through = [c for c in (*first.stores(), *first.loads()) if c is not store and mine in first.tensors([c])]
     times = sum(ast.unparse(e) == found.tensor for e in first.passed.values())
-    unknown = atomic or places.helpers(kernel, first.kernel) or elsewhere or through
+    unknown = atomic or effects.helpers(kernel, first.kernel) or elsewhere or through
     return len(leaves) == 1 == times and not unknown and operand(store, 1, "value") is not None
 
 
 def _apart(launcher: Function, found: Found, pointer: str) -> bool:
     first, second = found.first, found.second
-    if not places.allocates(launcher, found.tensor):
+    if not launchers.allocates(launcher, found.tensor):
         return False
     stored = {n: second.told(n) for n in second.tensors(second.stores())}
     for name, tensor in stored.items():
@@ -328,13 +328,13 @@ def _apart(launcher: Function, found: Found, pointer: str) -> bool:
             if any(second.address(operand(c, 0, "pointer")) != pointer for c in calls):
                 return False
         elif not all(
-            places.apart(launcher, second.passed[name], first.passed[n])
+            launchers.apart(launcher, second.passed[name], first.passed[n])
             for n in first.tensors([*first.loads(), *first.stores()])
         ):
             return False
     read = {n for n in second.tensors(second.loads()) if second.told(n) != found.tensor}
     written = first.tensors(first.stores())
-    return all(places.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written)
+    return all(launchers.apart(launcher, second.passed[n], first.passed[w]) for n in read for w in written)
 
 
 def _needed(launcher: Function, found: Found) -> bool:
@@ -370,7 +370,7 @@ def _makes(statement: ast.Assign, name: str) -> bool:
 
 def _dtype(kernel: Kernel, found: Found) -> str | None:
     """The tensor's, as an expression of the first kernel."""
-    value = places.only_value(kernel.launcher, found.tensor)
+    value = only_value(kernel.launcher, found.tensor)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return None
     said = [k.value for k in value.keywords if k.arg == "dtype"]

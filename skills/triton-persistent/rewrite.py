@@ -7,7 +7,7 @@ import math
 import textwrap
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, sources
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -37,7 +37,7 @@ def match(kernel: Kernel) -> list[Match]:
     if len(kernel.source.launches()) != 1 or not kernel.launched or kernel.source.configs() is not None:
         return []
     asked = called(kernel.function, "program_id")
-    grid = places.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
+    grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
     if not asked or grid is None or places.language(kernel) is None or _persistent(kernel):
         return []
     body = [s for s in kernel.function.body if not _is_text(s)]
@@ -61,7 +61,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
     axes = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
     grids = [one.grid for one in kernel.launched]
-    rank, helpers = len(match.data.grid), places.helpers(kernel, kernel.function)
+    rank, helpers = len(match.data.grid), effects.helpers(kernel, kernel.function)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
     tiles = [math.prod(grid) for grid in grids if grid is not None]
     return [
@@ -214,8 +214,8 @@ def _unwritten(kernel: Kernel, statement: ast.stmt) -> bool:
     addresses = [one.args[0] if one.args else one for one in writes]
     written = {n for one in addresses for n in sources(kernel.function, one) & pointers}
     read = {n for one in loads for n in sources(kernel.function, one) & pointers}
-    known = bool(read) and not places.helpers(kernel, kernel.function)
-    return known and all(places.separate(kernel, one, other) for one in written for other in read)
+    known = bool(read) and not effects.helpers(kernel, kernel.function)
+    return known and all(launchers.separate(kernel, one, other) for one in written for other in read)
 
 
 def _is_store(call: ast.Call) -> bool:

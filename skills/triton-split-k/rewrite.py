@@ -6,8 +6,8 @@ import ast
 import math
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, operand
+from kernel_lsp.rewrite.kernels import effects, launchers, places
+from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, only_value, operand
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = 132
@@ -55,7 +55,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     rank = len(found.grid)
     asked = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
     carried = _carried(kernel, found)
-    helpers = places.helpers(kernel, kernel.function)
+    helpers = effects.helpers(kernel, kernel.function)
     grids = [one.grid for one in kernel.launched]
     return [
         places.only_launch(kernel),
@@ -154,7 +154,7 @@ def _launch(kernel: Kernel, found: Found, count: str, size: str, splits: object)
 def _found(kernel: Kernel) -> Found | None:
     body = kernel.function.body
     loops = [s for s in body if isinstance(s, ast.For)]
-    grid = places.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
+    grid = launchers.grid(kernel.launcher, kernel.function, kernel.source.launches()[0].call)
     stores = [c for s in body if isinstance(s, ast.Expr) for c in called(s, "store") if s.value is c]
     if len(loops) != 1 or len(stores) != 1 or grid is None or kernel.source.configs() is not None:
         return None
@@ -277,7 +277,7 @@ def _fresh(kernel: Kernel, found: Found) -> bool:
     given, launch = places.argument(kernel, found.pointer), places.launch_statement(kernel)
     if not isinstance(given, ast.Name) or launch is None:
         return False
-    value = places.only_value(kernel.launcher, given.id)
+    value = only_value(kernel.launcher, given.id)
     if not isinstance(value, ast.Call) or ast.unparse(value.func) != "torch.empty":
         return False
     blocks = [getattr(n, "body", None) for n in ast.walk(kernel.launcher)]
@@ -295,7 +295,7 @@ def _fresh(kernel: Kernel, found: Found) -> bool:
         beside
         and not early
         and all(k.arg in ("dtype", "device") for k in value.keywords)
-        and all(places.separate(kernel, found.pointer, other) for other in others)
+        and all(launchers.separate(kernel, found.pointer, other) for other in others)
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels import launchers, places
 from kernel_lsp.rewrite.kernels.blocks import OF_LOOP, adjustable
 from kernel_lsp.rewrite.kernels.looped import Looped, accumulations, looped, once, values_of
 from kernel_lsp.rewrite.kernels.source import called, names_in
@@ -86,7 +86,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         proof("a row is more than one block now", longer, f"{found.block} is {_told(now)}"),
         proof(
             "the launcher can ask for the row's length",
-            all(places.repeatable(g) for g in given) and places.launch_statement(kernel) is not None,
+            all(launchers.repeatable(g) for g in given) and places.launch_statement(kernel) is not None,
             f"it passes {' and '.join(ast.unparse(g) for g in given if g is not None)}",
         ),
     ]

@@ -8,6 +8,9 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.rewrite.kernels.harness import WRITES
+from kernel_lsp.rewrite.kernels.places import language
+from kernel_lsp.rewrite.kernels.source import Function
+from kernel_lsp.rewrite.kernels.view import Kernel
 
 LOUD = ("store", "atomic", "barrier", "assert", "print", "asm", "tensormap", "assume")
 """In names of what the language has for effects."""
@@ -16,6 +19,7 @@ REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "reduce", "xor_sum")
 METHODS = ("to", "reshape", "trans", "broadcast_to", "expand_dims", "cast", "abs", *REDUCTIONS)
 """Of tensors, without effect on memory."""
 PYTHON = ("float", "int", "min", "max", "range", "len")
+BUILTIN = frozenset(("range", "float", "int", "min", "max", "abs", "bool", "len"))
 
 
 def is_quiet(statement: ast.stmt, *, stores: bool = False) -> bool:
@@ -42,3 +46,17 @@ def _is_quiet_call(call: ast.Call, *, stores: bool) -> bool:
     if isinstance(of, ast.Name) and (of.id in LANGUAGE or name == "cdiv"):
         return not any(word in name for word in LOUD) or (stores and name in WRITES)
     return name in METHODS or ast.unparse(of).endswith(("libdevice", "math"))
+
+
+def helpers(kernel: Kernel, function: Function) -> list[str]:
+    """Functions that a kernel calls, other than the language's, of which nothing is known."""
+    own = {language(kernel), "libdevice", "tldevice", *BUILTIN}
+    found = []
+    for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
+        base = call.func
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        method = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+        if not method and (not isinstance(base, ast.Name) or base.id not in own):
+            found.append(ast.unparse(call.func))
+    return found

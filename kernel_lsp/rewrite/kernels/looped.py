@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import places
+from kernel_lsp.rewrite.kernels import launchers
 from kernel_lsp.rewrite.kernels.source import called, names_in
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, Access, Values
 from kernel_lsp.rewrite.kernels.view import Kernel
@@ -82,7 +82,7 @@ def _is_text(statement: ast.stmt) -> bool:
 def values_of(kernel: Kernel, found: Looped) -> Values:
     names = frozenset(kernel.pointers())
     pairs = ((a, b) for a in names for b in names if a != b)
-    apart = frozenset((a, b) for a, b in pairs if places.separate(kernel, a, b))
+    apart = frozenset((a, b) for a, b in pairs if launchers.separate(kernel, a, b))
     return Values(found.extent, names, apart)
 
 

@@ -7,12 +7,11 @@ between two of them. Standard library only.
 from __future__ import annotations
 
 import ast
-import copy
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from kernel_lsp.rewrite.kernels.source import Function, assigned, names_in, sources
+from kernel_lsp.rewrite.kernels.source import Function, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Proof, proof
 
 WIDTH = 100
@@ -118,28 +117,6 @@ def launch_statement(kernel: Kernel) -> ast.stmt | None:
     return next(made, None)
 
 
-def repeatable(node: ast.expr | None) -> bool:
-    """Its text may be evaluated once more: names, numbers, sizes of tensors and arithmetic of them."""
-    match node:
-        case ast.Name() | ast.Constant():
-            return True
-        case ast.Attribute(value=inner, attr="shape"):
-            return repeatable(inner)
-        case ast.Subscript(value=inner, slice=index):
-            return repeatable(inner) and repeatable(index)
-        case ast.BinOp(left=left, right=right):
-            return repeatable(left) and repeatable(right)
-        case ast.UnaryOp(operand=inner):
-            return repeatable(inner)
-        case ast.Call(
-            func=ast.Attribute(value=inner, attr="size" | "numel" | "stride"), args=args, keywords=[]
-        ):
-            return repeatable(inner) and all(repeatable(a) for a in args)
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="cdiv"), args=args, keywords=[]):
-            return all(repeatable(a) for a in args)
-    return False
-
-
 def add_parameters(kernel: Kernel, texts: Sequence[str]) -> None:
     """Last parameters of the kernel, on lines of their own where the first line would get too long."""
     arguments = kernel.function.args
@@ -186,140 +163,3 @@ def launch_text(
 
 def line_of(kernel: Kernel, node: Placed) -> str:
     return kernel.source.text.split("\n")[node.lineno - 1]
-
-
-def only_value(function: Function, name: str) -> ast.expr | None:
-    """What a local name is, where one plain assignment says so."""
-    said = assigned(function, name)
-    stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and _stores(n)]
-    if name in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
-        return None  # before the assignment it is what was passed
-    if len(said) == 1 == len(stored) and isinstance(said[0].targets[0], ast.Name):
-        return said[0].value
-    return None
-
-
-ALLOCATIONS = frozenset(
-    f"{prefix}{name}{suffix}"
-    for name in ("empty", "zeros", "ones", "full")
-    for prefix, suffix in (("torch.", ""), ("torch.", "_like"), ("new_", ""))
-)
-"""Functions of torch, and methods of tensors, that make a tensor whose memory nothing else has."""
-BUILTIN = frozenset(("range", "float", "int", "min", "max", "abs", "bool", "len"))
-
-
-def is_allocation(node: ast.expr | None) -> bool:
-    match node:
-        case ast.Call(func=ast.Attribute(attr=name) as function, keywords=keywords):
-            told = name if name.startswith("new_") else ast.unparse(function)
-            return told in ALLOCATIONS and all(k.arg not in ("out", None) for k in keywords)
-    return False
-
-
-def helpers(kernel: Kernel, function: Function) -> list[str]:
-    """Functions that a kernel calls, other than the language's, of which nothing is known."""
-    own = {language(kernel), "libdevice", "tldevice", *BUILTIN}
-    found = []
-    for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
-        base = call.func
-        while isinstance(base, ast.Attribute):
-            base = base.value
-        method = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
-        if not method and (not isinstance(base, ast.Name) or base.id not in own):
-            found.append(ast.unparse(call.func))
-    return found
-
-
-def allocates(launcher: Function, name: str) -> bool:
-    """The launcher makes the tensor of this name, and the name never stands for another."""
-    return is_allocation(only_value(launcher, name))
-
-
-def apart(launcher: Function, one: ast.expr, other: ast.expr) -> bool:
-    """Two tensors of the launcher never meet in memory: it made one, and the other does not come from that.
-    Observed tensors would not say it: a launcher that writes in place is observed on copies."""
-    return any(
-        isinstance(here, ast.Name)
-        and allocates(launcher, here.id)
-        and here.id not in sources(launcher, there)
-        for here, there in ((one, other), (other, one))
-    )
-
-
-def separate(kernel: Kernel, one: str, other: str) -> bool:
-    """As `apart`, of two parameters of the kernel."""
-    here, there = (argument(kernel, name) for name in (one, other))
-    return here is not None and there is not None and apart(kernel.launcher, here, there)
-
-
-def settled(launcher: Function, node: ast.expr) -> ast.expr:
-    """An expression of the launcher with its sizes' names put in, and sizes of a tensor made like another
-    as that one's, so that equal texts are equal values."""
-    return _Settled(launcher).visit(copy.deepcopy(node))
-
-
-class _Settled(ast.NodeTransformer):
-    def __init__(self, launcher: Function) -> None:
-        self.launcher = launcher
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        value = only_value(self.launcher, node.id)
-        return self.visit(copy.deepcopy(value)) if value is not None and repeatable(value) else node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if node.attr in ("shape", "numel", "size") and isinstance(node.value, ast.Name):
-            match only_value(self.launcher, node.value.id):
-                case ast.Call(
-                    func=ast.Attribute(attr="empty_like" | "zeros_like"), args=[ast.Name() as like]
-                ):
-                    return self.visit(ast.Attribute(like, node.attr, ast.Load()))
-        self.generic_visit(node)
-        return node
-
-
-def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) -> tuple[str, ...] | None:
-    """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for BLOCK; None:
-    they cannot be had, or are more than ``most``."""
-    assert isinstance(call.func, ast.Subscript)
-    said: ast.expr | None = call.func.slice
-    if isinstance(said, ast.Name):
-        said = only_value(launcher, said.id)
-    meta = None
-    if isinstance(said, ast.Lambda) and len(said.args.args) == 1:
-        meta, said = said.args.args[0].arg, said.body
-    given = passed(function, call)
-    if not isinstance(said, ast.Tuple) or not 1 <= len(said.elts) <= most or given is None:
-        return None
-    made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]
-    known = all(repeatable(extent) and steady(launcher, names_in(extent)) for extent in made)
-    return tuple(map(ast.unparse, made)) if known else None
-
-
-def steady(launcher: Function, names: set[str]) -> bool:
-    """Sizes of these mean the same anywhere in the launcher: a name is set once, an argument never, except to
-    its contiguous self."""
-    arguments = {a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg)}
-    kept = {
-        id(n.targets[0])
-        for n in ast.walk(launcher)
-        if isinstance(n, ast.Assign) and ast.unparse(n.value) == f"{ast.unparse(n.targets[0])}.contiguous()"
-    }
-    stored = [
-        n.id for n in ast.walk(launcher) if isinstance(n, ast.Name) and _stores(n) and id(n) not in kept
-    ]
-    return all(stored.count(n) <= (0 if n in arguments else 1) for n in names)
-
-
-class _Given(ast.NodeTransformer):
-    def __init__(self, meta: str | None, passed: Mapping[str, ast.expr]) -> None:
-        self.meta, self.passed = meta, passed
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        match node:
-            case ast.Subscript(value=ast.Name(id=self.meta), slice=ast.Constant(value=str(key))):
-                return self.passed.get(key, ast.Starred(node, ast.Load()))
-        return self.generic_visit(node)
-
-
-def _stores(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)

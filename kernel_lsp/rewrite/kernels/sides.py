@@ -11,8 +11,8 @@ import ast
 import copy
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import places
-from kernel_lsp.rewrite.kernels.source import Function, called
+from kernel_lsp.rewrite.kernels import launchers, places
+from kernel_lsp.rewrite.kernels.source import Function, called, only_value
 
 LONGEST = 4000
 """Characters of an address with all names put in; beyond it is not compared."""
@@ -32,7 +32,7 @@ class Side:
     def told(self, parameter: str) -> str:
         """What is passed, in terms of the launcher's own arguments and tensors."""
         given = self.passed.get(parameter)
-        return "?" if given is None else ast.unparse(places.settled(self.launcher, given))
+        return "?" if given is None else ast.unparse(launchers.settled(self.launcher, given))
 
     def address(self, node: ast.expr | None) -> str:
         """An expression of the kernel with all names put in, sums in one order; where that is impossible it
@@ -57,7 +57,7 @@ class Side:
             node = node.left
         if isinstance(node, ast.Name) and node.id in self.passed:
             return node.id
-        value = places.only_value(self.kernel, node.id) if isinstance(node, ast.Name) else None
+        value = only_value(self.kernel, node.id) if isinstance(node, ast.Name) else None
         return "?" if value is None or not depth else self._base(value, depth - 1)
 
     def names(self, call: ast.Call) -> set[str]:
@@ -96,7 +96,7 @@ class _Told(ast.NodeTransformer):
         stored = [n for n in ast.walk(self.side.kernel) if isinstance(n, ast.Name) and n.id == node.id]
         if all(isinstance(n.ctx, ast.Load) for n in stored):
             return node
-        value = places.only_value(self.side.kernel, node.id)
+        value = only_value(self.side.kernel, node.id)
         self.depth += 1
         if value is None or self.depth > MOST_NAMES:
             return ast.Name("?", ast.Load())

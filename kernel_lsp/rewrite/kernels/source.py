@@ -230,3 +230,18 @@ def assignments(function: Function) -> Mapping[str, Sequence[ast.expr]]:
         for name in set().union(*map(names_in, targets)):
             found.setdefault(name, []).append(value)
     return found
+
+
+def only_value(function: Function, name: str) -> ast.expr | None:
+    """What a local name is, where one plain assignment says so."""
+    said = assigned(function, name)
+    stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name and is_set(n)]
+    if name in {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}:
+        return None  # before the assignment it is what was passed
+    if len(said) == 1 == len(stored) and isinstance(said[0].targets[0], ast.Name):
+        return said[0].value
+    return None
+
+
+def is_set(name: ast.Name) -> bool:
+    return not isinstance(name.ctx, ast.Load)
