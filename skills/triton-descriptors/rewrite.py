@@ -208,7 +208,7 @@ def _described(kernel: Kernel, tiles: Tiles, call: ast.Call, stores: bool) -> De
     transposed = _unit(kernel, columns.stride) is None
     axes = (columns, rows) if transposed else (rows, columns)
     unit, tensor = _unit(kernel, axes[1].stride), places.argument(kernel, tile.pointer)
-    shape = [deciding.given(kernel, a.extent) if a.extent else _size(kernel, a.block) for a in axes]
+    shape = [_number(kernel, a.extent) if a.extent else _size(kernel, a.block) for a in axes]
     strides, block = [_said(kernel, axes[0].stride)], [_size(kernel, a.block) for a in axes]
     corner = [_corner(tiles, a.start, call) for a in axes]
     if tile.batch is not None:
@@ -261,11 +261,17 @@ def _unit(kernel: Kernel, stride: Terms) -> str | None:
     return None
 
 
+def _number(kernel: Kernel, name: str) -> str | None:
+    """A parameter that is a whole number, in the launcher's words."""
+    whole = all(type((one.arguments | one.constants).get(name)) is int for one in kernel.launched)
+    return deciding.given(kernel, name) if whole else None
+
+
 def _said(kernel: Kernel, number: Terms) -> str | None:
     """A product of parameters in the launcher's words."""
     match list(number.items()):
         case [(product, count)]:
-            factors = [deciding.given(kernel, a.key) if a.kind == "name" else None for a in product]
+            factors = [_number(kernel, a.key) if a.kind == "name" else None for a in product]
             texts = [*([str(count)] if count != 1 or not factors else []), *factors]
             known = [t for t in texts if t is not None]
             return " * ".join(known) if len(known) == len(texts) else None
