@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 import pytest_asyncio
 
-from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate
+from kernel_lsp.evaluator import EvaluationRequest, Gate
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import ArgSpec, EvalStatus, Evaluation, Workload, WorkloadOrigin
 
@@ -185,7 +185,6 @@ CASES = {
 
 def request(reference: str, candidate: str, workload: Workload | None = None) -> EvaluationRequest:
     made = request_from_files(reference, candidate, device="cpu", require_speed=False)
-    made = replace(made, budget=Budget(call_s=30, load_s=60))
     return made if workload is None else replace(made, workload=workload)
 
 
