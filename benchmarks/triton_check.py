@@ -313,7 +313,7 @@ KINDS = {
 
 def _description(function: Any, arguments: Any, constants: Any, options: Any) -> dict[str, Any]:
     """As evaluator/running/recorder.py tells a launch."""
-    from kernel_lsp.rewrite.kernels.launching import Blocks
+    from kernel_lsp.rewrite.kernels.launched import Blocks
 
     told: dict[str, dict[str, Any]] = {}
     for parameter in function.arg_names:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels import deciding, effects, launchers, places
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.lanes import escape
-from kernel_lsp.rewrite.kernels.launching import Blocks
+from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import assigned, called, names_in, sources
 from kernel_lsp.rewrite.kernels.terms import Atom, Reader, Terms
 from kernel_lsp.rewrite.kernels.tiles import Axis, Tile, Tiles, accesses

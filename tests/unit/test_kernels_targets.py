@@ -16,7 +16,7 @@ from kernel_lsp.records import Candidate, Job, Outcome, Step
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.harness import launcher_of, written_arguments
-from kernel_lsp.rewrite.kernels.launching import Pointer
+from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.kernels.source import Source
 

@@ -13,7 +13,7 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,53 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Program, Workload
+from kernel_lsp.rewrite.kernels.launched import Blocks, Launched, Pointer
 from kernel_lsp.rewrite.kernels.pretending import Guessing, on_a_gpu
 from kernel_lsp.rewrite.loading import OnCpu, conversions, execute, lookup, make_arguments
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A tensor that was handed to a kernel."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    argument: str | None = None
-    """Name of the launcher's own argument that it is, or is a view of; None: made by the launcher."""
-
-    @property
-    def contiguous(self) -> bool:
-        expected, size = [], 1
-        for extent in reversed(self.shape):
-            expected.append(size)
-            size *= extent
-        return self.stride == tuple(reversed(expected))
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """A tensor descriptor that was handed to a kernel: blocks of a tensor."""
-
-    of: Pointer
-    block: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """One launch as it would have been made."""
-
-    kernel: str
-    arguments: dict[str, Any]
-    """By parameter: a `Pointer` or `Blocks`, or the number itself. Without constexprs."""
-    constants: dict[str, Any]
-    """constexpr parameters; without those that autotune would choose."""
-    grid: tuple[int, ...] | None
-    """None: it depends on what autotune would choose."""
-    options: dict[str, int] = field(default_factory=dict)
-    configs: tuple[dict[str, Any], ...] = ()
-    """Of autotune: constants and options together, each a choice."""
 
 
 def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:

@@ -31,7 +31,8 @@ from kernel_lsp.records import (
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.edit import LINE_END
-from kernel_lsp.rewrite.kernels.launching import Pointer, observe
+from kernel_lsp.rewrite.kernels.launched import Pointer
+from kernel_lsp.rewrite.kernels.launching import observe
 from kernel_lsp.rewrite.kernels.source import Source
 from kernel_lsp.rewrite.kernels.view import Kernel, Match
 from kernel_lsp.rewrite.scripts import load_skills

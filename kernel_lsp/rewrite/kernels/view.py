@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.kernels.launching import Launched, Pointer
+from kernel_lsp.rewrite.kernels.launched import Launched, Pointer
 from kernel_lsp.rewrite.kernels.source import Function, Source
 
 __all__ = ["Kernel", "Launched", "Match", "Pointer", "Proof", "proof"]
