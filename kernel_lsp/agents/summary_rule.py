@@ -29,7 +29,6 @@ from kernel_lsp.records import (
     Step,
 )
 
-WRITER = "rule/1"
 LEFT_OUT = (*SEMANTIC_PARAMETERS, "precision")
 REACH = 16
 """Sizes may differ by this factor from what was seen: the parameters of a kernel depend on sizes by their

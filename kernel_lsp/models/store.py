@@ -29,7 +29,6 @@ PACKAGED = Path(__file__).parent
 FOLDER, USED = "models", "used.json"
 SCHEMA = 1
 MOST_REMEMBERED = 20
-MEND = "free space, or mend the folder"
 LIST = "`kernel-lsp models list` shows them"
 
 

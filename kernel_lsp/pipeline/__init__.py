@@ -1,13 +1,20 @@
 """The order of the stages: analyze, select, propose, evaluate. Imports no torch; holds no stage's logic.
 
-order.py       a job from text to outcome, with its cache: the quick search, and what follows it
-prepare.py     what is known about a job before any of the user's code runs
-opened.py      a target whose engine runs: what both searches work on
-turns.py       who measures on a device now
-tournament.py  which candidates are judged how thoroughly, and which one is offered
-recipes.py     courses from learned skills, where they fit
-learning.py    drafts of skills from what was kept and from searches; how learned ones do at work
-proving/       whether a learned skill helps on other tasks
+order.py        a job from text to outcome, with its cache: the quick search, and what follows it
+prepare.py      what is known about a job before any of the user's code runs
+elsewhere.py    who else may launch a Triton kernel
+opened.py       a target whose engine runs: what both searches work on
+turns.py        who measures on a device now
+search.py       the quick search: candidates compared cheaply, judged in full where it matters
+known.py        parameters that won before
+policies.py     the trained policy of a user in a job
+tournament.py   which candidates are judged how thoroughly, and which one is offered
+deep.py         the deeper search: the parts of search/ and agents/ on one opened target
+workshop.py     what its proposers want, made into candidates (writing.py, module_text.py: a model's text)
+showing.py      what a language model would be sent
+recipes.py      courses from learned skills, where they fit
+learning.py     drafts of skills from what was kept and from searches; how learned ones do at work
+proving/        whether a learned skill helps on other tasks
 """
 
 from kernel_lsp.pipeline.order import Pipeline
