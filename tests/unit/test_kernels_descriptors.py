@@ -239,6 +239,7 @@ def test_a_copy_unit_moves_the_tiles_and_no_register_is_spilled(
     kernel = runpy.run_path(str(path))["linear_kernel"]
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
     tiles = {"x_tiles": "[64,32]", "weight_tiles": "[64,32]", "out_tiles": "[64,64]"}
+    told: dict[str, dict[str, object]]
     told = {n: {"type": "*fp16" if n.endswith("ptr") else "i32", "aligned": True} for n in kernel.arg_names}
     told |= {name: {"type": "constexpr", "constant": size} for name, size in blocks.items()}
     told |= {name: {"type": f"tensordesc<fp16{block}>"} for name, block in tiles.items()}
@@ -272,3 +273,23 @@ def test_a_block_that_a_descriptor_has_is_not_changed_any_more() -> None:
     step = Step(skill=NAME, site=session.capture().sites[0].site)
     assert "BLOCK_K" in [block.name for block in adjustable(session.kernel)]
     assert adjustable(session._applied([step])[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "left"),
+    [
+        ("tl.program_id(1)", "tl.program_id(axis=1)", ["BLOCK_M", "BLOCK_N", "BLOCK_K"]),
+        ("row_block = tl.program_id(0)", "row_block = tl.program_id(0) + 0 * M // 2", ["BLOCK_N", "BLOCK_K"]),
+        ("(triton.cdiv(M, 128), t", "(128, t", ["BLOCK_K"]),
+    ],
+)
+def test_two_blocks_of_one_size_each_have_their_own_extent_of_the_grid(
+    old: str, new: str, left: list[str]
+) -> None:
+    kernel = linear().kernel
+    text = changed(LINEAR, (old, new))
+    source = Source.parse(text, kernel.source.kernel, kernel.source.launcher)
+    found = adjustable(replace(kernel, source=source))
+    assert [block.name for block in found] == left
+    extents = [block.places[1].col_offset for block in found if block.of_grid]
+    assert len(set(extents)) == len(extents)

@@ -23,6 +23,7 @@ from kernel_lsp.rewrite.kernels.source import (
     operand,
     sources,
 )
+from kernel_lsp.rewrite.kernels.terms import Reader, atom
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
@@ -214,10 +215,16 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     if isinstance(given, ast.Constant):
         others = [passed(kernel, other) for other in kernel.source.constexprs()]
         inside = [n for n in _constants(kernel.launcher, value) if not any(n is one for one in others)]
-        grid = _constants(grid_of(kernel), value)
-        if [n for n in inside if n not in grid]:
+        divisors = _divisors(grid_of(kernel), value)
+        if [n for n in inside if n not in divisors]:
             return None  # the same number elsewhere may mean the same thing
-        return [given, *grid] if _grid_follows(kernel, name, why, value) else None
+        if any(isinstance(o, ast.Constant) and o.value == value and o is not given for o in others):
+            own = _own_extent(kernel, name)
+            if divisors and own is None:
+                return None  # it may be that other block's
+            divisors = _divisors(own, value) if own is not None else []
+            return [given, *divisors] if bool(divisors) is (why == OF_GRID) else None
+        return [given, *divisors] if _grid_follows(kernel, name, why, value) else None
     if isinstance(given, ast.Name):
         said = assigned(kernel.launcher, given.id)
         if len(said) == 1 and isinstance(said[0].value, ast.Constant) and said[0].value.value == value:
@@ -266,6 +273,27 @@ def _grid_follows(kernel: Kernel, said: str, why: str, literal: int | None, name
     ]
     elsewhere = wanted & names_in(grid) and not mentioned
     return bool(mentioned) if why == OF_GRID else not mentioned and not elsewhere
+
+
+def _own_extent(kernel: Kernel, name: str) -> ast.expr | None:
+    """The grid's extent along the axis whose programs take the block; None: it is not seen which."""
+    function, grid = kernel.function, grid_of(kernel)
+    products = [n for n in ast.walk(function) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)]
+    reader = Reader(function)
+    axes = {
+        one.key.split()[0]
+        for product in products
+        for block, place in ((product.left, product.right), (product.right, product.left))
+        if isinstance(block, ast.Name) and block.id == name
+        if (one := atom(reader.terms(place))) is not None and one.kind == "program"
+    }
+    axis = int(axes.pop()) if len(axes) == 1 else -1
+    return grid.elts[axis] if isinstance(grid, ast.Tuple) and 0 <= axis < len(grid.elts) else None
+
+
+def _divisors(grid: ast.expr, value: int) -> list[ast.expr]:
+    """Constants of this value by which ``cdiv`` divides."""
+    return [n for call in _cdivs(grid) for n in _constants(call, value) if n in call.args[1:]]
 
 
 def _cdivs(grid: ast.expr) -> list[ast.Call]:
