@@ -67,7 +67,7 @@ async def test_what_the_gate_said_of_the_first_turn_lets_the_second_mend_it(
         agent = PolicyAgent(
             backbone, EngineWorkshop(engine, job), info=await backbone.open(lambda progress: None)
         )
-        plan = SearchPlan(budget=SearchBudget(candidates=2, seconds=60))
+        plan = SearchPlan(budget=SearchBudget(candidates=2, seconds=None))
         loop = Loop(
             task=Task(
                 qualname="Model",

@@ -130,7 +130,7 @@ async def play(
         name = request.candidate_source.split('"')[1]
         judged.append(name)
         if slow:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         if not wanted():
             judged[judged.index(name)] = f"{name} withdrawn"
             raise Withdrawn("not timed")

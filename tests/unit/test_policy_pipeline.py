@@ -1,6 +1,7 @@
 """A policy of random weights through the real pipeline on the CPU: valid whatever it says."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ pytest.importorskip("torch")
 sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import tiny_policy  # noqa: E402
 
+from kernel_lsp.agents.backbones.small import runtime  # noqa: E402
 from kernel_lsp.config import Settings  # noqa: E402
 from kernel_lsp.models import HeldOut, Store, seal  # noqa: E402
-from kernel_lsp.pipeline import Pipeline  # noqa: E402
+from kernel_lsp.pipeline import Pipeline, policies  # noqa: E402
 from kernel_lsp.records import EvalStatus, Job, Progress  # noqa: E402
 
 SOURCE = """
@@ -48,9 +50,17 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule does not take over because others compute on the same cores."""
+    monkeypatch.setattr(runtime, "LOAD_S", 240.0)
+    monkeypatch.setattr(policies, "Runtime", partial(runtime.Runtime, reply_s=120.0))
+
+
 async def test_what_a_random_model_says_is_valid_and_recorded(data_dir: Path, tmp_path: Path) -> None:
     told: list[Progress] = []
-    pipeline = Pipeline(Settings(data_dir=str(data_dir), python=sys.executable))
+    settings = Settings(data_dir=str(data_dir), python=sys.executable, evaluate_timeout_s=500.0)
+    pipeline = Pipeline(settings)
     job = Job(text=SOURCE, path=str(tmp_path / "model.py"), qualname="Model", device="cpu", budget=1)
     try:
         outcome = await pipeline.optimize(job, told.append)

@@ -196,9 +196,9 @@ async def test_gpu_seconds_end_a_search() -> None:
 
 
 async def test_seconds_end_a_search_in_the_middle_of_a_judgement() -> None:
-    judge = ScriptedJudge(lambda candidate: 1.0, seconds=60)
+    judge = ScriptedJudge(lambda candidate: 1.0, seconds=600)
     archive = Ledger()
-    limits = SearchBudget(seconds=0.05)
+    limits = SearchBudget(seconds=1.0)
     loop = made(judge, proposers=[Model(["a"])], archive=archive, limits=limits)
     assert await loop.run() is StopReason.SECONDS
     assert judge.at_work == 0 and [made.id for _, made in archive.unfinished] == ["a"]
