@@ -2,7 +2,7 @@
 
 A task's id is a hash of its program and workload, so the same task is recognized in a suite, a journal and
 a search archive, and a changed one is another task. Files that are no task are counted with their reason.
-Decontamination against a benchmark's folder is in likeness.py. Not covered: whether a task runs.
+Not covered: tasks that repeat a benchmark's (likeness.py), whether a task runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,6 @@ from kernel_lsp.errors import ConfigError
 from kernel_lsp.files import read_source
 from kernel_lsp.records import Program, Snapshot, Workload, WorkloadOrigin
 from trainer.families import Structure, structure
-from trainer.likeness import Likeness
 from trainer.records import Skipped, Tally
 
 MANIFEST = "manifest.json"
@@ -216,22 +215,6 @@ class Split:
             return Part.TEST
         return Part.VALIDATION if place < self.test + self.validation else Part.TRAIN
 
-    def deal(self, tasks: Sequence[SuiteTask]) -> dict[Part, tuple[SuiteTask, ...]]:
-        return {part: tuple(t for t in tasks if self.part(t.family) is part) for part in Part}
-
 
 def families(tasks: Iterable[SuiteTask]) -> frozenset[str]:
     return frozenset(task.family for task in tasks)
-
-
-def decontaminated(
-    tasks: Iterable[SuiteTask], benchmark: Likeness
-) -> tuple[tuple[SuiteTask, ...], tuple[Skipped, ...]]:
-    """What repeats no file of a benchmark, and how many do, by the kind of likeness."""
-    tally, kept = Tally(), list[SuiteTask]()
-    for task in tasks:
-        if likeness := benchmark.why(task.source):
-            tally.skip(f"repeats a benchmark file: {likeness}", task.name)
-        else:
-            kept.append(task)
-    return tuple(kept), tally.skipped

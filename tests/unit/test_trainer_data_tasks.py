@@ -219,23 +219,6 @@ def test_a_task_that_changed_since_its_suite_was_written_is_left_out(tmp_path: P
         tasks.load(tmp_path)
 
 
-def test_decontaminated_counts_what_it_drops(tmp_path: Path) -> None:
-    (tmp_path / "same.py").write_text(PLAIN.replace("layer", "renamed"))
-    (tmp_path / "other.py").write_text(PLAIN.replace("torch.relu", "torch.cumsum"))
-    kept, dropped = tasks.decontaminated(tasks.load(tmp_path).tasks, likeness(PLAIN))
-    assert [task.name for task in kept] == ["other"] and sum(s.count for s in dropped) == 1
-
-
-def test_a_suite_is_dealt_whole(tmp_path: Path) -> None:
-    for number in range(12):
-        (tmp_path / f"{number}.py").write_text(build(4, number))
-    suite = tasks.load(tmp_path)
-    dealt = Split(test=0.3, held_out=frozenset({suite.tasks[0].family})).deal(suite.tasks)
-    assert suite.tasks[0] in dealt[Part.TEST] and sum(map(len, dealt.values())) == len(suite.tasks)
-    families = [tasks.families(mine) for mine in dealt.values()]
-    assert sum(map(len, families)) == len(tasks.families(suite.tasks))
-
-
 def test_no_folder_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder of tasks"):
         tasks.load(tmp_path / "nowhere")
