@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernel_lsp.rewrite.kernels.effects import REDUCTIONS, is_quiet
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import ahead, argument, only_launch, with_comments
-from kernel_lsp.rewrite.kernels.source import called, names_in, operand
+from kernel_lsp.rewrite.kernels.source import called, names_in, operand, stored
 from kernel_lsp.rewrite.kernels.terms import Reader, bounds, is_pure
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -113,8 +113,8 @@ def _waits(statement: ast.stmt) -> bool:
 
 def _meet(load: ast.stmt, crossed: Sequence[ast.stmt]) -> bool:
     """A statement sets what the load reads, or reads or sets what the load sets."""
-    own, read = _set_by(load), names_in(load)
-    return any(own & names_in(s) or read & _set_by(s) for s in crossed)
+    own, read = {*stored(load)}, names_in(load)
+    return any(own & names_in(s) or read & {*stored(s)} for s in crossed)
 
 
 # --- out of a loop -----------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
     stores = [n for name in WRITES for n in called(loop, name)]
     if ends is None or not stores or not all(is_quiet(s, stores=True) for s in loop.body):
         return
-    changing = names_in(loop.target).union(*(_set_by(s) for s in loop.body))
+    changing = names_in(loop.target).union(*(stored(s) for s in loop.body))
     loads = [
         s for s in loop.body if isinstance(s, ast.Assign) and _is_load(s) and _fits(kernel, loop, s, changing)
     ]
@@ -145,10 +145,10 @@ def _invariant(kernel: Kernel, loop: ast.For) -> Iterator[Move]:
 
 def _fits(kernel: Kernel, loop: ast.For, load: ast.Assign, changing: set[str]) -> bool:
     """It is the only one that sets its name, which nothing outside of the loop reads."""
-    (name,) = _set_by(load)
+    (name,) = {*stored(load)}
     inside = {id(n) for n in ast.walk(loop)}
     elsewhere = [n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside]
-    others = [s for s in loop.body if s is not load and name in _set_by(s)]
+    others = [s for s in loop.body if s is not load and name in stored(s)]
     before = loop.body[: loop.body.index(load)]
     read = any(name in names_in(s) for s in before)
     return not (others or read or any(n.id == name for n in elsewhere) or names_in(load.value) & changing)
@@ -232,10 +232,6 @@ def _is_load(statement: ast.stmt) -> bool:
     loads = called(statement, "load")
     plain = isinstance(statement.targets[0], ast.Name) and loads == [value]
     return plain and is_quiet(statement) and not any(k.arg == "volatile" for k in loads[0].keywords)
-
-
-def _set_by(statement: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 # --- text --------------------------------------------------------------------------------------

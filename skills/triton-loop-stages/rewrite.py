@@ -10,7 +10,7 @@ import ast
 
 from kernel_lsp.rewrite.kernels.effects import is_quiet
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import called, names_in, stored
 from kernel_lsp.rewrite.kernels.terms import bounds
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -60,8 +60,6 @@ def _fits(kernel: Kernel, loop: ast.For) -> bool:
     if ast.unparse(loop.iter.func).endswith("static_range") or called(loop, "dot"):
         return False
     inner = any(isinstance(n, ast.For) for statement in loop.body for n in ast.walk(statement))
-    changing = names_in(loop.target) | {
-        n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    changing = {*stored(loop)}
     loads = [load for load in called(loop, "load") if load.args and names_in(load.args[0]) & changing]
     return bool(loads) and not inner and all(is_quiet(statement) for statement in loop.body)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import places
 from kernel_lsp.rewrite.kernels.looped import PLAIN, Accumulation, Looped, accumulations, looped, values_of
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import called, names_in, stored
 from kernel_lsp.rewrite.kernels.values import Values
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -94,7 +94,7 @@ def _begins(pair: Pair) -> bool:
         for one in pair.inits
     )
     empty = 0.0 if pair.function is None else -float("inf")
-    local = {n for s in pair.between for n in _stored(s)} & names_in(pair.inits[1].value)
+    local = {n for s in pair.between for n in stored(s)} & names_in(pair.inits[1].value)
     return wide and not local and (pair.values.behind(first), pair.values.behind(second)) == (empty, 0.0)
 
 
@@ -222,7 +222,7 @@ def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | N
     between = found.body[at[0] + 1 : at[1]]
     if second.kind != "sum" or (first.scalar and not second.scalar) or None in inits:
         return None
-    if not all(isinstance(s, PLAIN) and len(_stored(s)) == 1 for s in between):
+    if not all(isinstance(s, PLAIN) and len(stored(s)) == 1 for s in between):
         return None
     middle, known = _known(found, between, first)
     if known is None:
@@ -239,12 +239,8 @@ def _pair(kernel: Kernel, found: Looped, one: ast.For, two: ast.For) -> Pair | N
 
 def _init(found: Looped, name: str) -> ast.Assign | None:
     """The one assignment outside of the loops."""
-    said = [s for s in found.body if not isinstance(s, ast.For) and name in _stored(s)]
+    said = [s for s in found.body if not isinstance(s, ast.For) and name in stored(s)]
     return said[0] if len(said) == 1 and isinstance(said[0], ast.Assign) else None
-
-
-def _stored(statement: ast.stmt) -> list[str]:
-    return [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
 
 
 def _known(

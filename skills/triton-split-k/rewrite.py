@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import effects, launchers, places
-from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, only_value, operand
+from kernel_lsp.rewrite.kernels.source import axis_of, called, is_set, names_in, only_value, operand, stored
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
 PROCESSORS = 132
@@ -213,42 +213,36 @@ def _is_sum(node: ast.expr | None, total: str, dtype: str) -> bool:
 
 def _carried(kernel: Kernel, found: Found) -> set[str]:
     """Names besides the sum that a turn may take from the one before, or that the loop leaves behind."""
-    stored = {n.id for s in found.loop.body for n in ast.walk(s) if isinstance(n, ast.Name) and _stores(n)}
+    changed = {name for s in found.loop.body for name in stored(s)}
     known: set[str] = set()
     early: set[str] = set()
     for statement in found.loop.body:
         if statement is found.adding:
             continue
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            early |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _stores(n)} or {
-                "a branch"
-            }
+            early |= {*stored(statement)} or {"a branch"}
             continue
-        early |= (names_in(statement.value) & stored) - known
+        early |= (names_in(statement.value) & changed) - known
         known.add(statement.targets[0].id)
     inside = {id(n) for n in ast.walk(found.loop)}
     outside = {n.id for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and id(n) not in inside}
     assert isinstance(found.loop.target, ast.Name)
-    return (early | (outside & (stored | {found.loop.target.id})) | (stored & {found.loop.target.id})) - {
+    return (early | (outside & (changed | {found.loop.target.id})) | (changed & {found.loop.target.id})) - {
         found.total
     }
-
-
-def _stores(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)
 
 
 def _begins_at_zero(kernel: Kernel, found: Found) -> bool:
     body = kernel.function.body
     said = [s for s in body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == found.total]
     ahead = bool(said) and body.index(said[0]) < body.index(found.loop)
-    stored = [
-        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == found.total and _stores(n)
+    sets = [
+        n for n in ast.walk(kernel.function) if isinstance(n, ast.Name) and n.id == found.total and is_set(n)
     ]
     zeros = (
         len(said) == 1 and isinstance(said[0].value, ast.Call) and said[0].value in called(said[0], "zeros")
     )
-    return ahead and zeros and len(stored) == 2 and "float32" in ast.unparse(said[0].value)
+    return ahead and zeros and len(sets) == 2 and "float32" in ast.unparse(said[0].value)
 
 
 def _only_sum(kernel: Kernel, found: Found) -> bool:
@@ -268,7 +262,7 @@ def _only_sum(kernel: Kernel, found: Found) -> bool:
     return (
         direct
         and len(names) == len(found.casts)
-        and all(id(n) in inside or (_stores(n) and any(n in ast.walk(s) for s in body)) for n in uses)
+        and all(id(n) in inside or (is_set(n) and any(n in ast.walk(s) for s in body)) for n in uses)
     )
 
 

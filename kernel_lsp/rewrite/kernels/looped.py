@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import launchers
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import called, names_in, stored
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, Access, Values
 from kernel_lsp.rewrite.kernels.view import Kernel
 
@@ -45,19 +45,17 @@ def looped(kernel: Kernel) -> Looped | None:
         return None
     found = Looped(*bounds, tuple(loops), tuple(body))
     parameters = {a.arg for a in kernel.function.args.args}
-    stored = {
-        n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    changed = {name for s in body for name in stored(s)}
     fits = found.extent in parameters and found.block in kernel.source.constexprs()
-    return found if fits and not stored & parameters and not _meet(found, stored) else None
+    return found if fits and not changed & parameters and not _meet(found) else None
 
 
-def _meet(found: Looped, stored: set[str]) -> bool:
+def _meet(found: Looped) -> bool:
     """A loop's variable is used as something else, too."""
     inside = {id(n) for loop in found.loops for n in ast.walk(loop)}
     outside = [n for s in found.body for n in ast.walk(s) if id(n) not in inside]
     used = {n.id for n in outside if isinstance(n, ast.Name)}
-    set_again = {n.id for loop in found.loops for n in _names(loop.body) if isinstance(n.ctx, ast.Store)}
+    set_again = {name for loop in found.loops for s in loop.body for name in stored(s)}
     return bool(found.starts() & (used | set_again))
 
 
@@ -126,13 +124,13 @@ def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
     outside = {
         n.id for s in found.body for n in ast.walk(s) if isinstance(n, ast.Name) and id(n) not in inside
     }
-    stored = [n for n in _names(loop.body) if isinstance(n.ctx, ast.Store)]
-    handed = {n.id for n in stored if n.id in outside and _lives(found, loop, n.id)}
+    changed = [name for s in loop.body for name in stored(s)]
+    handed = {name for name in changed if name in outside and _lives(found, loop, name)}
     handed |= {
         s.target.id for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name)
     }
     made = []
-    for name in sorted(handed, key=[n.id for n in stored].index):
+    for name in sorted(handed, key=changed.index):
         one = _accumulation(loop, name)
         if one is None or names_in(one.term) & handed or (not one.scalar and not _reduced(found, one)):
             return None
@@ -145,8 +143,7 @@ def accumulations(found: Looped, loop: ast.For) -> list[Accumulation] | None:
 def _lives(found: Looped, loop: ast.For, name: str) -> bool:
     """It is known before the loop, or read behind it before it is set anew."""
     at = found.body.index(loop)
-    before = {n.id for n in _names(found.body[:at]) if isinstance(n.ctx, ast.Store)}
-    if name in before:
+    if any(name in stored(s) for s in found.body[:at]):
         outer = [s for s in found.body[:at] if not isinstance(s, ast.For)]
         if name in {n.id for n in _names(outer)}:
             return True
@@ -157,7 +154,7 @@ def _lives(found: Looped, loop: ast.For, name: str) -> bool:
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             if statement.value is not None and name in names_in(statement.value):
                 return True
-            if name in {n.id for n in _names([statement]) if isinstance(n.ctx, ast.Store)}:
+            if name in stored(statement):
                 return False
         elif name in names_in(statement):
             return True

@@ -243,5 +243,10 @@ def only_value(function: Function, name: str) -> ast.expr | None:
     return None
 
 
+def stored(node: ast.AST) -> list[str]:
+    """Names that are set anywhere inside, as often as they are."""
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_set(n)]
+
+
 def is_set(name: ast.Name) -> bool:
     return not isinstance(name.ctx, ast.Load)

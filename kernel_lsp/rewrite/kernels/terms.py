@@ -11,7 +11,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels.source import Function
+from kernel_lsp.rewrite.kernels.source import Function, axis_of
 
 WIDTHS = ("int32", "int64")
 HINTS = ("multiple_of", "max_contiguous", "max_constancy", "expand_dims")
@@ -193,7 +193,7 @@ class Reader:
     def _called(self, call: ast.Call, at: ast.AST | None) -> Terms:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else None
         match name, call.args:
-            case "program_id" | "num_programs", _ if (axis := _axis(call)) is not None:
+            case "program_id" | "num_programs", _ if (axis := axis_of(call)) is not None:
                 return _one(Atom("program" if name == "program_id" else "programs", str(axis)))
             case "arange", [ast.Constant(value=0), end]:
                 return _one(Atom("arange", key(self.terms(end, at)), call))
@@ -307,12 +307,6 @@ def only_shapes(place: ast.expr) -> bool:
     """``[:, None]``: the same numbers along other axes."""
     parts = place.elts if isinstance(place, ast.Tuple) else [place]
     return all(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value is None) for p in parts)
-
-
-def _axis(call: ast.Call) -> int | None:
-    given = [k.value for k in call.keywords if k.arg == "axis"] or call.args[:1]
-    value = given[0].value if given and isinstance(given[0], ast.Constant) else None
-    return value if isinstance(value, int) else None
 
 
 def _place(node: ast.AST) -> str:

@@ -12,7 +12,7 @@ import ast
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import called, names_in
+from kernel_lsp.rewrite.kernels.source import called, names_in, stored
 from kernel_lsp.rewrite.kernels.terms import (
     Atom,
     Reader,
@@ -98,17 +98,17 @@ class Tiles(Reader):
     def _advanced(self, name: str, at: ast.AST) -> Terms | None:
         """What a name is in a turn of the loop that adds the same to it in each, once."""
         inner, loop = at, self.parent(at)
-        while not (isinstance(loop, ast.For) and inner in loop.body and name in _stored(loop)):
+        while not (isinstance(loop, ast.For) and inner in loop.body and name in stored(loop)):
             if loop is self.function:
                 return None
             inner, loop = loop, self.parent(loop)
-        said, stored = bounds(loop), _stored(loop)
+        said, times = bounds(loop), stored(loop)
         adds = [s for s in loop.body if isinstance(s, ast.AugAssign) and name in names_in(s.target)]
         if said is None or not isinstance(loop.target, ast.Name) or len(adds) != 1 or loop.orelse:
             return None
         variable, by = loop.target.id, adds[0].value
-        again = stored.count(name) > 1 or stored.count(variable) > 1
-        if again or not isinstance(adds[0].op, ast.Add) or names_in(by) & set(stored):
+        again = times.count(name) > 1 or times.count(variable) > 1
+        if again or not isinstance(adds[0].op, ast.Add) or names_in(by) & set(times):
             return None
         first, _, step = (self.terms(e) if e is not None else {} for e in said)
         each = quotient(self.terms(by), step or {(): 1})
@@ -299,11 +299,6 @@ def _axis(place: ast.expr) -> int | None:
 
 def _is_zero(other: ast.expr | None) -> bool:
     return isinstance(other, ast.Constant) and type(other.value) in (int, float) and other.value == 0
-
-
-def _stored(node: ast.AST) -> list[str]:
-    """Names that something in it sets, as often as it does."""
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
 def accesses(kernel: Kernel) -> list[tuple[ast.Call, bool]]:
