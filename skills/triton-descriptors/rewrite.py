@@ -408,8 +408,9 @@ def _guard(made: Mapping[str, Described]) -> list[str]:
 def _conditions(made: list[Described]) -> list[str]:
     """What a descriptor asks of its tensor; of numbers and of the workload's blocks `_fits` has seen it."""
     tensors = list(dict.fromkeys(one.tensor for one in made))
-    device = f"torch.cuda.get_device_capability({tensors[0]}.device)"
-    found = [f"(not {tensors[0]}.is_cuda or {device}[0] >= 9)"]  # elsewhere it is Triton's interpreter
+    first = tensors[0]  # on a CPU it is Triton's interpreter that reads descriptors
+    capability = f"torch.cuda.get_device_capability({first}.device)[0]"
+    found = [f"({first}.is_cpu or ({first}.is_cuda and {capability} >= 9))"]
     found += _equal([f"{tensor}.data_ptr() % {LINE}" for tensor in tensors], 0)
     for size in sorted({one.itemsize for one in made}):
         own = [one for one in made if one.itemsize == size]

@@ -231,18 +231,24 @@ def test_what_is_written_computes_the_same_with_and_without_descriptors(tmp_path
 def test_a_copy_unit_moves_the_tiles_and_no_register_is_spilled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
     import triton
     from triton.backends.compiler import GPUTarget
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from kernel_lsp.evaluator.running import recorder
 
     path = tmp_path / "linear.py"
     path.write_text(applied(LINEAR, "linear_kernel", stores=True))
     kernel = runpy.run_path(str(path))["linear_kernel"]
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
-    tiles = {"x_tiles": "[64,32]", "weight_tiles": "[64,32]", "out_tiles": "[64,64]"}
+    tiles = {"x_tiles": [64, 32], "weight_tiles": [64, 32], "out_tiles": [64, 64]}
     told: dict[str, dict[str, object]]
     told = {n: {"type": "*fp16" if n.endswith("ptr") else "i32", "aligned": True} for n in kernel.arg_names}
     told |= {name: {"type": "constexpr", "constant": size} for name, size in blocks.items()}
-    told |= {name: {"type": f"tensordesc<fp16{block}>"} for name, block in tiles.items()}
+    for name, block in tiles.items():
+        matrix = torch.empty(128, 128, dtype=torch.float16)
+        told[name] = recorder._describe(kernel.fn, name, TensorDescriptor.from_tensor(matrix, block)) or {}
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
     monkeypatch.chdir(tmp_path)

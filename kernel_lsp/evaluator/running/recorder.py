@@ -154,6 +154,9 @@ def _describe(python: Any, name: str, value: Any) -> dict[str, Any] | None:
     if isinstance(value, torch.Tensor):
         pointer = POINTERS.get(value.dtype)
         return {"type": pointer, "aligned": value.data_ptr() % 16 == 0} if pointer else None
+    if type(value).__name__ == "TensorDescriptor":  # older Tritons have none
+        pointer, block = POINTERS.get(value.base.dtype), ",".join(map(str, value.block_shape))
+        return {"type": f"tensordesc<{pointer[1:]}[{block}]>"} if pointer else None
     if value is None or value is True or value is False:
         return {"type": "constexpr", "constant": value} if value is None else {"type": "i1"}
     if isinstance(value, int):

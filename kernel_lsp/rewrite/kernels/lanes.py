@@ -96,7 +96,7 @@ class _Flow:
             case ast.Call() if node in self.changed:
                 self._unseen_below(node)
                 return self.changed[node]
-            case ast.BinOp(left=left, right=right):
+            case ast.BinOp(left=left, op=op, right=right) if not isinstance(op, ast.MatMult):
                 return self.of(left) | self.of(right)
             case ast.UnaryOp(operand=operand):
                 return self.of(operand)

@@ -27,7 +27,7 @@ from kernel_lsp.rewrite.kernels.terms import (
 )
 from kernel_lsp.rewrite.kernels.view import Kernel
 
-UNIQUE = (" at ", "at ", " of line ", "loop:")
+UNIQUE = ("at ", " of line ", "loop:")
 """In keys of numbers that may be others at another place, or in another turn of a loop."""
 
 

@@ -50,7 +50,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     # TMA copies whole tiles, from Hopper on and where addresses and rows are multiples of 16 bytes.
     x_tiles = weight_tiles = None
     if (
-        (not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] >= 9)
+        (x.is_cpu or (x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9))
         and x.data_ptr() % 16 == weight.data_ptr() % 16 == 0
         and x.element_size() == weight.element_size() == 2
         and x.stride(0) % 8 == weight.stride(0) % 8 == 0
