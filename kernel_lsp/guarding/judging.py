@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_lsp import analysis
-from kernel_lsp.errors import RewriteError
+from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
 from kernel_lsp.files import read_source
 from kernel_lsp.guarding import reverting
@@ -79,15 +79,26 @@ async def _one(
     here = replace(blank, line=text.count("\n", 0, target.name_span.start) + 1)
     if target.fingerprint == acceptance.before:
         return replace(here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}")
-    before = evidence.request_of(acceptance.evidence)
-    launcher = harness.launcher_of(before.candidate_source, before.candidate_entry)
     try:
+        launcher = _launcher(acceptance, file)
         now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
-    except RewriteError as error:
+        request = _request(acceptance, now, python=python, cuda=cuda)
+        evaluation = await gate.evaluate(request, lambda progress: None)
+    except KernelLspError as error:  # what is wrong with one must not cost the verdicts on the others
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
-    request = _request(acceptance, now, python=python, cuda=cuda)
-    evaluation = await gate.evaluate(request, lambda progress: None)
     return _judged(here, text, target, request, evaluation)
+
+
+def _launcher(acceptance: Acceptance, file: str) -> str:
+    """Raises EvaluationError where somebody has edited the evidence."""
+    before = evidence.request_of(acceptance.evidence)
+    try:
+        return harness.launcher_of(before.candidate_source, before.candidate_entry)
+    except Exception as error:  # its text is parsed and followed, and may be anything
+        cause = f"the program in {file} has no {before.candidate_entry} as it was written"
+        raise EvaluationError(
+            cause, "restore the file from the repository's history, or delete it"
+        ) from error
 
 
 def _request(acceptance: Acceptance, now: Program, *, python: str, cuda: bool) -> EvaluationRequest:

@@ -320,6 +320,17 @@ def test_reports_keep_to_their_schemas(tmp_path: Path) -> None:
     assert "+++ b/model.py" in text and text.splitlines()[-1].startswith("7 accepted rewrites, ")
 
 
+def damaged(one: Acceptance) -> Acceptance:
+    """Those two come first: their evidence names an entry that is not there, a module that is not there."""
+    kept = one.evidence
+    if one.path == "a_damaged.py":
+        return replace(one, evidence=replace(kept, candidate_entry="launch_on_copies"))
+    if one.path == "a_moved.py":
+        source = f"import moved_away\n{kept.reference.source}"
+        return replace(one, evidence=replace(kept, reference=replace(kept.reference, source=source)))
+    return one
+
+
 @pytest.mark.torch
 async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     after = rewritten(BEFORE)
@@ -331,7 +342,9 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     write(tmp_path, "lost.py", BEFORE, after, after)
     (tmp_path / "lost.py").unlink()
     write(tmp_path, "merging.py", BEFORE, after, f"<<<<<<< ours\n{after}")
-    chosen = [(path, one) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)]
+    for name in ("a_damaged.py", "a_moved.py"):
+        write(tmp_path, name, BEFORE, after, after)
+    chosen = [(path, damaged(one)) for path, one in acceptances(tmp_path) if isinstance(one, Acceptance)]
     told = []
     found = {
         one.acceptance.path: one
@@ -344,11 +357,15 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
         "gone.py": Holding.GONE,
         "lost.py": Holding.GONE,
         "merging.py": Holding.UNKNOWN,
+        "a_damaged.py": Holding.UNKNOWN,
+        "a_moved.py": Holding.UNKNOWN,
     }
+    assert "restore the file" in found["a_damaged.py"].detail
+    assert "No module named 'moved_away'" in found["a_moved.py"].detail
     assert "delete" in found["lost.py"].detail and "delete" not in found["merging.py"].detail
     assert "edited since" in found["wrong.py"].detail
     assert broken.splitlines()[found["wrong.py"].line - 1] == "class Model(nn.Module):"
-    assert len(told) == 6
+    assert len(told) == 8
     apply(combined(found.values(), {"wrong.py": broken}), tmp_path)
     assert (tmp_path / "wrong.py").read_text() == BEFORE
 
