@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernel_lsp import wire
 from kernel_lsp.agents import feedback, prompts, replies, selection, sizing, summary, tools
+from kernel_lsp.agents.offers import Offers
 from kernel_lsp.agents.plan import MAX_CHAIN, ranked
 from kernel_lsp.agents.sizing import Room
 from kernel_lsp.agents.wording import harmless, line
@@ -95,7 +95,7 @@ class PolicyAgent:
         self._unsaid = _Turn()
         """Of turns whose model failed: what they had spent is accounted with the next draft."""
         self._failures: Counter[str] = Counter()
-        self._sites: dict[str, tuple[Site, ...]] = {}
+        self._offers = Offers(workshop)
         self.notes: list[str] = []
         """Skills that were left out: cause and remedy."""
 
@@ -183,7 +183,7 @@ class PolicyAgent:
             found = list(task.sites)
         else:
             own = [await self._site(steps, place) for place in range(len(steps))]
-            after = await self._open(steps) if len(steps) < MAX_CHAIN else ()
+            after = await self._offers.after(steps) if len(steps) < MAX_CHAIN else ()
             found = [*(site for site in own if site is not None), *after]
         fit = [s for s in ranked(found) if (s.plain or task.triton) and not self._is_out(s.skill)]
         return self._cut(fit)
@@ -200,17 +200,8 @@ class PolicyAgent:
     async def _site(self, steps: Sequence[Step], place: int) -> Site | None:
         """Where a step of the parent was applied; None: it is no longer offered there."""
         mine = steps[place].skill, steps[place].site
-        offered = await self._open(steps[:place])
+        offered = await self._offers.after(steps[:place])
         return next((site for site in offered if (site.skill, site.site) == mine), None)
-
-    async def _open(self, steps: Sequence[Step]) -> tuple[Site, ...]:
-        key = wire.dumps(list(steps))
-        if key not in self._sites:
-            try:
-                self._sites[key] = await self._workshop.sites(steps)
-            except RewriteError:
-                self._sites[key] = ()
-        return self._sites[key]
 
     def _is_out(self, skill: str) -> bool:
         return self._failures[skill] >= LOST_AFTER

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from kernel_lsp import wire
+from kernel_lsp.agents.offers import Offers
 from kernel_lsp.agents.plan import MAX_CHAIN, ranked
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Archive, Context, Draft, Site, Step, Task, Workshop
@@ -36,7 +37,7 @@ class Mutate:
         self._workshop, self._archive = workshop, archive
         self._asked: set[str] = set()
         """Chains that were asked for, refused ones included."""
-        self._sites: dict[str, tuple[Site, ...]] = {}
+        self._offers = Offers(workshop)
 
     async def propose(self, task: Task, context: Context) -> Draft | None:
         parent = context.parent.candidate if context.parent else None
@@ -61,22 +62,13 @@ class Mutate:
         """None: nothing can be chosen, or a step is no longer offered."""
         axes = []
         for place, step in enumerate(steps):
-            offered = await self._open(steps[:place])
+            offered = await self._offers.after(steps[:place])
             site = next((s for s in offered if (s.skill, s.site) == (step.skill, step.site)), None)
             if site is None:
                 return None
             choices = searched(site.parameters)
             axes += [Axis(step=place, name=n, choices=tuple(c)) for n, c in choices.items()]
         return Space(steps=tuple(steps), axes=tuple(axes)) if axes else None
-
-    async def _open(self, steps: Sequence[Step]) -> tuple[Site, ...]:
-        key = wire.dumps(steps)
-        if key not in self._sites:
-            try:
-                self._sites[key] = await self._workshop.sites(steps)
-            except RewriteError:
-                self._sites[key] = ()
-        return self._sites[key]
 
     def _promising(self, space: Space, center: Point, draw: random.Random) -> list[Point]:
         """Untried combinations, near ones before far ones, the most promising first."""
