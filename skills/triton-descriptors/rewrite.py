@@ -143,12 +143,13 @@ def _may_change(kernel: Kernel) -> bool:
         or places.launch_statement(kernel) is None
     ):
         return False
-    others = ("make_tensor_descriptor", "make_block_ptr", "inline_asm_elementwise")
+    others = ("make_tensor_descriptor", "make_block_ptr", "inline_asm_elementwise", "pointer_type")
     launcher = Reader(kernel.launcher)
     return (
         all(k.arg for k in kernel.source.launches()[0].call.keywords)
         and importlib.util.find_spec(MODULE) is not None
         and not any(called(kernel.function, name) for name in others)
+        and all(names for _, names in _accessed(kernel, WRITES))
         and not any(isinstance(v, Blocks) for one in kernel.launched for v in one.arguments.values())
         and not effects.helpers(kernel, kernel.function)
         and not any(launcher.is_bound(line.split()[-1]) for line in IMPORTS)
