@@ -92,7 +92,7 @@ PLAIN = "x_ptrs = x_ptr + (rows % M)[:, None] * x_stride + inner[None, :]"
         ([("row_block * BLOCK_M + tl", "row_block * 100 + tl")], "weight_ptr"),
         ([("    linear_kernel[grid]", "    out = x if M == N else out\n    linear_kernel[grid]")], None),
         ([("    linear_kernel[grid]", "    done = linear_kernel[grid]")], None),
-        ([("    total = tl.z", "    out_ptr = out_ptr.to(tl.pointer_type(tl.float16))\n    total = tl.z")], None),
+        ([("    total = tl.", "    out_ptr = out_ptr.to(tl.pointer_type(tl.int8))\n    total = tl.")], None),
         ([("    total = tl.zeros", "    tl.store(K, 0.0)\n    total = tl.zeros")], None),
         ([("x, weight, out, M", "*(x, weight), out, M")], None),
         ([("tl.dot(x, weight, total)", "tl.dot(x, helped(weight), total)")], None),
