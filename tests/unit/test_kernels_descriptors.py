@@ -70,7 +70,7 @@ def applied(text: str, kernel: str, **parameters: bool) -> str:
     return apply_edit(text, made.target.span, candidate.edit)
 
 
-STORE = "tl.store(out_ptr + rows[:, None] * N + columns[None, :], total.to(tl.float16), mask=mask)"
+ZEROS = "    total = tl.zeros"
 LOAD = "tl.load(x_ptrs, mask=inner[None, :] < left, other=0.0)"
 PLAIN = "x_ptrs = x_ptr + (rows % M)[:, None] * x_stride + inner[None, :]"
 
@@ -92,8 +92,8 @@ PLAIN = "x_ptrs = x_ptr + (rows % M)[:, None] * x_stride + inner[None, :]"
         ([("row_block * BLOCK_M + tl", "row_block * 100 + tl")], "weight_ptr"),
         ([("    linear_kernel[grid]", "    out = x if M == N else out\n    linear_kernel[grid]")], None),
         ([("    linear_kernel[grid]", "    done = linear_kernel[grid]")], None),
-        ([("    total = tl.", "    out_ptr = out_ptr.to(tl.pointer_type(tl.int8))\n    total = tl.")], None),
-        ([("    total = tl.zeros", "    tl.store(K, 0.0)\n    total = tl.zeros")], None),
+        ([(ZEROS, f"    out_ptr = out_ptr.to(tl.pointer_type(tl.int8))\n{ZEROS}")], None),
+        ([(ZEROS, f"    tl.store(K, 0.0)\n{ZEROS}")], None),
         ([("x, weight, out, M", "*(x, weight), out, M")], None),
         ([("tl.dot(x, weight, total)", "tl.dot(x, helped(weight), total)")], None),
     ],
