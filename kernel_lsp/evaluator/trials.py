@@ -23,6 +23,8 @@ T = TypeVar("T")
 MOST_AHEAD = 2**28
 """Elements of all arguments of a workload above which the judge holds the inputs of one trial at a time."""
 MIN_INFORMATIVE = 2
+UNSUPPORTED = "unsupported"
+"""The worker's word for what only Triton's interpreter cannot run; elsewhere it is a failure like others."""
 TOLD = ("outputs", "state", "error", "generators", "relations")
 """What of a worker's answer goes on to the judge."""
 
@@ -147,6 +149,8 @@ class Trials:
             return
         if self.opened["random"] and verdict["check"] == "random-stream":
             raise Rejected(EvalStatus.NOT_RUN, verdict["detail"].partition(": ")[2])
+        if self.request.device == "interpreter" and reply.get("kind") == UNSUPPORTED:
+            raise Rejected(EvalStatus.NOT_RUN, str(reply["error"]))
         self.found.check(verdict["check"], False, verdict["detail"])
         raise Rejected(
             failure_kind(reply) if "error" in reply else EvalStatus.WRONG_RESULT, verdict["detail"]

@@ -182,3 +182,13 @@ async def test_a_reference_that_crashes_on_its_own_inputs_is_refused_with_its_re
     crashing = OUT_OF_BOUNDS.replace("1 if x.is_contiguous() else ", "")
     with pytest.raises(EvaluationError, match=r"crashed by SIGSEGV \(inputs: its own.* mask its loads"):
         await gate.evaluate(request_from_files(crashing + GIVEN, DOUBLED))
+
+
+async def test_what_the_interpreter_cannot_run_is_neither_right_nor_wrong(gate: Gate) -> None:
+    assembly = "tl.inline_asm_elementwise('mov.b32 $0, $1;', '=r,r', [x], tl.float32, True, 1)"
+    source = CANDIDATE.replace("x * y, 0.0", f"{assembly} * y, 0.0")
+    candidate = await judged(gate, source)
+    assert candidate.status is EvalStatus.NOT_RUN and "cannot run inline_asm" in candidate.detail
+    reference = source.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
+    with pytest.raises(EvaluationError, match=r"cannot run inline_asm .judge it where there is a GPU"):
+        await gate.evaluate(request_from_files(reference, REFERENCE))

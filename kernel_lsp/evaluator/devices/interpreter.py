@@ -6,9 +6,12 @@ autotuned there is nothing to time: the first configuration stands for all, and 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kernel_lsp.evaluator.devices.cpu import Cpu
+
+REMEDY = "judge it where there is a GPU"
 
 
 class Interpreter(Cpu):
@@ -33,3 +36,9 @@ def first_configurations() -> dict[str, str]:
 
     Autotuner._bench = untimed
     return taken
+
+
+def unsupported(error: BaseException) -> str | None:
+    """What the interpreter cannot run (in Triton 3: inline_asm, extern_elementwise); None: it can."""
+    found = re.search(r"(\w+) not supported in interpreter mode", str(error))
+    return f"could not judge: Triton's interpreter cannot run {found[1]}" if found else None

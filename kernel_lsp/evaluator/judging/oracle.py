@@ -19,7 +19,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import devices, programs, relations
-from kernel_lsp.evaluator.devices.interpreter import first_configurations
+from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import numerics, variations
 from kernel_lsp.evaluator.processes import crashes
@@ -63,7 +63,7 @@ class Reference:
         seed_everything(int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16))
         with boundary(EvaluationError, "could not judge: loading the reference failed"):
             if device == "interpreter" and "triton" in program.source:
-                first_configurations()
+                interpreter.first_configurations()
             self.module = programs.load(program.source)
         target = programs.find(self.module, program.entry)
         with boundary(EvaluationError, "could not judge: get_init_inputs() failed"):
@@ -236,7 +236,12 @@ class Reference:
 
     def _call(self, target: Any, placed: Any) -> Any:
         with torch.set_grad_enabled(self.grad):
-            result = target(*placed[0], **placed[1])
+            try:
+                result = target(*placed[0], **placed[1])
+            except Exception as error:
+                if why := interpreter.unsupported(error):
+                    raise EvaluationError(why, interpreter.REMEDY) from error
+                raise
         self.device.synchronize()
         return result
 

@@ -21,6 +21,7 @@ import torch
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import devices, programs, relations
+from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.running import memory, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, stage, tensor_leaves
@@ -226,6 +227,8 @@ def _poison_fresh_memory() -> None:
 
 def failure(error: BaseException, doing: str) -> dict[str, Any]:
     """One user exception as data: type, message, and the candidate's own line when there is one."""
+    if why := interpreter.unsupported(error):
+        return {"error": f"{why} ({interpreter.REMEDY})", "kind": "unsupported"}
     names = {type(e).__name__ for e in (error, error.__cause__) if e is not None}
     compiling = bool(
         names & {"CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"}
