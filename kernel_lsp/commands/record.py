@@ -61,5 +61,6 @@ def _tell(what: str, recorded: running.Recorded) -> None:
 
 NOTHING = WorkloadError(
     "nothing was recorded: no module of this workspace was called and no Triton kernel of it launched",
-    "run it where the code is or name the folder by --root; python -I and -E keep the recorder out",
+    "run what calls them: a file that only defines them calls nothing; run it where the code is or name the"
+    " folder by --root; python -I and -E keep the recorder out",
 )

@@ -489,6 +489,7 @@ def test_nothing_to_record_says_why_and_keeps_the_exit_code(root: Path) -> None:
     assert usual.stdout.splitlines()[-2:] == ["of the environment", "1 []"], "as it is without us"
     isolated = run(sys.executable, "-I", "-c", "raise SystemExit(5)")
     assert isolated.returncode == 5 and "nothing was recorded" in isolated.stderr
+    assert "run what calls them" in isolated.stderr
     command = [sys.executable, "-m", "kernel_lsp", "record", "--"]
     absent = run("no-such-program", "train.py")
     assert absent.returncode == 2 and "no-such-program cannot be run" in absent.stderr
