@@ -83,6 +83,8 @@ PLAIN = "x_ptrs = x_ptr + (rows % M)[:, None] * x_stride + inner[None, :]"
         ([(PLAIN, PLAIN.replace("inner", "inner * 2"))], "weight_ptr, out_ptr"),
         ([(PLAIN, PLAIN + " + 1")], "weight_ptr, out_ptr"),
         ([(LOAD, LOAD.replace("0.0", "1.0"))], "weight_ptr, out_ptr"),
+        ([(LOAD, "tl.load(x_ptrs, inner[None, :] < left, 0.0)")], BOTH),
+        ([(LOAD, "tl.load(x_ptrs, inner[None, :] < left, 0.0, (0, 1))")], "weight_ptr, out_ptr"),
         ([(LOAD, LOAD.replace("left", "left - 1"))], "weight_ptr, out_ptr"),
         ([(LOAD, LOAD.replace("other=0.0", "other=0.0, volatile=True"))], "weight_ptr, out_ptr"),
         ([("        x_ptrs += BLOCK_K", "        x_ptrs += BLOCK_K * 2")], "weight_ptr, out_ptr"),

@@ -124,7 +124,7 @@ class Tiles(Reader):
         said = {k.arg: k.value for k in call.keywords}
         said |= dict(zip(("value", "mask") if stores else ("mask", "other"), call.args[1:], strict=False))
         known = {"value", "mask", "other", "eviction_policy", "cache_modifier"}
-        if not call.args or not said.keys() <= known:
+        if not 1 <= len(call.args) <= 3 or not said.keys() <= known:
             return "it says more than mask and other"
         address = self.terms(call.args[0])
         bases = [p for p in address if len(p) == 1 and p[0].kind == "name" and p[0].key in self.pointers]
