@@ -32,6 +32,7 @@ def needed(body: str, given: str = "torch.rand(6, 4) + 1") -> dict[str, int] | N
         "arguments": reference.arguments(3),
         "state": reference.own_state,
         "noise_seed": 5,
+        "label": "as_given",
         "draw": torch.Generator().manual_seed(1),
     }
     return traffic.needed(reference, trial)
@@ -65,7 +66,7 @@ def test_a_program_that_cannot_be_differentiated_is_unknown_and_keeps_its_oracle
     program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
     reference = Reference(program, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu")
     trial = {
-        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5,
+        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "as_given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
     found = traffic.needed(reference, trial)

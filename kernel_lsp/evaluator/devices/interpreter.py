@@ -12,6 +12,8 @@ from typing import Any
 from kernel_lsp.evaluator.devices.cpu import Cpu
 
 REMEDY = "judge it where there is a GPU"
+MESSAGE = 2000
+"""Characters of an error that are looked through: a candidate may raise a hundred million."""
 
 
 class Interpreter(Cpu):
@@ -40,5 +42,5 @@ def first_configurations() -> dict[str, str]:
 
 def unsupported(error: BaseException) -> str | None:
     """What the interpreter cannot run (in Triton 3: inline_asm, extern_elementwise); None: it can."""
-    found = re.search(r"(\w+) not supported in interpreter mode", str(error))
+    found = re.search(r"\b(\w{1,80}) not supported in interpreter mode", str(error)[:MESSAGE])
     return f"could not judge: Triton's interpreter cannot run {found[1]}" if found else None
