@@ -160,7 +160,7 @@ def test_needed_bytes_are_counted_on_the_device():
     request = request_from_files(REFERENCE, REFERENCE, has_cuda=True)
     reference = Reference(request.reference, request.workload, "cuda")
     trial = {
-        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "as_given",
+        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
     found = traffic.needed(reference, trial)

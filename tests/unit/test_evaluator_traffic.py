@@ -66,7 +66,7 @@ def test_a_program_that_cannot_be_differentiated_is_unknown_and_keeps_its_oracle
     program = Program(source=source, entry="Model", kind=TargetKind.MODULE)
     reference = Reference(program, Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), "cpu")
     trial = {
-        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "as_given",
+        "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",
         "draw": torch.Generator().manual_seed(1),
     }  # fmt: skip
     found = traffic.needed(reference, trial)
