@@ -1,6 +1,6 @@
 """The picture of `kernel-lsp optimize` in README: python docs/picture.py
 
-It is what the program prints about the example of the pages, as SVG. tests/e2e/test_picture.py makes it
+It is what the program prints about the example of the pages, as SVG. tests/e2e/test_docs.py makes it
 again and compares: same words, other numbers.
 """
 

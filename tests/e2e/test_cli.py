@@ -85,13 +85,19 @@ def write(folder: Path, **texts: str) -> list[Path]:
 
 
 @pytest.mark.alone
-def test_optimize_applies_the_verified_rewrite_and_the_journal_knows(home: Path, tmp_path: Path) -> None:
+def test_optimize_verifies_once_and_applies_from_the_cache_and_the_journal_knows(
+    home: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "gain.py"
     shutil.copy(ROOT / "examples/diagonal_matmul.py", path)
     before = path.read_text()
+    first = output(run(home, "optimize", path, "--json", "--device", "cpu"))["outcomes"][0]
+    assert path.read_text() == before
     done = run(home, "optimize", path, "--apply", "--json", "--device", "cpu")
     assert done.returncode == 0, done.stderr
-    best = output(done)["outcomes"][0]["proposals"][0]
+    outcome = output(done)["outcomes"][0]
+    assert outcome["cached"] is True and outcome["proposals"] == first["proposals"]
+    best = outcome["proposals"][0]
     assert best["verdict"] == "faster"
     assert best["evaluation"]["speedups"]["eager"]["low"] > 2
     after = path.read_text()
@@ -108,14 +114,6 @@ def test_optimize_applies_the_verified_rewrite_and_the_journal_knows(home: Path,
     assert run(home, "sessions", "forget", "--all").returncode == 0
     assert not list((home / "evidence").iterdir()), "it holds code of the user's"
     assert output(run(home, "sessions", "list", "--json"))["sessions"] == []
-
-
-@pytest.mark.alone
-def test_a_second_run_answers_from_the_cache(home: Path) -> None:
-    first = run(home, "optimize", "examples/diagonal_matmul.py", "--json", "--device", "cpu")
-    again = run(home, "optimize", "examples/diagonal_matmul.py", "--json", "--device", "cpu")
-    assert output(again)["outcomes"][0]["cached"] is True
-    assert output(again)["outcomes"][0]["proposals"] == output(first)["outcomes"][0]["proposals"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -113,3 +114,13 @@ def test_every_page_is_linked_from_the_readme() -> None:
 def test_python_is_what_the_pages_say() -> None:
     assert sys.version_info >= (3, 11)
     assert all("3.11" in page.read_text() for page in PAGES if page.stem in ("neovim", "emacs"))
+
+
+def test_the_picture_is_what_is_printed(tmp_path: Path, judged: Path) -> None:
+    """README's picture of `kernel-lsp optimize`."""
+    project, _ = home_of(tmp_path, judged)
+    picture = runpy.run_path(str(ROOT / "docs" / "picture.py"))
+    drawn = picture["svg"](picture["printed"](project, tmp_path / "data"))
+    shown, committed = picture["words"](drawn), picture["words"](picture["PICTURE"].read_text())
+    assert {"verdict", "faster", "speedup"} <= shown
+    assert shown == committed, "run: python docs/picture.py"

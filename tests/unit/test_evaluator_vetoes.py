@@ -28,7 +28,7 @@ class Scripted:
 
 
 def claims() -> Findings:
-    return Findings(speedups={"eager": Interval(low=1.9, mid=2.0, high=2.1)})
+    return Findings(speedups={"eager": Interval(low=1.96, mid=2.0, high=2.04)})
 
 
 def times(ms: float) -> Callable[..., dict[str, Any]]:
