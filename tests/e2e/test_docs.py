@@ -1,4 +1,5 @@
 """Every command of docs/ is run: here, as it stands, or by the test that the comment above it names.
+README's picture shows what `kernel-lsp optimize` prints of the same example.
 
 A person's machine: a clone at ~/kernel-lsp, a project with the example, and a fresh environment into which
 the page's own `pip install` puts kernel-lsp. Its dependencies are borrowed from ours, not downloaded again.
@@ -117,7 +118,6 @@ def test_python_is_what_the_pages_say() -> None:
 
 
 def test_the_picture_is_what_is_printed(tmp_path: Path, judged: Path) -> None:
-    """README's picture of `kernel-lsp optimize`."""
     project, _ = home_of(tmp_path, judged)
     picture = runpy.run_path(str(ROOT / "docs" / "picture.py"))
     drawn = picture["svg"](picture["printed"](project, tmp_path / "data"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,15 @@ def assert_same(
         expected, got = before(*inputs), after(*inputs)
     tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(got, expected, equal_nan=True, **tolerance)
+
+
+def interpreted(program: str, *arguments: str) -> None:
+    """Run a program in a process of its own where Triton interprets kernels; it must end without an error."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -6,14 +6,12 @@ Values come from Triton's interpreter, code for sm_90 from ptxas. What is writte
 import functools
 import json
 import runpy
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from golden_helpers import GOLDEN
-from rewrite_helpers import skill
+from rewrite_helpers import interpreted, skill
 
 from kernel_lsp.evaluator.devices import aot
 from kernel_lsp.pipeline.prepare import Prepared, prepare
@@ -222,14 +220,7 @@ def test_what_is_written_computes_the_same_with_and_without_descriptors(tmp_path
         for path, text in zip(paths, pair, strict=True):
             path.write_text(text)
         cases.append([*map(str, paths), launcher, RUNS[launcher]])
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARE, json.dumps(cases)],
-        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    interpreted(COMPARE, json.dumps(cases))
 
 
 def test_a_copy_unit_moves_the_tiles_and_no_register_is_spilled(

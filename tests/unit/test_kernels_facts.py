@@ -3,12 +3,10 @@
 That what they write computes the same is seen in Triton's interpreter, for sizes with and without the fact.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from rewrite_helpers import skill
+from rewrite_helpers import interpreted, skill
 
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.records import Job, Site, Step
@@ -46,14 +44,7 @@ CASES = {
 
 def test_what_is_written_computes_the_same_with_and_without_the_fact() -> None:
     cases = [f"{name} {case}" for name, case in CASES.items()]
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARE, str(GOLDEN), *cases],
-        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    interpreted(COMPARE, str(GOLDEN), *cases)
 
 
 def opened(text: str, kernel: str, name: str) -> KernelSession:

@@ -5,14 +5,12 @@ What they write is in tests/cases/golden. Everything is computed in one process 
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from golden_helpers import GOLDEN, rewritten
-from rewrite_helpers import skill
+from rewrite_helpers import interpreted, skill
 
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.records import Job, Step
@@ -268,14 +266,7 @@ def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -
             # Three programs instead of hundreds: each of a persistent kernel's has several tiles.
             path.write_text(re.sub(r"min\(tiles, \d+\)", "min(tiles, 3)", text))
         cases.append([*map(str, paths), launcher, shapes, 1e-5])
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARE, json.dumps(cases)],
-        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    interpreted(COMPARE, json.dumps(cases))
 
 
 def test_what_no_program_changes_moves_before_the_loop_unless_it_may_be_written() -> None:

@@ -1,13 +1,11 @@
 """A Triton kernel as a target: what is seen and proved of it, what changes, and that it still computes."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rewrite_helpers import skill
+from rewrite_helpers import interpreted, skill
 
 from kernel_lsp import analysis
 from kernel_lsp.errors import CaptureError, RewriteError
@@ -305,14 +303,7 @@ def test_a_rewritten_kernel_computes_the_same_in_the_interpreter(name: str, tmp_
     before.write_text(text)
     after.write_text(apply_edit(text, one.target.span, made[-1].edit))
     assert after.read_text() != text
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARE, str(before), str(after), launcher, shapes],
-        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    interpreted(COMPARE, str(before), str(after), launcher, shapes)
 
 
 def test_a_guess_follows_the_step_that_is_searched() -> None:
