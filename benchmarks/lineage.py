@@ -47,6 +47,8 @@ SMALL = {
 SAME = 0.02
 """Two measurements of one ratio differ by about this much beyond their intervals."""
 LEAST_STEPS = 4
+WALKING = 0.75
+"""Share of the time in which walks may go on; the rest is for judging again."""
 
 
 def asked(path: Path, device: str) -> ground.Asked:
@@ -202,7 +204,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument(
-        "--limit-s", type=float, default=480, help="walks stop then, and go on next time (480)"
+        "--limit-s", type=float, default=480, help="stops then, and goes on next time (480)"
     )
     parser.add_argument("--lanes", type=int, default=5, help="experts at a time (5; 1 on a CPU)")
     parser.add_argument("--only", default="", help="experts by name, with commas; default: all")
@@ -216,8 +218,9 @@ def main() -> None:
     experts, begun = [EXPERTS / f"{name}.py" for name in names], time.monotonic()
     if options.recheck:
         return recheck(options, experts)
+    whole, options.limit_s = options.limit_s, WALKING * options.limit_s
     asyncio.run(over(experts, options, walked))
-    options.limit_s -= time.monotonic() - begun
+    options.limit_s = whole - (time.monotonic() - begun)
     if options.limit_s > 0:
         subprocess.run([*_myself(options), "--recheck"], check=False)
     found = told(options, experts)
