@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 BENCH = "-m kernel_lsp bench benchmarks/tasks"
-TRITON = "benchmarks/triton_targets.py --resume --lanes 6 --limit-s {early} --only {word}"
+TRITON = "benchmarks/triton_targets.py --resume --lanes 5 --limit-s {early} --only {word}"
 JOBS = {
     "tests": "bash scripts/test-gpu {word}",
     "suite": BENCH + " --jobs 7 --shard {word} --limit-s {early} --out {out}/suite-{name}.json",

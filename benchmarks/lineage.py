@@ -203,9 +203,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument(
-        "--limit-s", type=float, default=480, help="stops then, and goes on next time (480)"
-    )
+    parser.add_argument("--limit-s", type=float, default=480, help="stops then, and goes on next time (480)")
     parser.add_argument("--lanes", type=int, default=5, help="experts at a time (5; 1 on a CPU)")
     parser.add_argument("--only", default="", help="experts by name, with commas; default: all")
     parser.add_argument("--data", type=Path, default=Path(".kernel-lsp/lineage"), help="what is kept")

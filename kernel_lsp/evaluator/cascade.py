@@ -122,9 +122,9 @@ async def _tried(
         worker = await starting
     found.environment.update(opened["environment"])
     found.environment["sandbox"] = worker.child.confined
-    for layout, signal in opened["crashed"].items():
-        detail = f"the reference itself crashes by {signal} on {layout} inputs, so these are not compared"
-        found.check("layouts", None, f"{detail}; {crashes.LIKELY}")
+    for inputs, cause in opened["crashed"].items():
+        detail = f"the reference itself crashes by {cause} on {inputs}, so these are not compared"
+        found.check("other-inputs", None, f"{detail}; {crashes.LIKELY}")
     timed = request.require_speed and request.device != "interpreter"
     begun = asyncio.Event()
 

@@ -21,7 +21,7 @@ from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import measure
 from kernel_lsp.evaluator.measure import Ready, Session
 from kernel_lsp.evaluator.processes.compiled import Store
-from kernel_lsp.evaluator.processes.crashes import OTHER_LAYOUT
+from kernel_lsp.evaluator.processes.crashes import ASKED
 from kernel_lsp.evaluator.processes.pool import Pool
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, ReferenceCrashed, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
@@ -95,8 +95,8 @@ class Bench:
         await self.sandbox.close()
 
     async def _open(self, request: EvaluationRequest) -> tuple[dict[str, Any], list[bytes]]:
-        """A layout of the inputs that ends the judge is one that the reference does not accept: opened again
-        without it, because a kernel that is right on contiguous inputs can still be judged on these."""
+        """A layout or batch size that ends the judge is one that the reference does not accept: opened again
+        without it, because a kernel that is right on its own inputs can still be judged on these."""
         crashed: dict[str, str] = {}
         while True:
             self._party = await self.sandbox.judge()
@@ -111,10 +111,10 @@ class Bench:
                     without=list(crashed),
                 )
             except ReferenceCrashed as error:
-                layout = error.inputs.removesuffix(OTHER_LAYOUT)
-                if layout == error.inputs or layout in crashed:
+                inputs = error.inputs.removesuffix(ASKED)
+                if inputs == error.inputs or inputs in crashed:
                     raise
-                crashed[layout] = error.signal
+                crashed[inputs] = error.crash
             else:
                 return {**opened, "crashed": crashed}, init
 

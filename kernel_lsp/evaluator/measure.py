@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator import stats, vetoes
 from kernel_lsp.evaluator.findings import Findings, Rejected, candidate, guard_notes
+from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.processes.sandbox import InSession, Party, Sandbox, ask_judge
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.undisturbed import Alone, Undisturbed
@@ -77,6 +78,10 @@ class Ready:
 
     async def close(self) -> None:
         await self.sandbox.close()
+
+
+class CompiledCrashed(EvaluationError):
+    """What torch.compile made of the reference has ended a timing process."""
 
 
 @dataclass
@@ -147,21 +152,33 @@ async def prepare(
     ``told``: the session whose values it gets, which may still be opened while the process starts.
     Raises EvaluationError.
     """
+    compile_s = request.budget.compile_s
     async with sandbox.making_baselines():
-        timer = await sandbox.timer()
-        compiling = request.budget.compile_s > 0
-        await _ask_timer(timer, "import", request.budget.load_s, compiler=compiling)
-        if sandbox.needs_driver:
-            await _ask_timer(timer, "open_driver", request.budget.load_s)
-            sandbox.keep_driver()
-        session = await told()
-        timer.notes = await _make_baselines(request, timer, session)
+        try:
+            timer, session = await _started(request, sandbox, told, compile_s)
+        except CompiledCrashed as error:
+            timer, session = await _started(request, sandbox, told, 0.0)
+            timer.notes = [f"{crashes.COMPILED} ends its process and is no baseline here: {error.cause}"]
         sandbox.keep_baselines()
-    complete = request.budget.compile_s > 0
-    return Ready(sandbox=sandbox, party=timer, session=session, complete=complete)
+    return Ready(sandbox=sandbox, party=timer, session=session, complete=compile_s > 0)
 
 
-async def _make_baselines(request: EvaluationRequest, timer: Party, session: Session) -> list[str]:
+async def _started(
+    request: EvaluationRequest, sandbox: Sandbox, told: Callable[[], Awaitable[Session]], compile_s: float
+) -> tuple[Party, Session]:
+    timer = await sandbox.timer()
+    await _ask_timer(timer, "import", request.budget.load_s, compiler=compile_s > 0)
+    if sandbox.needs_driver:
+        await _ask_timer(timer, "open_driver", request.budget.load_s)
+        sandbox.keep_driver()
+    session = await told()
+    timer.notes = await _make_baselines(request, timer, session, compile_s)
+    return timer, session
+
+
+async def _make_baselines(
+    request: EvaluationRequest, timer: Party, session: Session, compile_s: float
+) -> list[str]:
     """What could not be had, in words for the evidence."""
     sealed, blobs = await ask_judge(session.judge, "sealed", request.budget.call_s, count=SETS)
     # Two encoded values travel in one frame: the second's blob numbers follow the first's.
@@ -170,12 +187,12 @@ async def _make_baselines(request: EvaluationRequest, timer: Party, session: Ses
     reply = await _ask_timer(
         timer,
         "prepare",
-        request.budget.load_s + request.budget.compile_s + 30,
+        request.budget.load_s + compile_s + 30,
         [*session.init, *blobs],
         program=request.reference,
         workload=request.workload,
         grad=session.opened["grad"],
-        compile_s=request.budget.compile_s,
+        compile_s=compile_s,
         seeds=sealed["seeds"],
         **joined,
     )
@@ -200,6 +217,9 @@ async def _ask_timer(
     try:
         reply, _ = await timer.ask(do, timeout_s, blobs, **fields)
     except WorkerLost as error:
+        log = timer.child.log
+        if crashes.last_said(log) == crashes.COMPILED:
+            raise CompiledCrashed(crashes.cause_of(error, log) or error.cause) from error
         raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
     return reply
 

@@ -177,3 +177,53 @@ async def test_every_kind_of_child_is_forked_and_confined(imports: str, tmp_path
     finally:
         await child.kill()
         await pool.close()
+
+
+LOOKUP = """
+import torch
+import torch.nn.functional as F
+
+class Model(torch.nn.Module):
+    def forward(self, ids, table):
+        return F.embedding(ids, table)
+
+def get_inputs():
+    return [torch.randint(4096, (512,)), torch.randn(4096, 64)]
+"""
+
+
+async def test_a_reference_that_loses_the_device_on_a_smaller_table_is_judged_on_its_own(gate: Gate) -> None:
+    """Indices beyond a smaller table are an assertion on the device, after which the judge cannot go on."""
+    right = LOOKUP.replace("F.embedding(ids, table)", "table.index_select(0, ids)")
+    request = request_from_files(LOOKUP, right, device="cuda", has_cuda=True, require_speed=False)
+    evaluation = await gate.evaluate(replace(request, budget=QUICK))
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    told = [check.detail for check in evaluation.checks if check.name == "other-inputs"]
+    assert told and "a batch of" in told[0] and "assert" in told[0], told
+
+
+COMPILED_ONLY = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        rows = torch.arange(x.shape[0], device=x.device)
+        if torch.compiler.is_compiling():
+            rows = rows + 2**40
+        return x[rows] * 2
+
+def get_inputs():
+    return [torch.randn(4096, 1024)]
+"""
+
+
+async def test_a_compiled_reference_that_loses_the_device_is_no_baseline_and_costs_nobody_the_verdict(
+    gate: Gate,
+) -> None:
+    right = COMPILED_ONLY.split("        rows")[0] + "        return x + x\n"
+    request = request_from_files(COMPILED_ONLY, right, device="cuda", has_cuda=True)
+    evaluation = await gate.evaluate(replace(request, budget=replace(QUICK, compile_s=60)))
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    assert "compile" not in evaluation.speedups and "eager" in evaluation.speedups
+    told = [check.detail for check in evaluation.checks if check.name == "compile-baseline"]
+    assert told and "no baseline" in told[0], told

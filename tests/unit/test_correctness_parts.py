@@ -69,6 +69,17 @@ def test_another_batch_takes_its_rows_from_the_given_ones() -> None:
     assert torch.equal(made[0][1], index[made[0][0].flatten().long()])
 
 
+def test_other_rows_stand_behind_a_smaller_batch_in_the_same_memory() -> None:
+    draw = torch.Generator().manual_seed(0)
+    table = torch.arange(10.0).view(5, 2)
+    arguments = [[torch.arange(6.0), table], {}]
+    made, other = (variations.overfull(arguments, (0,), torch.tensor([3, 1]), draw) for _ in range(2))
+    (batch, whole), (again, _) = made[0], other[0]
+    assert batch.tolist() == again.tolist() == [3.0, 1.0] and torch.equal(whole, table)
+    behind = [t.as_strided((6,), (1,))[2:] for t in (batch, again)]
+    assert not torch.equal(*behind) and whole.untyped_storage().nbytes() > table.untyped_storage().nbytes()
+
+
 def test_every_way_of_updating_comes_up_and_the_first_is_loading() -> None:
     state = {"w": torch.ones(2)}
     order = variations.updates(state, 10, random.Random(1))

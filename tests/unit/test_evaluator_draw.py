@@ -65,6 +65,33 @@ def test_a_cpu_draws_where_it_always_did() -> None:
     assert not made.draws_near and made.generator(1).device.type == "cpu"
 
 
+SCALED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, scale):
+        return x * {read}
+
+def get_inputs():
+    return [torch.randn(64, 64), torch.randn(64)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "batched"),
+    [("scale[:, None]", (0, 1)), ("scale.as_strided((64,), (1,))", (0,))],
+    ids=["rows have a scale", "columns have one, of as many"],
+)
+def test_a_batch_is_made_smaller_only_where_nobody_reads_behind_it(
+    read: str, batched: tuple[int, ...]
+) -> None:
+    """Both sizes are 64. A kernel does not look at the size of what it reads, so nothing is raised."""
+    made = reference(SCALED.format(read=read))
+    plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
+    study(made, draw(made, 0, plain), draw(made, 1, plain))
+    assert made.batch is not None and made.batch[0] == batched
+
+
 SUMS = """
 import torch
 

@@ -41,6 +41,9 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait for everything on every stream."""
 
+    def is_lost(self) -> bool:
+        """Whether an error was one after which this process can never use the device again."""
+
     def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """(tensor, what an operator that follows at once reads of it), for tensors that are still being
         computed when a call returns; none where calls are finished then."""

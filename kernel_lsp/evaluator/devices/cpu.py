@@ -35,6 +35,9 @@ class Cpu:
     def synchronize(self) -> None:
         """A CPU call is finished when it returns."""
 
+    def is_lost(self) -> bool:
+        return False
+
     def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         return []
 

@@ -64,6 +64,13 @@ class Cuda:
     def synchronize(self) -> None:
         self._synchronize()
 
+    def is_lost(self) -> bool:
+        try:
+            self._synchronize()
+        except Exception:  # an error that stays: an illegal or misaligned address, an assertion in a kernel
+            return True
+        return False
+
     def read_by_next(self, tensors: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Copies queued on the stream that the caller has: it does not wait for any other."""
         with self._on(self._callers_stream):

@@ -164,7 +164,7 @@ class Reference:
 
     def call(self, placed: Any, state: State) -> Any:
         """What one call returns, with tensors of its own."""
-        crashes.say("its own inputs")
+        crashes.say(crashes.PLAIN)
         self._prepare(self.target, state, 1)
         return self._call(self.target, placed)
 

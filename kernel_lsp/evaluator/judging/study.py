@@ -24,7 +24,7 @@ MOST_OF_SPREAD = 0.05
 def study(reference: Reference, trial: Trial, other: Trial, without: Collection[str] = ()) -> None:
     """Fill in what the reference shows on its own inputs; ``other``: the same with other inputs.
 
-    ``without``: layouts that are not tried, because one of them has ended such a process.
+    ``without``: inputs that are not tried, because they have ended such a process.
     """
     arguments = tensor_leaves(trial["arguments"])
     reference.elements = sum(t.numel() for t in arguments)
@@ -67,35 +67,72 @@ def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
 
 def _vary(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
     """Which other layouts and batch sizes the reference accepts and answers in the same kind."""
-    arguments, draw = trial["arguments"], reference.generator(1)
-    for which in variations.batches(arguments):
-        sizes = variations.sizes(arguments, which)
-        tried = variations.rebatched(arguments, which, sizes[0], draw) if sizes else None
-        ran = _accepted(reference, trial, tried, f"a batch of {sizes[0]}") if sizes else None
-        if ran is not None and _same_kind(ran.output, first.output):
-            reference.batch = which, sizes
-            break
+    fewer = _rebatched(reference, trial, first, without)
     big = reference.elements > variations.BIG
-    if big and reference.batch is not None:  # layouts are then tried where they will be asked: on few rows
-        arguments = tried
-        plain = ran
-    else:
-        plain = first
-    assert plain is not None
-    for layout in variations.LAYOUTS[-1:] if big and reference.batch is None else variations.LAYOUTS:
-        if layout in without:
+    # Layouts are tried where they will be asked: of big workloads on few rows.
+    arguments, plain = fewer if big and fewer else (trial["arguments"], first)
+    for layout in variations.LAYOUTS[-1:] if big and not fewer else variations.LAYOUTS:
+        inputs = f"{layout} inputs"
+        if inputs in without:
             continue
         relaid = map_tensors(lambda t, how=layout: reference.relaid(t, how), arguments)
-        other = _accepted(reference, trial, relaid, layout + crashes.OTHER_LAYOUT)
+        other = _accepted(reference, trial, relaid, inputs)
         if other is not None and _same_kind(other.output, plain.output) and _same_rows(other, plain):
             reference.layouts.append(layout)
 
 
-def _accepted(reference: Reference, trial: Trial, arguments: Any, label: str) -> Ran | None:
-    try:
-        return reference.run({**trial, "arguments": arguments, "label": label}, noise_seed=1)
-    except Exception:  # whatever it raises, it does not accept them
+def _rebatched(
+    reference: Reference, trial: Trial, first: Ran, without: Collection[str]
+) -> tuple[Any, Ran] | None:
+    """Find what shares a batch dimension; returns the smallest batch to ask for and what came of it."""
+    for which in variations.batches(trial["arguments"]):
+        sizes = variations.sizes(trial["arguments"], which)
+        found = [
+            _batch(reference, trial, first, which, n, without)
+            for n in dict.fromkeys((*sizes[:1], *sizes[-1:]))
+        ]
+        if found and all(found):
+            reference.batch = which, sizes
+            return found[0]
+    return None
+
+
+def _batch(
+    reference: Reference,
+    trial: Trial,
+    first: Ran,
+    which: tuple[int, ...],
+    size: int,
+    without: Collection[str],
+) -> tuple[Any, Ran] | None:
+    """Another batch and what came of it; None: it is not accepted.
+
+    A program of torch refuses tensors that do not fit each other. A kernel reads on behind one of them, so
+    an answer counts only when it is the same whatever stands there.
+    """
+    inputs, draw = f"a batch of {size} in {len(which)} of them", reference.generator(1)
+    if inputs in without:
         return None
+    now = tensor_leaves(trial["arguments"])[which[0]].shape[0]
+    rows = torch.randint(now, (size,), generator=draw, device=draw.device)
+    tried, other = (variations.overfull(trial["arguments"], which, rows, draw) for _ in range(2))
+    ran = _accepted(reference, trial, tried, inputs)
+    if ran is None or not _same_kind(ran.output, first.output):
+        return None
+    again = _accepted(reference, trial, other, inputs)
+    return (tried, ran) if again is not None and _same_rows(again, ran) else None
+
+
+def _accepted(reference: Reference, trial: Trial, arguments: Any, inputs: str) -> Ran | None:
+    label = inputs + crashes.ASKED
+    try:
+        ran = reference.run({**trial, "arguments": arguments, "label": label}, noise_seed=1)
+        reference.device.synchronize()  # what a kernel did wrong is told now
+    except Exception as error:  # whatever it raises, it does not accept them
+        if reference.device.is_lost():
+            crashes.end(error, label)
+        return None
+    return ran
 
 
 def _same_rows(one: Ran, other: Ran) -> bool:

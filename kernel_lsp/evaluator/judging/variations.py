@@ -64,12 +64,12 @@ def batches(arguments: Any) -> list[tuple[int, ...]]:
 
 
 def sizes(arguments: Any, which: tuple[int, ...]) -> list[int]:
-    """Other sizes of the batch dimension that are worth a trial."""
+    """Other sizes of the batch dimension that are worth a trial, the smallest first."""
     tensors = tensor_leaves(arguments)
     now, elements = tensors[which[0]].shape[0], sum(t.numel() for t in tensors)
     if elements > BIG:
         return [max(1, now * BIG // elements)] if now > 1 else []
-    return [n for n in {now - 1, now // 2 + 1, now + 1, 2 * now + 1} if n > 1 and n != now]
+    return [n for n in sorted({now - 1, now // 2 + 1, now + 1, 2 * now + 1}) if n > 1 and n != now]
 
 
 def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Generator) -> Any:
@@ -82,6 +82,27 @@ def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Gen
         if next(places) not in which:
             return tensor
         return tensor.detach().index_select(0, rows.to(tensor.device)).requires_grad_(tensor.requires_grad)
+
+    return map_tensors(pick, arguments)
+
+
+def overfull(arguments: Any, which: tuple[int, ...], rows: torch.Tensor, draw: torch.Generator) -> Any:
+    """Arguments whose tensors at ``which`` have these rows; behind each tensor, in the same memory, stand
+    others, drawn at random. A reference that counts rows by anything else than these tensors reads on
+    there, and answers otherwise when others stand there."""
+    now = tensor_leaves(arguments)[which[0]].shape[0]
+    places = itertools.count()
+
+    def pick(tensor: torch.Tensor) -> torch.Tensor:
+        own = next(places) not in which
+        if not tensor.dim() or not tensor.shape[0] or (own and not tensor.is_contiguous()):
+            return tensor
+        count = tensor.shape[0]
+        mine = torch.arange(count, device=draw.device) if own else rows
+        more = max(1, max(now, len(rows)) - len(mine))
+        behind = torch.randint(count, (more,), generator=draw, device=draw.device)
+        made = tensor.detach().index_select(0, torch.cat([mine, behind]).to(tensor.device))
+        return made[: len(mine)].requires_grad_(tensor.requires_grad)
 
     return map_tensors(pick, arguments)
 

@@ -98,7 +98,9 @@ class Sandbox:
         return await self._candidate_process("worker", self._candidates_key)
 
     async def timer(self) -> Party:
-        """A process that loads the candidate beside its reference, to time them."""
+        """A process that loads the candidate beside its reference, to time them. Another one in its place
+        once it has died."""
+        shutil.rmtree(self.root / "timer", ignore_errors=True)
         return await self._candidate_process("timer", self._baselines_key)
 
     async def tuner(self) -> Party:
@@ -356,20 +358,21 @@ async def ask_judge(
 
 
 class ReferenceCrashed(EvaluationError):
-    """Running the reference has ended the judge by a signal."""
+    """Running the reference has ended the judge by a signal, or lost it its device."""
 
-    def __init__(self, signal: str, inputs: str) -> None:
+    def __init__(self, cause: str, inputs: str) -> None:
         super().__init__(
-            f"could not judge: running the reference failed: it crashed by {signal} (inputs: {inputs})",
+            f"could not judge: running the reference failed: it crashed by {cause} (inputs: {inputs})",
             f"{crashes.LIKELY}: mask its loads and stores, or make its inputs contiguous first",
         )
-        self.signal, self.inputs = signal, inputs
+        self.crash, self.inputs = cause, inputs
 
 
 def _reference_lost(judge: Party, error: WorkerLost) -> EvaluationError:
-    inputs, signal = crashes.last_said(judge.child.log), crashes.signal_of(error)
-    if inputs and signal:
-        return ReferenceCrashed(signal, inputs)
+    log = judge.child.log
+    inputs, cause = crashes.last_said(log), crashes.cause_of(error, log)
+    if inputs and cause:
+        return ReferenceCrashed(cause, inputs)
     said = None if error.remedy and crashes.MARK in error.remedy else error.remedy
     where = f" (inputs: {inputs})" if inputs else ""
     return EvaluationError(

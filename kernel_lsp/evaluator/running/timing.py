@@ -35,6 +35,7 @@ import torch
 from kernel_lsp.evaluator import stats
 from kernel_lsp.evaluator.devices import Device, Sample
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
+from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.running.arena import Arena
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
@@ -118,6 +119,7 @@ class Rounds:
         if seconds <= 0:
             self.notes.append("torch.compile was not asked for")
             return
+        crashes.say(crashes.COMPILED)
         try:
             with _time_box(seconds):
                 compiled = torch.compile(target)
@@ -127,9 +129,12 @@ class Rounds:
         except Slow:
             self.notes.append(f"torch.compile took longer than {seconds:.0f} s and is no baseline here")
         except Exception as error:  # a compiler may fail in any way; then eager is the only baseline
+            if self.device.is_lost():  # nothing can be timed here any more; another process leaves it out
+                crashes.end(error, crashes.COMPILED)
             self.notes.append(f"torch.compile failed ({type(error).__name__}) and is no baseline here")
         else:
             self.providers["compile"] = compiled
+        crashes.say(crashes.PLAIN)
 
     def add_tf32(self, target: Callable[..., Any]) -> None:
         """Eager with TF32 matrix products, where that is another computation than eager."""

@@ -32,6 +32,9 @@ NAMESPACES: tuple[Any, ...] = (
 SKIPPED = frozenset(
     {"last_traceback", "last_value", "last_type", "last_exc", "stdin", "stdout", "stderr", "modules"}
 )
+UNREAD = frozenset({"__triton_launcher"})
+"""Names in sys.modules that nobody looks up: each launcher that Triton 3.6 compiles replaces the one before,
+because C extensions of the old kind enter themselves."""
 REBOUND_BY = "torch._dynamo"
 """torch's compiler puts wrappers around Module.__init__ and manual_seed when it is first used."""
 Known = tuple[Any, Any, Any, Any]
@@ -54,7 +57,7 @@ class Functions:
         found += [f"{where}.{name}" for (where, name), value in now.items()
                   if (where, name) not in self._known and _is_candidates(value)]  # fmt: skip
         found += [f"sys.modules[{name!r}]" for name, old in self._modules.items()
-                  if sys.modules.get(name, old) is not old]  # fmt: skip
+                  if sys.modules.get(name, old) is not old and name not in UNREAD]  # fmt: skip
         constants = dict(_constants())
         return found + [name for name, old in self._constants.items() if constants.get(name) != old]
 
