@@ -41,8 +41,8 @@ JOBS = {
     "training": "benchmarks/training.py --size 20m --out {out}/training.json",
     "idle": "benchmarks/idle.py --out {out}/idle.json",
 }
-"""Arguments of bash or Python. {word}: what stands after "="; {name}: that as part of a name; {left}: seconds until the limit; {early}: so
-many that what is begun then will probably end in time."""
+"""Arguments of bash or Python. {word}: what stands after "="; {name}: that as part of a name; {left}:
+seconds until the limit; {early}: so many that what is begun then will probably end in time."""
 REPORTING_S = 10.0
 ENDING_S = 60.0
 """What a program takes at most, once begun: the slowest of the suite (benchmarks/results)."""

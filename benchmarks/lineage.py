@@ -192,10 +192,14 @@ def show(found: dict[str, Any]) -> None:
 
 
 def recheck(options: argparse.Namespace, experts: list[Path]) -> None:
-    """In this process, which has timed nothing before."""
-    for name, judgements in asyncio.run(over(experts, options, again)).items():
+    """In this process, which has timed nothing before. Each expert's file is written when it is done."""
+
+    async def kept_again(pipeline: Pipeline, path: Path, device: str) -> None:
+        judgements = await again(pipeline, path, device)
         text = json.dumps(wire.to_json(judgements), indent=1) + "\n"
-        replace_file(options.data / f"again-{name}.json", text.encode())
+        replace_file(options.data / f"again-{path.stem}.json", text.encode())
+
+    asyncio.run(over(experts, options, kept_again))
 
 
 def main() -> None:
