@@ -71,3 +71,16 @@ async def test_timed_rounds_of_a_random_program_are_judged_on_its_own_stream(gat
     evaluation = await judged(gate, "torch.nn.functional.dropout(x, 0.5)", 0)
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     assert "eager" in evaluation.speedups
+
+
+async def test_a_compiled_reference_that_crashes_is_no_baseline_and_costs_nobody_the_verdict(
+    gate: Gate,
+) -> None:
+    """What torch.compile makes reads far outside its input; eager does not."""
+    evaluation = await judged(
+        gate, "x[torch.arange(64) + (2**40 if torch.compiler.is_compiling() else 0)] * 2", 100
+    )
+    assert evaluation.status is EvalStatus.PASSED, evaluation.detail
+    assert evaluation.environment["baselines"] == ["eager"]
+    skipped = named(evaluation, "compile-baseline")
+    assert skipped is not None and skipped.passed is None and "SIGSEGV" in skipped.detail

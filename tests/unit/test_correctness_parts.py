@@ -1,6 +1,8 @@
 """Layouts, batches, ways of updating, guard bands, relations and matching: each by itself."""
 
 import random
+import sys
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from kernel_lsp.errors import EvaluationError  # noqa: E402
 from kernel_lsp.evaluator import relations, tensors  # noqa: E402
 from kernel_lsp.evaluator.judging import matching, variations  # noqa: E402
 from kernel_lsp.evaluator.running import memory, parameters  # noqa: E402
+from kernel_lsp.evaluator.running.watch.functions import Functions  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -261,3 +264,14 @@ def test_a_storage_offset_comes_back_as_far_as_alignment_goes() -> None:
     value = torch.arange(200.0)[65:70]
     back = tensors.decode(tensors.encode(value, out), out.blobs)
     assert torch.equal(back, value) and back.storage_offset() == 1
+
+
+def test_a_launcher_that_triton_has_compiled_is_no_module_that_a_candidate_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "__triton_launcher", ModuleType("__triton_launcher"))
+    monkeypatch.setitem(sys.modules, "of_the_user", ModuleType("of_the_user"))
+    watched = Functions()
+    for name in ("__triton_launcher", "of_the_user"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert watched.changes() == ["sys.modules['of_the_user']"]
