@@ -6,6 +6,7 @@ it accepts. Raises EvaluationError for what cannot be judged by. Nothing here de
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from typing import Any
 
@@ -87,11 +88,10 @@ def _rebatched(
     """Find what shares a batch dimension; returns the smallest batch to ask for and what came of it."""
     for which in variations.batches(trial["arguments"]):
         sizes = variations.sizes(trial["arguments"], which)
-        found = [
-            _batch(reference, trial, first, which, n, without)
-            for n in dict.fromkeys((*sizes[:1], *sizes[-1:]))
-        ]
-        if found and all(found):
+        asked = sorted({*sizes[:1], *sizes[-1:]})
+        tried = (_batch(reference, trial, first, which, size, without) for size in asked)
+        found = list(itertools.takewhile(bool, tried))  # none after a size that is not accepted
+        if asked and len(found) == len(asked):
             reference.batch = which, sizes
             return found[0]
     return None
