@@ -141,9 +141,9 @@ def test_redacting_takes_linear_time() -> None:
         "bearer ",
     ):
         text = piece * (400_000 // len(piece))
-        begun = time.process_time()
+        begun = time.thread_time()
         redact(text)
-        assert time.process_time() - begun < 5, piece
+        assert time.thread_time() - begun < 5, piece
 
 
 def test_keys_come_from_the_environment_then_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:

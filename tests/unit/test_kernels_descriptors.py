@@ -294,3 +294,20 @@ def test_two_blocks_of_one_size_each_have_their_own_extent_of_the_grid(
     assert [block.name for block in found] == left
     extents = [block.places[1].col_offset for block in found if block.of_grid]
     assert len(set(extents)) == len(extents)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "left"),
+    [
+        ("64, BLOCK_N=64", "64, BLOCK_N=64", ["BLOCK_M", "BLOCK_N", "BLOCK_K"]),
+        ('triton.cdiv(M, meta["BLOCK_M"])', "triton.cdiv(M, 64)", ["BLOCK_K"]),
+        ("lambda meta: (", "lambda meta: (1 + 0 * 64) * (", ["BLOCK_K"]),
+    ],
+)
+def test_a_grid_that_names_its_blocks_says_which_is_which(old: str, new: str, left: list[str]) -> None:
+    text = (SUITE / "products.py").read_text()
+    at = text.index("def half_kernel")
+    kernel = opened(text, "half_kernel")[0].kernel
+    source = Source.parse(text[:at] + changed(text[at:], (old, new)), "half_kernel", "half")
+    found = [block.name for block in adjustable(replace(kernel, source=source))]
+    assert found == left

@@ -219,10 +219,12 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
         if [n for n in inside if n not in divisors]:
             return None  # the same number elsewhere may mean the same thing
         if any(isinstance(o, ast.Constant) and o.value == value and o is not given for o in others):
+            if not divisors:  # the grid names its blocks, if any: meta["BLOCK_M"]
+                return [given] if _grid_follows(kernel, name, why, None) else None
             own = _own_extent(kernel, name)
-            if divisors and own is None:
+            if own is None:
                 return None  # it may be that other block's
-            divisors = _divisors(own, value) if own is not None else []
+            divisors = _divisors(own, value)
             return [given, *divisors] if bool(divisors) is (why == OF_GRID) else None
         return [given, *divisors] if _grid_follows(kernel, name, why, value) else None
     if isinstance(given, ast.Name):
