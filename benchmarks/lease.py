@@ -27,13 +27,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 BENCH = "-m kernel_lsp bench benchmarks/tasks"
-TRITON = "benchmarks/triton_targets.py --resume --lanes 5 --limit-s {early} --only {word}"
+TRITON = "benchmarks/triton_targets.py --resume --lanes 5 --limit-s {early}"
 JOBS = {
     "tests": "bash scripts/test-gpu {word}",
-    "suite": BENCH + " --jobs 7 --shard {word} --limit-s {early} --out {out}/suite-{name}.json",
-    "latency": BENCH + " --jobs 1 --filter {word} --limit-s {early} --out {out}/latency.json",
-    "triton": TRITON + " --out {out}/triton.json",
-    "packages": TRITON + " --packages .whl.packages --out {out}/packages.json",
+    "suite": BENCH + " --jobs 7 --shard={word} --limit-s {early} --out {out}/suite-{name}.json",
+    "latency": BENCH + " --jobs 1 --filter={word} --limit-s {early} --out {out}/latency.json",
+    "triton": TRITON + " --only={word} --out {out}/triton.json",
+    "packages": TRITON + " --packages .whl.packages --only=^(liger|flag).*{word} --out {out}/packages.json",
     "lineage": "benchmarks/lineage.py --limit-s {left} --data {out}/lineage --out {out}/lineage.json",
     "transfer": "benchmarks/lineage_transfer.py --limit-s {left} --data {out}/lineage"
     " --out {out}/transfer.json",
@@ -53,14 +53,15 @@ def command(job: str, out: Path, left: float) -> list[str]:
     name, _, word = job.partition("=")
     words = shlex.split(
         JOBS[name].format(
-            word=shlex.quote(word) if "{word} " in JOBS[name] else word,
+            word=shlex.quote(word),
             name=word.replace("/", "of"),
             out=shlex.quote(str(out)),
             left=int(left - REPORTING_S),
             early=max(1, int(left - ENDING_S)),
         )
     )
-    return words if words[0] == "bash" else [sys.executable, *words]
+    program = () if words[0] == "bash" else (sys.executable,)
+    return [*program, *filter(None, words)]  # no word, no argument
 
 
 def track(text: str, options: argparse.Namespace, gpus: list[str], end: float) -> None:

@@ -3,7 +3,8 @@
     PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out triton-h200-DATE.json
     … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their wheels, unpacked
                          (pip download --no-deps liger-kernel flag-gems; python3 -m zipfile -e FILE DIR)
-    … --only REGEX       of path and name; --resume goes on with what --out has not yet
+    … --only REGEX       of path and name; --resume goes on with what --out has not yet, and asks once more
+                         what could not be judged; --merge FILE… takes the rows of other runs over
 
 Reference and baseline are the kernel as it is written (autotuned where it is). A kernel for which nothing
 is offered counts as 1.0 in the mean. What packages' kernels are called with is in triton/installed.
@@ -24,10 +25,13 @@ import tempfile
 import time
 import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
+import triton
 
 from kernel_lsp import analysis, config, phases
 from kernel_lsp.errors import KernelLspError
@@ -39,6 +43,7 @@ from trainer import lanes
 FOLDER = Path(__file__).resolve().parent / "triton"
 OURS = (FOLDER.parent, FOLDER.parents[1], Path())
 """Folders of sys.path that the interpreter of a project has no business with."""
+UNJUDGED = "could not judge"
 Rows = dict[str, dict[str, Any]]
 
 
@@ -143,10 +148,34 @@ def geomean(rows: Rows) -> float:
     return math.exp(sum(math.log(r["speedup"] or 1.0) for r in rows.values()) / max(1, len(rows)))
 
 
+def summary(rows: Rows) -> dict[str, Any]:
+    offered = sum(1 for row in rows.values() if row["speedup"])
+    return {"kernels": len(rows), "offered": offered, "geomean": geomean(rows)}
+
+
 def save(options: argparse.Namespace, rows: Rows) -> None:
-    about = {"schema_version": 2, "date": time.strftime("%Y-%m-%d"), "device": options.device}
-    told = {**about, "geomean": geomean(rows), "kernels": rows}
+    groups: dict[str, Rows] = {}
+    for kernel, found in rows.items():
+        groups.setdefault(kernel.partition("/")[0], {})[kernel] = found
+    told = {
+        "schema_version": 3,
+        "date": time.strftime("%Y-%m-%d"),
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else options.device,
+        "versions": {"torch": torch.__version__, "triton": triton.__version__},
+        **summary(rows),
+        "groups": {group: summary(some) for group, some in groups.items()},
+        "rows": rows,
+    }
     replace_file(options.out, (json.dumps(told, indent=1) + "\n").encode())
+
+
+def earlier(paths: Iterable[Path]) -> Rows:
+    """What other runs have found; a row that could not be judged gives way to one that was, and is asked
+    again."""
+    rows: Rows = {}
+    for path in paths:
+        rows |= json.loads(path.read_text())["rows"]
+    return {kernel: row for kernel, row in rows.items() if UNJUDGED not in (row.get("note") or "")}
 
 
 def main() -> None:
@@ -159,16 +188,18 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only kernels whose file or name matches this expression")
     parser.add_argument("--packages", type=Path, help="folder of unpacked wheels")
     parser.add_argument("--resume", action="store_true", help="keep what --out has, do the rest")
+    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="keep what these have, too")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows: Rows = {}
-    if options.resume and options.out and options.out.exists():
-        rows = json.loads(options.out.read_text())["kernels"]
+    kept = [options.out] if options.resume and options.out and options.out.exists() else []
+    rows = earlier([*options.merge, *kept])
     every = jobs(options.device, options.only, options.packages)
     asyncio.run(run([job for job in every if name(job) not in rows], rows, options))
-    offered = sum(1 for r in rows.values() if r["speedup"])
-    mean = f"geometric mean {geomean(rows):.2f}x (silent as 1.0)"
-    print(f"{len(rows)} of {len(every)} kernels, {offered} offered, {mean}")
+    if options.out:
+        save(options, rows)
+    told = summary(rows)
+    mean = f"geometric mean {told['geomean']:.2f}x (silent as 1.0)"
+    print(f"{len(rows)} kernels, {told['offered']} offered, {mean}; {len(every)} were asked for")
 
 
 if __name__ == "__main__":
