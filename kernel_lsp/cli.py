@@ -1,7 +1,7 @@
 """The command line: names and order of the commands. What each does is in ``kernel_lsp/commands``.
 
 ``serve`` is imported first and alone when it is asked for, because an editor waits for it: the other
-commands load typer, rich and SQLAlchemy, which the server process must not carry.
+commands load typer and rich, most of them SQLAlchemy too, which the server process must not carry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
         return
     from kernel_lsp.commands import app
 
-    app.app()
+    app.main(arguments)
 
 
 if __name__ == "__main__":
