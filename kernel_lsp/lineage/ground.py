@@ -17,8 +17,8 @@ from kernel_lsp.errors import CaptureError, EvaluationError
 from kernel_lsp.lineage import catalog, kept
 from kernel_lsp.pipeline import Pipeline, learning
 from kernel_lsp.pipeline.opened import Opened, opened
-from kernel_lsp.pipeline.order import MAX_INTERPRETED
 from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.pipeline.silence import MAX_INTERPRETED
 from kernel_lsp.records import Job, Outcome, Progress, Snapshot, TargetKind, Workload
 from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.skillbook import Skillbook

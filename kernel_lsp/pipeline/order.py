@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.library.usage import skill_of
-from kernel_lsp.pipeline import recipes, turns
+from kernel_lsp.pipeline import recipes, silence, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
@@ -26,7 +25,6 @@ from kernel_lsp.pipeline.search import Search
 from kernel_lsp.pipeline.tournament import Report, rank
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
-    Evaluation,
     Job,
     Outcome,
     Progress,
@@ -45,9 +43,6 @@ FEW_TURNS = SearchPlan(mode=SearchMode.TURNS, budget=SearchBudget(candidates=3, 
 """What a language model gets in a quick job: one short rollout."""
 SEARCHES = "searches"
 """In the user's data folder: archives of searches."""
-MAX_INTERPRETED = 2**20
-"""Input elements up to which a kernel is checked in Triton's interpreter, which is about 200x slower than
-torch: eight trials of 8 million elements took more than two minutes on two cores."""
 
 
 class Pipeline:
@@ -136,7 +131,7 @@ class Pipeline:
                 quick = await self._quick(one, report)
         every = {proposal.id: proposal for proposal in (*(quick.proposals if quick else ()), *found)}
         ranked = tuple(sorted(every.values(), key=rank))
-        return replace(_outcome(one, ranked), search=summary)
+        return replace(await _outcome(one, ranked), search=summary)
 
     def _keep(self, prepared: Prepared, bench: Bench, outcome: Outcome, *, model: bool = True) -> None:
         """``model``: as what is known with the model of the settings, where one is set."""
@@ -247,7 +242,7 @@ class Pipeline:
             from kernel_lsp.pipeline import learning  # summaries and drafts: few jobs need them
 
             learning.count_usage(ranked, one, self.settings, report)
-        return _outcome(one, ranked)
+        return await _outcome(one, ranked)
 
 
 def _subject(prepared: Prepared) -> str:
@@ -256,13 +251,13 @@ def _subject(prepared: Prepared) -> str:
     return Cache.key(fingerprint=fingerprint, program=program, workload=prepared.workload)
 
 
-def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
+async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
     inputs = tuple(replace(spec, name=None) for spec in one.capture.inputs if spec.shape is not None)
     return Outcome(
         qualname=one.prepared.target.qualname,
         proposals=tuple(replace(proposal, inputs=inputs) for proposal in ranked),
         matches=one.matches,
-        note=_note(one.capture, ranked, one.bench.device),
+        note=await silence.note(one, ranked),
         read_bytes=one.capture.read_bytes,
         written_bytes=one.capture.written_bytes,
     )
@@ -278,50 +273,9 @@ async def _shortlist(
         if device == "cuda" or not course.candidate.uses_triton:
             plain += 1
             yield course
-        elif not triton and not _too_large(capture):
+        elif not triton and not silence.too_large(capture):
             triton.append(course)
         if plain + len(triton) >= budget:
             break
     for course in triton:
         yield course
-
-
-def _too_large(capture: Capture) -> bool:
-    return sum(math.prod(spec.shape) for spec in capture.inputs if spec.shape) > MAX_INTERPRETED
-
-
-def _note(capture: Capture, ranked: Sequence[Proposal], device: str) -> str | None:
-    """Why nothing is offered; None when something is."""
-    if not capture.sites:
-        return "no skill applies to this program"
-    if not ranked:
-        return _nothing_to_judge(capture)
-    best = ranked[0]
-    if best.verdict is Verdict.FASTER:
-        return None
-    if best.verdict is not Verdict.CORRECT:
-        return f"no rewrite passed: {best.evaluation.detail or best.evaluation.status.value}"
-    if (speedup := best.evaluation.speedup) is None:
-        return f"a rewrite is right, but {_untimed(best.evaluation)}"
-    between = f"{speedup.low:.2f}x to {speedup.high:.2f}x"
-    return f"the best rewrite is right but not surely faster on {device}: {between}"
-
-
-def _untimed(evaluation: Evaluation) -> str:
-    """Why nothing is known of a right rewrite's speed."""
-    dull = next((c.detail for c in evaluation.checks if c.name == "degenerate" and c.passed is False), "")
-    if dull:
-        return f"the program computes a constant, or nothing: {dull}"
-    if evaluation.device == "cuda":
-        return "it was not timed"
-    return f"its speed is unknown without a GPU (judged by {evaluation.device})"
-
-
-def _nothing_to_judge(capture: Capture) -> str:
-    unproved = (f"{p.claim} ({p.because})" for site in capture.sites for p in site.proofs if not p.holds)
-    if any(all(p.holds for p in site.proofs) and not site.plain for site in capture.sites):
-        return (
-            "a fused Triton kernel applies, but this workload is too large to check it in Triton's"
-            f" interpreter (more than {MAX_INTERPRETED:,} input elements): run where there is a GPU"
-        )
-    return f"nothing could be proved safe to rewrite: {next(unproved, 'every rewrite failed')}"

@@ -72,7 +72,9 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, Any]) -> None:
         indent = "\n" + " " * last.col_offset if last.lineno > configs.lineno else " "
         kernel.replace(last, f"{kernel.text(last)},{indent}{made}")
     else:
-        kernel.replace(configs, f"[*{kernel.text(configs)}, {made}]")
+        said = kernel.text(configs)
+        alone = isinstance(configs, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+        kernel.replace(configs, f"[*{said if alone else f'({said})'}, {made}]")
 
 
 def _config(kernel: Kernel) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kernel_lsp.agents.plan import Course
-from kernel_lsp.pipeline import order
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.pipeline import order, silence
+from kernel_lsp.pipeline.prepare import prepare
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
@@ -19,6 +23,7 @@ from kernel_lsp.records import (
     Proof,
     Proposal,
     Site,
+    Step,
     Verdict,
     Workload,
     WorkloadOrigin,
@@ -28,7 +33,10 @@ from kernel_lsp.rewrite.client import Capture
 
 def capture(num_elements: int, *, plain: bool = False, holds: bool = True) -> Capture:
     proof = Proof(claim="x is positive", holds=holds, because="x may be anything")
-    site = Site(skill="fused-pointwise", site="n", summary="fuse", proofs=(proof,), plain=plain)
+    site = Site(
+        skill="fused-pointwise", site="n", summary="fuse", proofs=(proof,), plain=plain,
+        parameters={"BLOCK": [256, 512]},
+    )  # fmt: skip
     spec = ArgSpec(name="x", dtype="float32", shape=(num_elements,))
     return Capture(words=(), sites=(site,), inputs=(spec,))
 
@@ -53,7 +61,7 @@ KERNEL, OTHER, PLAIN = course("k", triton=True), course("o", triton=True), cours
         ("cuda", 2**30, 1, ["k"]),
         ("cpu", 1024, 8, ["p", "k"]),  # plain first, one kernel at most
         ("cpu", 1024, 1, ["k"]),
-        ("cpu", order.MAX_INTERPRETED + 1, 8, ["p"]),
+        ("cpu", silence.MAX_INTERPRETED + 1, 8, ["p"]),
     ],
 )
 async def test_a_cpu_judges_plain_rewrites_first_and_small_kernels_only(
@@ -63,12 +71,39 @@ async def test_a_cpu_judges_plain_rewrites_first_and_small_kernels_only(
     assert [one.candidate.id async for one in short] == expected
 
 
-def test_silence_has_a_reason() -> None:
-    nothing = Capture(words=(), sites=(), inputs=())
-    assert order._note(nothing, (), "cpu") == "no skill applies to this program"
-    assert "too large" in (order._note(capture(2**21), (), "cpu") or "")
-    unproved = order._note(capture(8, plain=True, holds=False), (), "cpu")
-    assert unproved == "nothing could be proved safe to rewrite: x is positive (x may be anything)"
+def opened(captured: Capture, device: str) -> Any:
+    """What the sentence is made of, and an engine that refuses every step."""
+
+    async def make(steps: Sequence[Step]) -> Candidate:
+        raise RewriteError(f"{steps[0].parameters} would not compile")
+
+    return SimpleNamespace(
+        sites=captured.sites,
+        capture=captured,
+        bench=SimpleNamespace(device=device),
+        engine=SimpleNamespace(make=make),
+    )
+
+
+@pytest.mark.parametrize(
+    ("captured", "device", "expected"),
+    [
+        (Capture(words=(), sites=(), inputs=()), "cpu", "no skill applies to this program"),
+        (capture(2**21), "cpu", "too large to check it in Triton's interpreter"),
+        (
+            capture(2**21),
+            "cuda",
+            "fused-pointwise applies, but could not be written: {'BLOCK': 256} would",
+        ),
+        (
+            capture(8, plain=True, holds=False),
+            "cpu",
+            "nothing could be proved safe to rewrite: x is positive (x may be anything)",
+        ),
+    ],
+)
+async def test_silence_has_a_reason(captured: Capture, device: str, expected: str) -> None:
+    assert expected in (await silence.note(opened(captured, device), ()) or "")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +118,7 @@ def test_silence_has_a_reason() -> None:
         ("cpu", (), "a rewrite is right, but its speed is unknown without a GPU (judged by cpu)"),
     ],
 )
-def test_a_right_rewrite_that_was_not_timed_has_a_reason(
+async def test_a_right_rewrite_that_was_not_timed_has_a_reason(
     device: str, checks: tuple[Check, ...], expected: str
 ) -> None:
     evaluation = Evaluation(status=EvalStatus.PASSED, device=device, checks=checks)
@@ -92,7 +127,7 @@ def test_a_right_rewrite_that_was_not_timed_has_a_reason(
         workload=Workload(name="w", origin=WorkloadOrigin.GET_INPUTS), candidate=KERNEL.candidate,
         evaluation=evaluation, verdict=Verdict.CORRECT,
     )  # fmt: skip
-    assert order._note(capture(8), (right,), device) == expected
+    assert await silence.note(opened(capture(8), device), (right,)) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,6 +143,6 @@ def test_a_right_rewrite_that_was_not_timed_has_a_reason(
     ],
 )
 def test_a_job_that_cannot_start_says_what_is_missing(text: str, qualname: str, reason: str) -> None:
-    outcome = order.prepare(Job(text=text, path="model.py", qualname=qualname))
+    outcome = prepare(Job(text=text, path="model.py", qualname=qualname))
     assert isinstance(outcome, Outcome)
     assert reason in (outcome.note or "")
