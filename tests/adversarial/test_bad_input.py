@@ -1,13 +1,19 @@
-"""Candidates and references that hang, crash, flood or bite: a named result each, and no orphans."""
+"""Candidates and references that hang, crash, flood or bite: a named result each, and no orphans.
+
+One warm gate serves most of them: after each verdict nothing is left but what keeps it warm, and nothing at
+all when it is closed.
+"""
 
 import asyncio
 import os
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import Budget, EvaluationRequest, Gate, evaluate
@@ -22,7 +28,7 @@ from kernel_lsp.records import (
     WorkloadOrigin,
 )
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 REFERENCE = """
 import torch
 
@@ -55,16 +61,35 @@ def candidate(top: str = "", body: str = "pass") -> str:
     return HONEST.format(top=top, body=body)
 
 
-@pytest.fixture(autouse=True)
+WARM = ("evaluator.processes.zygote", "evaluator.judging.judge")
+"""What a gate keeps between two candidates."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
+    """Torch is imported once. Scratch folders of its children lie in a folder of their own, which is how they
+    are told from others'."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("scratch")))
+        async with Gate(idle_s=600) as made:
+            yield made
+        assert not left_over()
+
+
+@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Scratch folders of this test's children lie here, which is how they are told from others'."""
+    """For a test with processes of its own, none of which may be left."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 def left_over() -> list[str]:
-    """Processes of this test that still run, at any depth, and folders that still exist."""
-    mark, found = tempfile.gettempdir().encode(), os.listdir(tempfile.gettempdir())
+    """Processes of this module that still run, at any depth, and folders that still exist."""
+    return running() + os.listdir(tempfile.gettempdir())
+
+
+def running() -> list[str]:
+    mark, found = tempfile.gettempdir().encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -75,10 +100,12 @@ def left_over() -> list[str]:
     return found
 
 
-async def judged(source: str, **budget: float) -> Evaluation:
-    evaluation = await evaluate(request(source, **budget))
-    assert not left_over()
-    return evaluation
+async def judged(gate: Gate, asked: EvaluationRequest) -> Evaluation:
+    """By the warm gate; no worker and no timer, nor anything they started, outlives the verdict."""
+    try:
+        return await gate.evaluate(asked)
+    finally:
+        assert not [line for line in running() if not any(name in line for name in WARM)]
 
 
 @pytest.mark.parametrize(
@@ -86,53 +113,52 @@ async def judged(source: str, **budget: float) -> Evaluation:
     [(candidate(top="while True: pass"), "load_s"), (candidate(body="while True: pass"), "call_s")],
     ids=["at import", "in a call"],
 )
-async def test_an_endless_loop_is_ended_in_time(endless: str, limit: str) -> None:
+async def test_an_endless_loop_is_ended_in_time(gate: Gate, endless: str, limit: str) -> None:
     """The reference is opened before, since these limits are its own, too."""
     start = time.monotonic()
-    async with Gate() as gate:
-        assert (await gate.evaluate(request(candidate()))).status is EvalStatus.PASSED
-        evaluation = await gate.evaluate(request(endless, **{limit: 6}))
+    assert (await judged(gate, request(candidate()))).status is EvalStatus.PASSED
+    evaluation = await judged(gate, request(endless, **{limit: 6}))
     assert evaluation.status is EvalStatus.TIMED_OUT and "6 s" in evaluation.detail
-    assert not left_over()
     assert time.monotonic() - start < 250
 
 
-async def test_a_segmentation_fault_is_named() -> None:
-    evaluation = await judged(candidate(body="x.untyped_storage().resize_(0); x.add_(1)"))
+async def test_a_segmentation_fault_is_named(gate: Gate) -> None:
+    evaluation = await judged(gate, request(candidate(body="x.untyped_storage().resize_(0); x.add_(1)")))
     assert evaluation.status is EvalStatus.RUNTIME_ERROR and "SIGSEGV" in evaluation.detail
 
 
-async def test_leaving_the_process_is_no_success() -> None:
-    evaluation = await judged(candidate(top="leave = vars(torch)['os']", body="vars(leave)['_exit'](0)"))
+async def test_leaving_the_process_is_no_success(gate: Gate) -> None:
+    evaluation = await judged(
+        gate, request(candidate(top="leave = vars(torch)['os']", body="vars(leave)['_exit'](0)"))
+    )
     assert evaluation.status is EvalStatus.RUNTIME_ERROR and "exited with 0" in evaluation.detail
 
 
-async def test_output_on_stdout_is_no_message_and_a_flood_does_not_fill_memory() -> None:
+async def test_output_on_stdout_is_no_message_and_a_flood_does_not_fill_memory(gate: Gate) -> None:
     flood = "for _ in range(2000): print('x' * 1000)"
-    evaluation = await judged(candidate(top=flood))
+    evaluation = await judged(gate, request(candidate(top=flood)))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
 
 
-async def test_a_fork_leaves_no_orphan() -> None:
-    evaluation = await judged(
-        candidate(top="system = vars(torch)['os']", body="system.fork() or system.setsid()")
-    )
+async def test_a_fork_leaves_no_orphan(gate: Gate) -> None:
+    forking = candidate(top="system = vars(torch)['os']", body="system.fork() or system.setsid()")
+    evaluation = await judged(gate, request(forking))
     assert evaluation.status is EvalStatus.CHEATED and "starts a process" in evaluation.detail
 
 
-async def test_allocating_far_too_much_says_so() -> None:
-    evaluation = await judged(candidate(body="y = torch.zeros(25 * 1024**3)"))
+async def test_allocating_far_too_much_says_so(gate: Gate) -> None:
+    evaluation = await judged(gate, request(candidate(body="y = torch.zeros(25 * 1024**3)")))
     assert evaluation.status is EvalStatus.RUNTIME_ERROR and "memory" in evaluation.detail
 
 
-async def test_filling_the_disk_is_no_way_to_pass() -> None:
+async def test_filling_the_disk_is_no_way_to_pass(gate: Gate) -> None:
     body = "torch.from_file('fill', shared=True, size=2**34).fill_(1)"
-    evaluation = await judged(candidate(body=body))
+    evaluation = await judged(gate, request(candidate(body=body)))
     assert evaluation.status in (EvalStatus.RUNTIME_ERROR, EvalStatus.CHEATED)
 
 
-async def test_a_missing_module_and_a_syntax_error_are_named() -> None:
-    evaluation = await judged(candidate(top="import a_module_that_nobody_has"))
+async def test_a_missing_module_and_a_syntax_error_are_named(gate: Gate) -> None:
+    evaluation = await judged(gate, request(candidate(top="import a_module_that_nobody_has")))
     assert evaluation.status is EvalStatus.RUNTIME_ERROR
     assert "a_module_that_nobody_has" in evaluation.detail and "line 4" in evaluation.detail
 
@@ -151,23 +177,22 @@ async def test_a_missing_module_and_a_syntax_error_are_named() -> None:
     ids=["raises", "allocates", "no-tensor-in", "crashes", "no-tensor-out", "missing-import", "hangs"],
 )
 async def test_a_reference_that_cannot_be_judged_by_is_refused_with_the_reason(
-    reference: str, words: str
+    gate: Gate, reference: str, words: str
 ) -> None:
     with pytest.raises(EvaluationError, match="could not judge") as caught:
-        await evaluate(request(candidate(), reference, load_s=10 if "while True" in reference else 60))
+        await judged(gate, request(candidate(), reference, load_s=10 if "while True" in reference else 60))
     assert words in str(caught.value)
-    assert not left_over()
 
 
-async def test_random_output_is_judged_only_on_the_same_stream() -> None:
+async def test_random_output_is_judged_only_on_the_same_stream(gate: Gate) -> None:
     noisy = REFERENCE.replace("torch.tanh(x) + 1", "torch.nn.functional.dropout(x, 0.5)")
     same = noisy.replace("class Model(", "class ModelNew(")
-    assert (await evaluate(request(same, noisy))).status is EvalStatus.PASSED
-    evaluation = await evaluate(request(candidate(), noisy))
+    assert (await judged(gate, request(same, noisy))).status is EvalStatus.PASSED
+    evaluation = await judged(gate, request(candidate(), noisy))
     assert evaluation.status is EvalStatus.NOT_RUN and "random output" in evaluation.detail
 
 
-async def test_buffers_that_the_reference_updates_must_be_updated() -> None:
+async def test_buffers_that_the_reference_updates_must_be_updated(gate: Gate) -> None:
     norm = """
 import torch
 
@@ -184,22 +209,22 @@ def get_inputs():
 """
     reference = norm.format(forward="self.norm(x)")
     stale = "torch.nn.functional.batch_norm(x, None, None, self.norm.weight, self.norm.bias, True)"
-    assert (await evaluate(request(reference, reference))).status is EvalStatus.PASSED
-    evaluation = await evaluate(request(norm.format(forward=stale), reference))
+    assert (await judged(gate, request(reference, reference))).status is EvalStatus.PASSED
+    evaluation = await judged(gate, request(norm.format(forward=stale), reference))
     assert evaluation.status is EvalStatus.WRONG_RESULT
 
 
-async def test_a_constant_output_is_reported_and_earns_no_claim_of_speed() -> None:
+async def test_a_constant_output_is_reported_and_earns_no_claim_of_speed(gate: Gate) -> None:
     constant = REFERENCE.replace("torch.tanh(x) + 1", "torch.softmax(x[:, :1], dim=1)")
-    evaluation = await evaluate(
-        replace(request(constant.replace("Model(", "ModelNew("), constant), require_speed=True)
+    evaluation = await judged(
+        gate, replace(request(constant.replace("Model(", "ModelNew("), constant), require_speed=True)
     )
     assert evaluation.status is EvalStatus.PASSED and evaluation.speedup is None
     dull = next(check for check in evaluation.checks if check.name == "degenerate")
     assert dull.passed is False
 
 
-async def test_functions_with_keywords_integers_and_strides_can_be_judged() -> None:
+async def test_functions_with_keywords_integers_and_strides_can_be_judged(gate: Gate) -> None:
     source = "def pick(table, *, index, scale=1.0):\n    return [table[index] * scale, {'n': index + 1}]\n"
     workload = Workload(
         name="recorded",
@@ -217,10 +242,10 @@ async def test_functions_with_keywords_integers_and_strides_can_be_judged() -> N
         workload=workload,
         require_speed=False,
     )
-    evaluation = await evaluate(asked)
+    evaluation = await judged(gate, asked)
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     off = replace(asked, candidate_source=source.replace("index + 1", "index + 2"))
-    assert (await evaluate(off)).status is EvalStatus.WRONG_RESULT
+    assert (await judged(gate, off)).status is EvalStatus.WRONG_RESULT
 
 
 async def test_cancelling_ends_judge_and_worker(folder: Path) -> None:
