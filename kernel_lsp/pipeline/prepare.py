@@ -102,7 +102,8 @@ def _workloads(
     Of several launchers the first that has a workload of its own counts, else the first.
     """
     known, problems = workloads.workloads_for(snapshot, target, folder)
-    for name in target.launchers:
+    launchers = sorted(target.launchers, key=lambda name: "." in name)  # a method is followed least
+    for name in launchers:
         launcher = analysis.find_target(found, name)
         if launcher is not None:
             more, others = workloads.workloads_for(snapshot, launcher, folder)
@@ -110,5 +111,5 @@ def _workloads(
             more, others = workloads.recorded(snapshot, replace(target, qualname=name), folder)
         problems += others
         if more:
-            return name, (*more, *known) if name == target.launchers[0] else more, problems
-    return next(iter(target.launchers), None), known, problems
+            return name, (*more, *known) if name == launchers[0] else more, problems
+    return next(iter(launchers), None), known, problems

@@ -279,6 +279,11 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
         if words in text:
             return CaptureError(f"{entry} {meaning}", remedy)
     where = f" at `{line}`" if line else ""
+    if any("/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+        return CaptureError(
+            f"{entry} launches a Triton kernel itself{where}, which a graph of torch's operations cannot hold",
+            "optimize that kernel (FILE::kernel), launched by a function with a workload above it",
+        )
     return CaptureError(
         f"{entry} could not be traced{where}: {kind}: {text}", "run it once to see the full error"
     )

@@ -41,6 +41,11 @@ def judged(program: Program, target: Target, launcher: str | None = None) -> Pro
 def launching(program: Program, kernel: str, launcher: str) -> Program:
     """The sliced program, entered by its launcher. Raises RewriteError where either is not there."""
     source = Source.parse(program.source, kernel, launcher)
+    if source.needs_object(launcher):
+        raise RewriteError(
+            f"{kernel} is launched by {launcher}, a method, which is not called without its object: "
+            "write a function that launches it, with a workload above it"
+        )
     made = replace(program, entry=launcher, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher)
     if not (copied := written_arguments(source)):
         return made

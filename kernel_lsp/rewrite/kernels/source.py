@@ -52,6 +52,11 @@ class Source:
             raise RewriteError(f"{qualname} is not defined in the program", "analyze the file again")
         return found
 
+    def needs_object(self, qualname: str) -> bool:
+        """Whether it is a method that is called with an object of its class."""
+        decorators = {ast.unparse(one) for one in self.function(qualname).decorator_list}
+        return "." in qualname and not decorators & {"staticmethod", "classmethod"}
+
     def launches(self) -> list[Launch]:
         """Of the kernel, in the launcher, in the order of the text."""
         return [
