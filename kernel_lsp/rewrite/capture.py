@@ -281,7 +281,7 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
     where = f" at `{line}`" if line else ""
     if any("/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
         return CaptureError(
-            f"{entry} launches a Triton kernel itself{where}, which a graph of torch's operations cannot hold",
+            f"{entry} launches a Triton kernel itself{where}, which a graph of torch cannot hold",
             "optimize that kernel (FILE::kernel), launched by a function with a workload above it",
         )
     return CaptureError(

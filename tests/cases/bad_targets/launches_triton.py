@@ -1,4 +1,4 @@
-# expect: refused: Model launches a Triton kernel itself at `double_kernel[(4,)](x, out, x.numel(), BLOCK=32)`, which a graph of torch's operations cannot hold
+# expect: refused: Model launches a Triton kernel itself at `double_kernel[(4,)](x, out, x.numel(), BLOCK=32)`, which a graph of torch cannot hold
 """Its forward launches a kernel, which is a target of its own."""
 
 import torch
