@@ -71,22 +71,20 @@ async def test_a_search_and_a_quick_job_of_one_target_coexist_and_the_better_off
     assert (plan["mode"], plan["fresh"], plan["budget"]["seconds"], quick) == ("turns", True, 60, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"mode": "dream"}, "allowed: best, turns, evolve"),
-        ({"candidates": 0}, "candidates = 0 is no number from 1 on"),
-        ({"tokens": "many"}, "tokens = 'many'"),
-        ({"seconds": True}, "seconds = True"),
-    ],
-)
-async def test_a_limit_that_cannot_be_used_is_refused_in_words(
-    launch: Launch, arguments: dict[str, Any], words: str
-) -> None:
+BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
+    ({"mode": "dream"}, "allowed: best, turns, evolve"),
+    ({"candidates": 0}, "candidates = 0 is no number from 1 on"),
+    ({"tokens": "many"}, "tokens = 'many'"),
+    ({"seconds": True}, "seconds = True"),
+]
+
+
+async def test_a_limit_that_cannot_be_used_is_refused_in_words(launch: Launch) -> None:
     async with launch(fault="search", options=LOCAL) as session:
         uri = session.open("model.py", EXAMPLE)
-        with pytest.raises(Exception, match=words):
-            await session.command("searchDeeper", uri=uri, qualname="Model", **arguments)
+        for arguments, words in BAD_LIMITS:
+            with pytest.raises(Exception, match=words):
+                await session.command("searchDeeper", uri=uri, qualname="Model", **arguments)
         assert jobs(session) == []
 
 

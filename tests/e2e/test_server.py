@@ -22,34 +22,47 @@ def encoding_of(session: Editor) -> str:
 
 
 @pytest.mark.parametrize("editor", EDITORS)
-async def test_the_offered_rewrite_becomes_accepted_and_undo_reverts_it(launch: Launch, editor: str) -> None:
+async def test_a_rewrite_in_an_editor(launch: Launch, editor: str) -> None:
+    """Taken and undone, refused for changed code, and right in nasty text: one session has all of it."""
     async with launch(editor) as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        action = await session.rewrite(uri)
-        after = await session.take(uri, action)
-        assert after == EXAMPLE.replace("torch.sum(x, dim=1)", "x.sum(1)")
-        await session.event("accepted")
-        session.change(uri, EXAMPLE)
-        reverted = await session.event("reverted")
-        assert reverted["client"].startswith(editor.partition("@")[0])
-        assert session.kinds() == ["offered", "chosen", "accepted", "reverted"]
+        await the_offered_rewrite_becomes_accepted_and_undo_reverts_it(session, editor)
+        await a_rewrite_of_changed_code_is_refused(session)
+        await nasty_text_survives_byte_for_byte(session)
 
 
-@pytest.mark.parametrize("editor", EDITORS)
-async def test_a_rewrite_of_changed_code_is_refused(launch: Launch, editor: str) -> None:
-    async with launch(editor) as session:
-        uri = session.open("model.py", EXAMPLE)
-        action = await session.rewrite(uri)
-        session.change(uri, EXAMPLE.replace("dim=1", "dim=0"))
-        with pytest.raises(JsonRpcException) as refusal:
-            if action.data is not None:
-                await session.client.code_action_resolve_async(action)
-            else:
-                await session.command("apply", **action.command.arguments[0])
-        assert refusal.value.code == types.LSPErrorCodes.RequestFailed.value
-        assert "changed since it was measured" in str(refusal.value)
-        assert not session.edits
+async def the_offered_rewrite_becomes_accepted_and_undo_reverts_it(session: Editor, editor: str) -> None:
+    uri = session.open("model.py", EXAMPLE)
+    await session.hint(uri)
+    action = await session.rewrite(uri)
+    after = await session.take(uri, action)
+    assert after == EXAMPLE.replace("torch.sum(x, dim=1)", "x.sum(1)")
+    await session.event("accepted")
+    session.change(uri, EXAMPLE)
+    reverted = await session.event("reverted")
+    assert reverted["client"].startswith(editor.partition("@")[0])
+    assert session.kinds() == ["offered", "chosen", "accepted", "reverted"]
+
+
+async def a_rewrite_of_changed_code_is_refused(session: Editor) -> None:
+    uri, before = session.open("changed.py", EXAMPLE.replace("dim=1", "dim=0")), len(session.edits)
+    action = await session.rewrite(uri)
+    session.change(uri, EXAMPLE.replace("dim=1", "dim=0, keepdim=True"))
+    with pytest.raises(JsonRpcException) as refusal:
+        await edit_of(session, action)
+    assert refusal.value.code == types.LSPErrorCodes.RequestFailed.value
+    assert "changed since it was measured" in str(refusal.value)
+    assert len(session.edits) == before
+
+
+async def edit_of(session: Editor, action: types.CodeAction) -> types.WorkspaceEdit:
+    """What the editor is told to change: in answer to its question, or in one of the server (Emacs)."""
+    if action.data is not None:
+        edit = (await session.client.code_action_resolve_async(action)).edit
+        assert edit is not None
+        return edit
+    assert action.command is not None
+    await session.command("apply", **action.command.arguments[0])
+    return session.edits[-1].edit
 
 
 async def test_a_client_that_lies_about_applying_is_refused_not_accepted(launch: Launch) -> None:
@@ -75,21 +88,6 @@ async def test_a_client_that_is_late_is_accepted(launch: Launch) -> None:
         assert "refused" not in session.kinds()
 
 
-async def test_an_edit_elsewhere_keeps_the_offer_at_its_new_place(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        first = await session.hint(uri)
-        moved = "# one\n# two\n" + EXAMPLE
-        session.change(uri, moved)
-        action = await session.rewrite(uri)
-        resolved = await session.client.code_action_resolve_async(action)
-        assert resolved.edit is not None
-        after = apply_edit(moved, resolved.edit, uri, encoding_of(session))
-        assert after == moved.replace("torch.sum(x, dim=1)", "x.sum(1)")
-        shifted = first.range.start.line + 2
-        await until(lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == shifted])
-
-
 NASTY = (
     '"""caf\u00e9 \U0001f600 \u2028 inside \x0c and \x85"""\r\n'
     "import torch\r\nfrom torch import nn\r\n\x0c\r\n"
@@ -99,48 +97,125 @@ NASTY = (
 )
 
 
-@pytest.mark.parametrize("editor", EDITORS)
-async def test_nasty_text_survives_byte_for_byte(launch: Launch, editor: str) -> None:
+async def nasty_text_survives_byte_for_byte(session: Editor) -> None:
     """Form feed, NEL, U+2028, emoji, CRLF, tabs and no final line end, typed incrementally before."""
-    async with launch(editor) as session:
-        uri = session.open("nasty.py", NASTY)
-        start = types.Position(line=6, character=0)
-        insert = types.TextDocumentContentChangePartial(
-            range=types.Range(start=start, end=start), text="\t\t# typed\r\n"
-        )
-        document = types.VersionedTextDocumentIdentifier(uri=uri, version=2)
-        session.client.text_document_did_change(
-            types.DidChangeTextDocumentParams(text_document=document, content_changes=[insert])
-        )
-        line = '\t\ts = "'
-        text = NASTY.replace(line, "\t\t# typed\r\n" + line)
-        session.texts[uri] = text
-        action = await session.rewrite(uri)
-        if action.data is not None:
-            edit = (await session.client.code_action_resolve_async(action)).edit
-        else:
-            await session.command("apply", **action.command.arguments[0])
-            edit = session.edits[0].edit
-        assert edit is not None
-        after = apply_edit(text, edit, uri, encoding_of(session))
-        assert after == text.replace("torch.sum(x, dim=1)", "x.sum(1)")
+    uri = session.open("nasty.py", NASTY)
+    start = types.Position(line=6, character=0)
+    insert = types.TextDocumentContentChangePartial(
+        range=types.Range(start=start, end=start), text="\t\t# typed\r\n"
+    )
+    document = types.VersionedTextDocumentIdentifier(uri=uri, version=2)
+    session.client.text_document_did_change(
+        types.DidChangeTextDocumentParams(text_document=document, content_changes=[insert])
+    )
+    line = '\t\ts = "'
+    text = NASTY.replace(line, "\t\t# typed\r\n" + line)
+    session.texts[uri] = text
+    edit = await edit_of(session, await session.rewrite(uri))
+    after = apply_edit(text, edit, uri, encoding_of(session))
+    assert after == text.replace("torch.sum(x, dim=1)", "x.sum(1)")
 
 
-async def test_cancelled_hovers_do_not_delay_the_next(launch: Launch) -> None:
+async def test_what_was_verified_stays_as_it_was_told_until_it_is_dismissed(launch: Launch) -> None:
+    """One session with one verified rewrite, and everything that an editor may do about it in between."""
     async with launch() as session:
+        assert (await session.command("status"))["device"] is None
         uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        params = types.HoverParams(
-            text_document=types.TextDocumentIdentifier(uri=uri), position=types.Position(line=4, character=7)
-        )
-        for number in range(30):
-            session.client.protocol.send_request(types.TEXT_DOCUMENT_HOVER, params, msg_id=9000 + number)
-            session.client.cancel_request(types.CancelParams(id=9000 + number))
-        hover = await asyncio.wait_for(session.client.text_document_hover_async(params), PATIENCE_S)
-        assert hover is not None
-        assert isinstance(hover.contents, types.MarkupContent)
-        assert "2.00x (1.90–2.10)" in hover.contents.value
-        assert hover.contents.value.count("\n") < 15
+        hint = await session.hint(uri)
+        assert (await session.command("status"))["device"] is not None
+        await automatic_requests_do_not_count_as_offers(session, uri)
+        await hints_are_hints_and_an_unchanged_set_is_not_sent_again(session, uri)
+        await cancelled_hovers_do_not_delay_the_next(session, uri)
+        await a_syntax_error_keeps_the_last_good_state(session, uri)
+        await an_edit_elsewhere_keeps_the_offer_at_its_new_place(session, uri, hint.range.start.line)
+        await never_offered_for_fix_all_or_source_actions(session, uri)
+        await dismissal_silences_this_code_and_is_logged(session, uri)
+        assert psutil.Process(session.server_pid).memory_info().rss < 60 * 2**20
+
+
+async def automatic_requests_do_not_count_as_offers(session: Editor, uri: str) -> None:
+    await session.actions(uri, trigger_kind=types.CodeActionTriggerKind.Automatic)
+    await asyncio.sleep(0.3)
+    assert "offered" not in session.kinds()
+
+
+async def hints_are_hints_and_an_unchanged_set_is_not_sent_again(session: Editor, uri: str) -> None:
+    sent = session.client.diagnostics[uri]
+    assert all(d.severity is types.DiagnosticSeverity.Hint for d in sent)
+    marker: list[types.Diagnostic] = []
+    session.client.diagnostics[uri] = marker
+    session.change(uri, EXAMPLE + "\n# nothing of interest\n")
+    await asyncio.sleep(0.6)
+    assert session.client.diagnostics[uri] is marker
+    session.client.diagnostics[uri] = sent
+
+
+async def cancelled_hovers_do_not_delay_the_next(session: Editor, uri: str) -> None:
+    params = types.HoverParams(
+        text_document=types.TextDocumentIdentifier(uri=uri), position=types.Position(line=4, character=7)
+    )
+    for number in range(30):
+        session.client.protocol.send_request(types.TEXT_DOCUMENT_HOVER, params, msg_id=9000 + number)
+        session.client.cancel_request(types.CancelParams(id=9000 + number))
+    hover = await asyncio.wait_for(session.client.text_document_hover_async(params), PATIENCE_S)
+    assert hover is not None
+    assert isinstance(hover.contents, types.MarkupContent)
+    assert "2.00x (1.90–2.10)" in hover.contents.value
+    assert hover.contents.value.count("\n") < 15
+
+
+async def a_syntax_error_keeps_the_last_good_state(session: Editor, uri: str) -> None:
+    session.change(uri, EXAMPLE + "def broken(:\n")
+    await asyncio.sleep(0.4)
+    assert any("verified" in d.message for d in session.client.diagnostics[uri])
+    lenses = await session.client.text_document_code_lens_async(
+        types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
+    )
+    assert lenses
+
+
+async def an_edit_elsewhere_keeps_the_offer_at_its_new_place(session: Editor, uri: str, line: int) -> None:
+    """``line``: where the hint was."""
+    moved = "# one\n# two\n" + EXAMPLE
+    session.change(uri, moved)
+    edit = await edit_of(session, await session.rewrite(uri))
+    after = apply_edit(moved, edit, uri, encoding_of(session))
+    assert after == moved.replace("torch.sum(x, dim=1)", "x.sum(1)")
+    await until(lambda: [d for d in session.client.diagnostics[uri] if d.range.start.line == line + 2])
+
+
+async def never_offered_for_fix_all_or_source_actions(session: Editor, uri: str) -> None:
+    assert await session.actions(uri, only=[types.CodeActionKind.SourceFixAll]) == []
+    fixes = await session.actions(uri, only=[types.CodeActionKind.QuickFix])
+    assert {action.kind for action in fixes} == {"quickfix.kernel"}
+
+
+async def dismissal_silences_this_code_and_is_logged(session: Editor, uri: str) -> None:
+    items = await session.actions(uri)
+    dismiss = next(i for i in items if i.title.startswith("Dismiss"))
+    assert dismiss.command is not None
+    await session.client.workspace_execute_command_async(
+        types.ExecuteCommandParams(command=dismiss.command.command, arguments=dismiss.command.arguments)
+    )
+    assert not [i for i in await session.actions(uri) if i.title.startswith("Rewrite")]
+    assert (await session.event("dismissed"))["data"]["scope"] == "proposal"
+    await until(lambda: not any("verified" in d.message for d in session.client.diagnostics[uri]))
+
+
+async def test_nonsense_is_answered_and_is_no_pop_up(launch: Launch) -> None:
+    """A change of a document that was never opened, and malformed parameters."""
+    async with launch() as session:
+        uri = (session.folder / "never.py").as_uri()
+        session.versions[uri] = 1
+        session.change(uri, "x = 1\n")
+        assert (await session.command("status"))["jobs"] == []
+        answer: Future[object] = Future()
+        session.client.protocol._request_futures["bad"] = answer
+        body = b'{"jsonrpc":"2.0","id":"bad","method":"textDocument/hover","params":{"nonsense":1}}'
+        session.client.protocol.writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        with pytest.raises(JsonRpcException):
+            await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE_S)
+        assert session.client.messages == []
 
 
 async def test_nothing_runs_while_consent_is_not_answered(launch: Launch) -> None:
@@ -325,38 +400,6 @@ async def test_a_poor_client_gets_nothing_that_it_did_not_announce(launch: Launc
             await session.command("apply", **action.command.arguments[0])
 
 
-async def test_change_of_a_document_that_was_never_opened_is_no_pop_up(launch: Launch) -> None:
-    async with launch() as session:
-        uri = (session.folder / "never.py").as_uri()
-        session.versions[uri] = 1
-        session.change(uri, "x = 1\n")
-        assert (await session.command("status"))["jobs"] == []
-        assert session.client.messages == []
-
-
-async def test_malformed_parameters_are_answered(launch: Launch) -> None:
-    async with launch() as session:
-        answer: Future[object] = Future()
-        session.client.protocol._request_futures["bad"] = answer
-        body = b'{"jsonrpc":"2.0","id":"bad","method":"textDocument/hover","params":{"nonsense":1}}'
-        session.client.protocol.writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-        with pytest.raises(JsonRpcException):
-            await asyncio.wait_for(asyncio.wrap_future(answer), PATIENCE_S)
-        assert session.client.messages == []
-
-
-async def test_hints_are_hints_and_an_unchanged_set_is_not_sent_again(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        assert all(d.severity is types.DiagnosticSeverity.Hint for d in session.client.diagnostics[uri])
-        marker: list[types.Diagnostic] = []
-        session.client.diagnostics[uri] = marker
-        session.change(uri, EXAMPLE + "\n# nothing of interest\n")
-        await asyncio.sleep(0.6)
-        assert session.client.diagnostics[uri] is marker
-
-
 async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(launch: Launch) -> None:
     text = EXAMPLE.replace("class Model", "class Model(nn.Module):\n    pass\n\n\n" * 500 + "class Model", 1)
     async with launch(options={"settings": {"background": False}}) as session:
@@ -373,51 +416,6 @@ async def test_lenses_that_were_asked_for_too_early_come_when_they_are_known(lau
             types.CodeLensParams(text_document=document)
         )
         assert lenses
-
-
-async def test_a_syntax_error_keeps_the_last_good_state(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        session.change(uri, EXAMPLE + "def broken(:\n")
-        await asyncio.sleep(0.4)
-        assert any("verified" in d.message for d in session.client.diagnostics[uri])
-        lenses = await session.client.text_document_code_lens_async(
-            types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
-        )
-        assert lenses
-
-
-async def test_dismissal_silences_this_code_and_is_logged(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        items = await session.actions(uri)
-        dismiss = next(i for i in items if i.title.startswith("Dismiss"))
-        await session.client.workspace_execute_command_async(
-            types.ExecuteCommandParams(command=dismiss.command.command, arguments=dismiss.command.arguments)
-        )
-        assert not [i for i in await session.actions(uri) if i.title.startswith("Rewrite")]
-        assert (await session.event("dismissed"))["data"]["scope"] == "proposal"
-        await until(lambda: not any("verified" in d.message for d in session.client.diagnostics[uri]))
-
-
-async def test_automatic_requests_do_not_count_as_offers(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        await session.actions(uri, trigger_kind=types.CodeActionTriggerKind.Automatic)
-        await asyncio.sleep(0.3)
-        assert "offered" not in session.kinds()
-
-
-async def test_never_offered_for_fix_all_or_source_actions(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        assert await session.actions(uri, only=[types.CodeActionKind.SourceFixAll]) == []
-        fixes = await session.actions(uri, only=[types.CodeActionKind.QuickFix])
-        assert {action.kind for action in fixes} == {"quickfix.kernel"}
 
 
 async def test_a_checkout_on_disk_after_closing_is_seen(launch: Launch) -> None:
@@ -463,20 +461,6 @@ async def test_two_folders_have_their_own_settings_and_interpreters(launch: Laun
         found = {f["folder"]: (f["interpreter"], f["settings"]["threshold"]) for f in status["folders"]}
         assert found[str(one)] == (str(one / ".venv/bin/python"), 1.5)
         assert found[str(two)] == (str(two / ".venv/bin/python"), 2.5)
-
-
-async def test_the_status_names_the_device_that_measured_last(launch: Launch) -> None:
-    async with launch() as session:
-        assert (await session.command("status"))["device"] is None
-        await session.hint(session.open("model.py", EXAMPLE))
-        assert (await session.command("status"))["device"] is not None
-
-
-async def test_the_server_process_stays_small(launch: Launch) -> None:
-    async with launch() as session:
-        uri = session.open("model.py", EXAMPLE)
-        await session.hint(uri)
-        assert psutil.Process(session.server_pid).memory_info().rss < 60 * 2**20
 
 
 async def test_a_finding_is_mended_by_its_own_fix(launch: Launch) -> None:
