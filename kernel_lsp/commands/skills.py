@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from kernel_lsp import config, skillbook
-from kernel_lsp.commands import console, journaling, searching
+from kernel_lsp.commands import console, searching
 from kernel_lsp.commands.lineage import lineage
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError, SkillError
@@ -89,6 +89,7 @@ def learn(as_json: bool = AS_JSON) -> None:
 
     What --apply has written into files of this folder counts as kept when it is still there.
     """
+    from kernel_lsp.commands import journaling  # SQLAlchemy: the list of skills need not load it
     from kernel_lsp.pipeline import learning
 
     settings = _settings()

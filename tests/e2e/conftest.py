@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Union
 
 import pytest
+from filelock import FileLock
 from lsprotocol import types
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities, make_test_lsp_client
 from stories import measure
@@ -185,15 +186,28 @@ def make_client() -> LanguageClient:
 
 
 @pytest.fixture(scope="session")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder of verdicts for all tests of a run: the first one measures, the others find it measured."""
-    return tmp_path_factory.mktemp("verdicts")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What scripts/test names for all calls of pytest in its run; without it, a folder of this one."""
+    named = os.environ.get("KERNEL_LSP_TESTS_SHARED")
+    return Path(named) if named else tmp_path_factory.mktemp("shared")
 
 
 @pytest.fixture(scope="session")
-def judged(verdicts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of verdicts, with one about the example of the stories."""
-    measure(verdicts, tmp_path_factory.mktemp("judged"))
+def verdicts(shared: Path) -> Path:
+    """One folder of verdicts for all tests of a run: the first one measures, the others find it measured."""
+    folder = shared / "verdicts"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def judged(verdicts: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of verdicts, with one about the example of the stories. Who comes second waits for it."""
+    done = shared / "judged"
+    with FileLock(shared / "judged.lock"):
+        if not done.exists():
+            measure(verdicts, tmp_path_factory.mktemp("judged"))
+            done.touch()
     return verdicts
 
 
