@@ -335,7 +335,7 @@ values = st.recursive(
 )
 
 
-@relaxed
+@settings(relaxed, max_examples=50)  # each is drawn slowly
 @given(st.sampled_from([*OF, "x"]), st.dictionaries(KEYS, values))
 def test_any_arguments_give_valid_calls_or_a_problem(name: str, arguments: Json) -> None:
     checked(parse(reply("", ToolCall(name=name, arguments=arguments)), TOOLS))

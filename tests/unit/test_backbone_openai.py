@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as drawing
 from hypothesis import strategies as st
 from scripted_model import Options, Say, ScriptedModel
 
@@ -631,6 +632,7 @@ JSON = st.recursive(
 CHUNK = st.fixed_dictionaries({"choices": st.lists(st.fixed_dictionaries({"delta": JSON, "logprobs": JSON}))})
 
 
+@drawing(max_examples=50)  # each is drawn slowly
 @given(st.lists(JSON | CHUNK, max_size=5))
 def test_chunks_of_any_shape_make_a_reply_or_an_oddity(chunks: list[Any]) -> None:
     answer = chat.Answer(100)

@@ -167,21 +167,18 @@ async def test_a_time_limit_is_an_error_and_ends_the_reply(folder: Path) -> None
         await backbone.close()
 
 
-async def test_one_that_does_not_come_to_its_next_token_is_ended(folder: Path) -> None:
-    backbone = made(folder)
-    try:
-        await backbone.open(silent)
-        assert backbone._talk is not None
-        child = backbone._talk.child
-        asking = asyncio.create_task(backbone.reply(ENDLESS))
-        await asyncio.sleep(0.5)
-        os.kill(child.process.pid, signal.SIGSTOP)  # as a long prompt would keep it
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await ended(child)
-    finally:
-        await backbone.close()
+async def test_one_that_does_not_come_to_its_next_token_is_ended(backbone: Transformers) -> None:
+    """Whoever asks next starts another."""
+    await backbone.open(silent)
+    assert backbone._talk is not None
+    child = backbone._talk.child
+    asking = asyncio.create_task(backbone.reply(ENDLESS))
+    await asyncio.sleep(0.5)
+    os.kill(child.process.pid, signal.SIGSTOP)  # as a long prompt would keep it
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await ended(child)
 
 
 async def test_a_process_that_dies_is_an_error_and_the_next_question_starts_another(folder: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from rewrite_helpers import skill
 
 from kernel_lsp import process
@@ -26,7 +27,7 @@ from kernel_lsp.pipeline.workshop import UNPROVED, EngineWorkshop
 from kernel_lsp.records import EvalStatus, Evaluation, Job, Step, Verdict
 from kernel_lsp.rewrite.client import Engine
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 DIAGONAL, LINEAR = "diagonal-matmul", "reassociate-linear-reduction"
 TEXT = """\
 import torch
@@ -70,8 +71,9 @@ def prepared(text: str = TEXT) -> Prepared:
     return found
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine() -> AsyncIterator[Engine]:
+    """Torch is imported once for all of these tests; each opens a program of its own, or needs none."""
     made = Engine(python=sys.executable, limits=process.Limits(), confinement=None)
     yield made
     await made.close()

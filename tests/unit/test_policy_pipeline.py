@@ -13,8 +13,9 @@ import tiny_policy  # noqa: E402
 
 from kernel_lsp.agents.backbones.small import runtime  # noqa: E402
 from kernel_lsp.config import Settings  # noqa: E402
+from kernel_lsp.evaluator import Budget  # noqa: E402
 from kernel_lsp.models import HeldOut, Store, seal  # noqa: E402
-from kernel_lsp.pipeline import Pipeline, policies  # noqa: E402
+from kernel_lsp.pipeline import Pipeline, policies, tournament  # noqa: E402
 from kernel_lsp.records import EvalStatus, Job, Progress  # noqa: E402
 
 SOURCE = """
@@ -48,6 +49,12 @@ def data_dir(tmp_path: Path) -> Path:
     store.install(made)
     store.use("tiny")
     return tmp_path / "data"
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged in full, in little time: torch.compile, no matter here, is asked for and takes longer."""
+    monkeypatch.setattr(tournament, "FULL", Budget(compile_s=0.1, timing_s=0.5))
 
 
 @pytest.fixture(autouse=True)

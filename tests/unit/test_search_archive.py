@@ -40,7 +40,7 @@ from kernel_lsp.search.ledger import Ledger
 
 HERE = Path(__file__).resolve().parent
 IDENTITY = {"program": "p", "device": "cpu"}
-KILLS = 200
+KILLS = 100
 
 
 def begun(number: int, **more: Any) -> Attempt:
