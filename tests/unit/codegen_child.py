@@ -18,6 +18,7 @@ import textwrap
 import warnings
 from pathlib import Path
 
+import interpreter_speed
 import torch
 
 POINTERS = {"float32": "*fp32", "bfloat16": "*bf16", "float16": "*fp16", "int64": "*i64", "bool": "*i1"}
@@ -163,6 +164,8 @@ def resources(ptx):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # the interpreter computes with numpy, which warns about NaN
+    if sys.argv[1] == "run":
+        interpreter_speed.apply()
     work = {"run": run, "compile": compile_kernels}[sys.argv[1]]
     for line in sys.stdin:
         try:

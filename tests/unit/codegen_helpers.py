@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
@@ -55,8 +56,10 @@ def program(expression: str, inputs: str, *, arguments: str = "x, y", init: str 
     )
 
 
+@lru_cache(maxsize=64)
 def matches(source: str, skill: str):
-    """The engine's session and what the skill finds in the program."""
+    """The engine's session and what the skill finds in the program; a session is opened once for all that
+    tests ask of it, since it captures the program at three batch sizes and no question changes it."""
     from kernel_lsp.rewrite.engine import Session
 
     found = Skill(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from rewrite_helpers import SKILLS, skill
@@ -33,6 +34,7 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in SKILLS.glob("*/rewrite.py"))
 
 
+@cache
 def rewritten(name: str) -> str:
     """``<name>.in.py`` after its skill was applied, with default parameters, wherever it applies."""
     path = GOLDEN / f"{name}.in.py"

@@ -345,6 +345,10 @@ def failures(seed: int) -> tuple[int, list[str]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if "triton" in sys.argv:
+        import interpreter_speed
+
+        interpreter_speed.apply()
     first, number = int(sys.argv[1]), int(sys.argv[2])
     total, bad = 0, 0
     for seed in range(first, first + number):

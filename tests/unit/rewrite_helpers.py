@@ -138,8 +138,8 @@ def assert_same(
 def interpreted(program: str, *arguments: str) -> None:
     """Run a program in a process of its own where Triton interprets kernels; it must end without an error."""
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin"},
+        [sys.executable, "-c", "import interpreter_speed\ninterpreter_speed.apply()\n" + program, *arguments],
+        env={"TRITON_INTERPRET": "1", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
         check=False,

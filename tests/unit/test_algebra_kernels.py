@@ -99,13 +99,18 @@ COMPILED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[Child]:
+    child = Child("compile")
+    yield child
+    child.close()
+
+
 @pytest.mark.parametrize(("name", "layer", "shape", "tail"), COMPILED)
-def test_kernels_compile_without_spills(name: str, layer: str, shape: str, tail: str) -> None:
+def test_kernels_compile_without_spills(
+    compiler: Child, name: str, layer: str, shape: str, tail: str
+) -> None:
     source = module(f"y = self.layer(x)\nreturn {tail}", f"self.layer = nn.{layer}", f"torch.randn{shape}")
-    compiler = Child("compile")
-    try:
-        kernels = compiler.ask(after=for_a_gpu(source, name))
-    finally:
-        compiler.close()
+    kernels = compiler.ask(after=for_a_gpu(source, name))
     assert {kernel["arch"] for kernel in kernels} == {80, 90}
     assert all(kernel["spill_bytes"] == 0 for kernel in kernels), kernels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from algebra_helpers import applied, assert_rewritten
+from example_helpers import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import module, sites
@@ -28,7 +29,7 @@ def test_two_maxima_over_two_are_one_over_four() -> None:
     assert made == Axis(size=12, out=3, kernel=4, stride=4, padding=0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.data())
 def test_pools_that_merge_give_the_same_values(data: st.DataObject) -> None:
     what, rank = data.draw(st.sampled_from(["max", "avg"])), data.draw(st.sampled_from([1, 2, 3]))
@@ -125,7 +126,7 @@ def pooled_convolutions(draw: st.DrawFn) -> tuple[str, str, tuple[int, ...]]:
     return layer, f"F.avg_pool{rank}d(self.conv(x), {window}, {step})", (2, 2 * groups, *size)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(pooled_convolutions())
 def test_average_pooling_merges_into_any_convolution(case: tuple[str, str, tuple[int, ...]]) -> None:
     layer, forward, shape = case

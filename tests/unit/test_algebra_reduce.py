@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from algebra_helpers import applied, assert_rewritten
+from example_helpers import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rewrite_helpers import module, sites
@@ -72,7 +73,7 @@ def convolutions(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
     return layer, (2, 2 * groups, *size)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(convolutions(), st.data())
 def test_any_sum_or_mean_of_any_convolution(case: tuple[str, tuple[int, ...]], data: st.DataObject) -> None:
     layer, shape = case

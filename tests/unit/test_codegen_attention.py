@@ -7,25 +7,25 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 SMALL = {"BLOCK_QUERIES": 16, "BLOCK_KEYS": 16, "precision": "tf32x3"}  # the interpreter knows no bf16x6
-CROSS = "torch.randn(2, 3, 33, 16), torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 24)"
-SELF = "torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 16), torch.randn(2, 3, 40, 16)"
-FLAT = "torch.randn(3, 33, 16), torch.randn(3, 40, 16), torch.randn(3, 40, 24)"
-GROUPED = "torch.randn(2, 6, 33, 16), torch.randn(2, 2, 40, 16), torch.randn(2, 2, 40, 16)"
+CROSS = "torch.randn(2, 3, 17, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 24)"
+SELF = "torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16), torch.randn(2, 3, 20, 16)"
+FLAT = "torch.randn(3, 17, 16), torch.randn(3, 20, 16), torch.randn(3, 20, 24)"
+GROUPED = "torch.randn(2, 6, 17, 16), torch.randn(2, 2, 20, 16), torch.randn(2, 2, 20, 16)"
 HIDDEN = "torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)"
-ROWS = "torch.arange(33)[:, None].expand(33, 40) % 5 == 0"
+ROWS = "torch.arange(17)[:, None].expand(17, 20) % 5 == 0"
 LATER = HIDDEN.replace("triu(1)", "triu(2)")
 SEEN = HIDDEN.replace("triu(1)", "tril()")
 SCORES = "q @ k.transpose(-2, -1) / 4.0"
-WIDEN = "[:, :, None].expand(2, 2, 3, 40, 16).reshape(2, 6, 40, 16)"
+WIDEN = "[:, :, None].expand(2, 2, 3, 20, 16).reshape(2, 6, 20, 16)"
 
 CASES = [
     (f"torch.softmax({SCORES}, dim=-1) @ v", CROSS),
     (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", SELF),
     (f"torch.softmax(({SCORES}).masked_fill({HIDDEN}, float('-inf')), dim=-1) @ v", CROSS),
     (f"torch.softmax(torch.where({SEEN}, {SCORES}, float('-inf')), -1) @ v", SELF),
-    (f"torch.softmax(({SCORES}).masked_fill(~torch.ones(40, 40).bool().tril(3), float('-inf')), -1) @ v",
+    (f"torch.softmax(({SCORES}).masked_fill(~torch.ones(20, 20).bool().tril(3), float('-inf')), -1) @ v",
      SELF),
-    (f"torch.softmax({SCORES} + (1 - torch.tril(torch.ones(40, 40))) * -1e9, dim=-1) @ v", SELF),
+    (f"torch.softmax({SCORES} + (1 - torch.tril(torch.ones(20, 20))) * -1e9, dim=-1) @ v", SELF),
     (f"torch.relu(({SCORES}).masked_fill({HIDDEN}, 0.0)) @ v", SELF),
     (f"torch.softmax(({SCORES}).masked_fill({HIDDEN.replace('1)', '-1)')}, float('-inf')), -1) @ v",
      SELF),
@@ -38,10 +38,10 @@ CASES = [
 ]  # fmt: skip
 
 MASKED = [
-    ("torch.softmax(q @ k.transpose(-2, -1) * 0.3 + b, dim=-1) @ v", "torch.randn(3, 33, 40)"),
+    ("torch.softmax(q @ k.transpose(-2, -1) * 0.3 + b, dim=-1) @ v", "torch.randn(3, 17, 20)"),
     ("torch.softmax((q @ k.mT * 0.3).masked_fill(b == 0, float('-inf')), -1) @ v",
-     "(torch.rand(2, 1, 1, 40) > 0.5).float()"),
-    ("torch.softmax((q @ k.mT).masked_fill(b[:, None, None, :], -1e9), -1) @ v", "torch.rand(2, 40) > 0.5"),
+     "(torch.rand(2, 1, 1, 20) > 0.5).float()"),
+    ("torch.softmax((q @ k.mT).masked_fill(b[:, None, None, :], -1e9), -1) @ v", "torch.rand(2, 20) > 0.5"),
     # Every key of some queries is hidden: the mean of all values, or NaN, as hand-written attention has it.
     ("torch.softmax((q @ k.mT).masked_fill(b, -1e9), -1) @ v", ROWS),
     ("torch.softmax((q @ k.mT).masked_fill(b, float('-inf')), -1) @ v", ROWS),
@@ -75,9 +75,9 @@ def test_masks_and_biases_of_any_shape_are_read(interpreter, expression, mask):
 
 @pytest.mark.parametrize("special", ["nan", "inf", "-inf"])
 def test_special_scores_spread_as_in_torch(interpreter, special):
-    spoiled = f"torch.randn(2, 3, 40, 16).index_fill_(3, torch.tensor([2]), 1.0), {SELF.split('), ', 1)[1]}"
+    spoiled = f"torch.randn(2, 3, 20, 16).index_fill_(3, torch.tensor([2]), 1.0), {SELF.split('), ', 1)[1]}"
     at = "(torch.tensor([3]), torch.tensor([5]))"
-    bias = f"torch.zeros(40, 40).index_put_({at}, torch.tensor(float('{special}')))"
+    bias = f"torch.zeros(20, 20).index_put_({at}, torch.tensor(float('{special}')))"
     source = program(f"torch.softmax({SCORES} + b, -1) @ v", f"{spoiled}, {bias}", arguments="q, k, v, b")
     agrees(interpreter, source)
 
@@ -85,9 +85,9 @@ def test_special_scores_spread_as_in_torch(interpreter, special):
 def test_views_of_one_product_are_read_where_they_lie(interpreter):
     body = (
         "(lambda t: torch.softmax(t[0] @ t[1].transpose(-2, -1) * 0.25, -1) @ t[2])"
-        "(x.view(2, 40, 3, 3, 16).permute(2, 0, 3, 1, 4))"
+        "(x.view(2, 20, 3, 3, 16).permute(2, 0, 3, 1, 4))"
     )
-    source = program(body, "torch.randn(2, 40, 144)", arguments="x")
+    source = program(body, "torch.randn(2, 20, 144)", arguments="x")
     assert ".contiguous()" not in rewritten(source, "flash-attention", **SMALL).split("_forward_eager")[0]
     agrees(interpreter, source)
 
@@ -109,7 +109,7 @@ NEAR_MISSES = [
 
 @pytest.mark.parametrize("expression", NEAR_MISSES)
 def test_what_is_not_quite_attention_is_left_alone(expression):
-    source = program(expression, f"{SELF}, torch.rand(2, 3, 40, 40)", arguments="q, k, v, b")
+    source = program(expression, f"{SELF}, torch.rand(2, 3, 20, 20)", arguments="q, k, v, b")
     assert matches(source, "flash-attention")[1] == []
 
 
@@ -117,7 +117,7 @@ def test_a_mask_from_outside_is_read_though_it_may_be_causal():
     """A buffer or an argument may hold anything: no tile is skipped and the library's flag is not used."""
     source = program(
         f"torch.softmax(({SCORES}).masked_fill(b, float('-inf')), -1) @ v",
-        f"{SELF}, torch.ones(40, 40).bool().triu(1)", arguments="q, k, v, b",
+        f"{SELF}, torch.ones(20, 20).bool().triu(1)", arguments="q, k, v, b",
     )  # fmt: skip
     found = matches(source, "flash-attention")[1]
     assert [match.plain for match in found] == [False]
@@ -134,7 +134,7 @@ def test_only_triangles_that_leave_each_query_a_key_are_skipped(diagonal, skips)
 
 
 def test_a_row_that_is_broadcast_over_queries_is_no_triangle(interpreter):
-    hidden = "torch.ones(1, k.shape[2], dtype=torch.bool).triu(20)"
+    hidden = "torch.ones(1, k.shape[2], dtype=torch.bool).triu(10)"
     expression = f"torch.softmax(({SCORES}).masked_fill({hidden}, float('-inf')), -1) @ v"
     source = program(expression, SELF, arguments="q, k, v")
     assert "longest first" not in rewritten(source, "flash-attention")
@@ -181,7 +181,7 @@ def test_the_library_is_called_only_where_it_means_the_same(interpreter, express
 
 
 def test_low_precision_and_wide_heads():
-    half = ", ".join(["torch.randn(2, 3, 40, {}, dtype=torch.float16)"] * 3)
+    half = ", ".join(["torch.randn(2, 3, 20, {}, dtype=torch.float16)"] * 3)
     for size, count in ((256, 1), (512, 0)):
         inputs = half.format(*[size] * 3)
         source = program(f"torch.softmax({SCORES}, -1) @ v", inputs, arguments="q, k, v")

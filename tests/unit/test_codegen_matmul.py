@@ -1,5 +1,7 @@
 """Generated matrix products in Triton's interpreter against float64, and what is left to eager."""
 
+import re
+
 import golden_helpers
 import pytest
 from codegen_helpers import Child, matches, program, rewritten
@@ -26,9 +28,12 @@ def compiler():
     child.close()
 
 
-def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul"):
+def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul", programs=None):
     """Same NaN and infinities as eager, and the largest error within what the judge allows it."""
     after = rewritten(source, skill, plan=f"{form} {SMALL} {splits}")
+    if programs is not None:
+        after, changed = re.subn(r", 264\),\)\n", f", {programs}),)\n", after)
+        assert changed == 1
     found = interpreter.ask(before=source, after=after)
     assert not found["fell_back"]
     assert all(found["same_kind"])
@@ -39,8 +44,8 @@ def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul"):
 
 
 WALKED = [
-    ("torch.relu(x @ y) + 1", "torch.randn(300, 70), torch.randn(70, 450)"),
-    ("torch.bmm(x, y).tanh() * x[:, :, :1]", "torch.randn(140, 33, 8), torch.randn(140, 8, 9)"),
+    ("torch.relu(x @ y) + 1", "torch.randn(70, 70), torch.randn(70, 130)"),
+    ("torch.bmm(x, y).tanh() * x[:, :, :1]", "torch.randn(3, 33, 8), torch.randn(3, 8, 9)"),
     ("torch.bmm(x, y).relu().amax(-1)", "torch.randn(3, 33, 70), torch.randn(3, 70, 70)"),
     ("torch.logsumexp(x @ y, dim=1)", "torch.randn(45, 20), torch.randn(20, 205)"),
     ("F.linear(x, y) / 3.0", "torch.randn(2, 3, 70), torch.randn(45, 70)"),
@@ -51,8 +56,8 @@ WALKED = [
 @pytest.mark.parametrize("form", ["pointers", "tiles"])
 @pytest.mark.parametrize("expression, inputs", WALKED)
 def test_persistent_programs_compute_every_tile_once(interpreter, expression, inputs, form):
-    """32 x 64 tiles: the second one has 280 of them for 264 programs."""
-    after = agrees(interpreter, program(expression, inputs), form, "1 persistent")
+    """32 x 64 tiles, and five programs instead of 264: of up to 12 tiles some take one more than others."""
+    after = agrees(interpreter, program(expression, inputs), form, "1 persistent", programs=5)
     assert "tl.num_programs(0), flatten=True)" in after
 
 
@@ -85,7 +90,7 @@ def test_what_follows_a_linear_layer_joins_its_last_step(interpreter, tail, form
 @pytest.mark.parametrize("rows", ["1", "2", "33", "3, 11", "2, 3, 5"])
 @pytest.mark.parametrize("form, splits", [("parts", 1), ("parts", 3), ("pointers", 3), ("tiles", 3)])
 def test_any_leading_dimensions_and_shares_of_the_inner_one(interpreter, rows, splits, form):
-    agrees(interpreter, linear("torch.relu(h) + y", rows, inner=300), form, splits)
+    agrees(interpreter, linear("torch.relu(h) + y", rows, inner=200), form, splits)
 
 
 NORMED = (
@@ -337,7 +342,7 @@ REDUCED = [
 @pytest.mark.parametrize("form, splits", [("parts", 1), ("pointers", 1), ("tiles", 3)])
 @pytest.mark.parametrize("tail", REDUCED)
 def test_rows_are_reduced_before_the_product_is_written(interpreter, tail, form, splits):
-    after = agrees(interpreter, linear(tail, inner=300, cols=205), form, splits)
+    after = agrees(interpreter, linear(tail, inner=200, cols=140), form, splits)
     assert "by_tile" in after
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from codegen_helpers import Child, matches, program, rewritten
+from example_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def test_nan_wins_and_padding_never_does(interpreter):
         agrees(interpreter, program(pool, inputs, arguments="x"))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     size=st.tuples(st.integers(4, 12), st.integers(4, 12)),
     kernel=st.integers(1, 4),

@@ -2,6 +2,7 @@
 
 import pytest
 from codegen_helpers import Child, matches, program, rewritten
+from example_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ def test_nan_and_infinity_spread_as_in_torch(interpreter):
     agrees(interpreter, program("x.flip(1).cumprod(1).flip(1) * y", inputs))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(shape=st.lists(st.integers(2, 9), min_size=1, max_size=4), data=st.data())
 def test_any_dimension_of_any_shape(shape, data):
     """The kernel's sizes come from the operand; here only that source is made, for whatever shape."""

@@ -2,6 +2,7 @@
 
 import pytest
 from codegen_helpers import Child, matches, program
+from example_helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ def interpreter():
     child.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tree=st.recursive(LEAVES, grown, max_leaves=8),
     shape=st.sampled_from([(3, 5, 7), (1, 9), (4, 1), (2, 3, 1, 6)]),

@@ -2,6 +2,7 @@
 
 import pytest
 from codegen_helpers import program
+from example_helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from training_helpers import Child, agrees
@@ -36,7 +37,9 @@ def interpreter():
     child.close()
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(tree=trees())
 def test_a_random_tree_has_the_gradients_of_eager(interpreter, tree) -> None:
     # Both inputs and the broadcast parameter take part, so that all three kinds of gradient are made.

@@ -10,6 +10,7 @@ import json
 import sys
 import warnings
 
+import interpreter_speed
 import torch
 from codegen_child import error, leaves, load
 
@@ -143,6 +144,7 @@ MODES = {
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    interpreter_speed.apply()
     for line in sys.stdin:
         try:
             request = json.loads(line)
