@@ -262,6 +262,37 @@ def test_a_tuned_kernel_keeps_its_configurations_where_only_the_interpreter_is()
         session.make([Step(skill=site.skill, site=site.site)])
 
 
+@pytest.mark.parametrize(
+    ("given", "grown"),
+    [("CONFIGS", "[*CONFIGS, "), ("CONFIGS if CONFIGS else []", "[*(CONFIGS if CONFIGS else []), ")],
+)
+def test_a_list_of_configurations_grows_however_it_is_said(given: str, grown: str) -> None:
+    text = (GOLDEN / "triton-tuned-configs.in.py").read_text()
+    start, end = text.index("    configs=["), text.index("    key=[")
+    listed = text[start:end].strip().removesuffix(",").replace("configs=", "CONFIGS = ")
+    text = f"{text[:start]}    configs={given},\n{text[end:]}"
+    text = text.replace("@triton.autotune", f"{listed}\n\n\n@triton.autotune")
+    _, session = opened(text, "squared_relu_kernel")
+    (site,) = session.capture().sites
+    made = session.make([Step(skill=site.skill, site=site.site)])
+    assert f"configs={grown}triton.Config(" in made.program
+
+
+def test_a_kernel_that_only_a_method_launches_is_refused_with_the_way_out() -> None:
+    method = ADD.replace("def add(x, y):", "class Add(torch.nn.Module):\n  def forward(self, x, y):")
+    made = prepare(Job(text=HEAD + method, path="/w/kernels.py", qualname="add_kernel"))
+    assert isinstance(made, Outcome) and made.note is not None
+    assert "launched by Add.forward, a method" in made.note and "write a function" in made.note
+
+
+def test_a_function_that_launches_goes_before_a_method() -> None:
+    method = (
+        "class Add(torch.nn.Module):\n    def forward(self, x, y):\n        add_kernel[(8,)](x, y, x, 9, 128)"
+    )
+    one, _ = opened(f"{HEAD}{method}\n\n{ADD}", "add_kernel")
+    assert one.program.launcher == "add"
+
+
 def test_steps_that_change_nothing_are_refused() -> None:
     _, session = opened(HEAD + ADD, "add_kernel")
     with pytest.raises(RewriteError, match="change nothing"):
