@@ -26,9 +26,10 @@ from kernel_lsp import phases
 from kernel_lsp.agents.plan import Course
 from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
+from kernel_lsp.pipeline import accuracy
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.tournament import Tournament, rank
-from kernel_lsp.records import Candidate, EvalStatus, Proposal, Site, Step, Verdict
+from kernel_lsp.records import Candidate, EvalStatus, Proposal, Step, Verdict
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
@@ -52,10 +53,6 @@ timed, because it can hardly be offered, let alone be the best."""
 HOPELESS = 1.0
 """Estimated speedup over the best baseline below which nothing more is judged. An offer needs 1.05 (the
 threshold) and races scatter by 3 %."""
-PRECISION = "precision"
-"""The parameter whose choices are classes of accuracy."""
-CLASSES = ("ieee", "native", "tf32x3", "bf16x6", "bf16x3", "tf32", "fp16", "bf16")
-"""The safest first. A skill's own name for a class counts by its place among the choices."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +64,10 @@ class Contestant:
     steps: tuple[Step, ...]
     complete: bool
     """False: it was made for a comparison and has to be made again before it is judged."""
+
+    @property
+    def ranks(self) -> accuracy.Ranks:
+        return accuracy.ranks(self.course.sites, self.steps)
 
 
 @dataclass(kw_only=True)
@@ -149,7 +150,9 @@ class Search:
         if made is not None and made.id not in self._judging:
             behind = (n for n in self._judging if speedup > FAR_AHEAD * race.speedup(n))
             little = (n for n in behind if race.speedup(n) < LITTLE)
-            self._withdrawn |= {n for n in little if not _riskier(best, self._contestants[n])}
+            self._withdrawn |= {
+                n for n in little if not accuracy.riskier(best.ranks, self._contestants[n].ranks)
+            }
             self._begin(name, made)
 
     # --- comparing -----------------------------------------------------------------------
@@ -261,22 +264,42 @@ class Search:
     async def _judged(self, race: Race, done: dict[str, Proposal], deadline: float) -> tuple[Proposal, ...]:
         """The race's order, judged in full until nothing that is left looks better."""
         unmeasured = [n for n in self._contestants if n not in race.order and n not in race.dropped]
-        for name in (*race.order, *unmeasured):
-            contestant = self._contestants[name]
-            if len(done) >= min(MOST_IN_FULL, self.budget) or time.monotonic() > deadline:
-                break
-            if name in done or (done and not self._promising(race, name, done)):
-                continue
-            made = await self._made(contestant)
-            if made is not None and made.id not in {p.candidate.id for p in done.values()}:
-                done[name] = await self.tournament.in_full(made)
+        await self._judge_in_turn([*race.order, *unmeasured], race, done, deadline)
+        await self._judge_in_turn(await self._safer(done), race, done, deadline)
         self._remember(done)
         return tuple(sorted(done.values(), key=rank))
+
+    async def _judge_in_turn(
+        self, names: Sequence[str], race: Race, done: dict[str, Proposal], deadline: float
+    ) -> None:
+        for name in names:
+            if len(done) >= min(MOST_IN_FULL, self.budget) or time.monotonic() > deadline:
+                break
+            if name in done or name in race.dropped or (done and not self._promising(race, name, done)):
+                continue
+            made = await self._made(self._contestants[name])
+            if made is not None and made.id not in {p.candidate.id for p in done.values()}:
+                done[name] = await self.tournament.in_full(made)
+
+    async def _safer(self, done: dict[str, Proposal]) -> list[str]:
+        """What gave wrong values, in the next safer classes of precision: the races have seldom seen these,
+        because they are slower, and may be all that is left."""
+        found = []
+        for name in [name for name, proposal in done.items() if _wrong(proposal)]:
+            refused = self._contestants[name]
+            steps = accuracy.safer(refused.course.sites, refused.steps)
+            with contextlib.suppress(RewriteError):
+                if steps is not None:
+                    made = replace(await self.engine.make(steps), proposer=refused.course.candidate.proposer)
+                    one = Contestant(candidate=made, course=refused.course, steps=steps, complete=True)
+                    found.append(self._add(one).candidate.id)
+        return found
 
     def _promising(self, race: Race, name: str, done: dict[str, Proposal]) -> bool:
         """Whether it may still be offered instead of what was judged already."""
         contestant = self._contestants[name]
-        if any(_coarser(contestant, self._contestants[n]) for n, p in done.items() if _wrong(p)):
+        refused = [self._contestants[n].ranks for n, p in done.items() if _wrong(p)]
+        if any(accuracy.coarser(contestant.ranks, ranks) for ranks in refused):
             return False
         if name not in race.median_ms:
             return all(proposal.verdict is not Verdict.FASTER for proposal in done.values())
@@ -328,29 +351,5 @@ def _hope(race: Race, name: str, known: str, judged: Proposal) -> float:
     return HOPELESS if speedup is None else speedup.mid * race.median_ms[known] / race.median_ms[name]
 
 
-def _riskier(contestant: Contestant, other: Contestant) -> bool:
-    """Whether it has a coarser class of precision than the other somewhere."""
-    mine, theirs = _classes(contestant), _classes(other)
-    return any(mine[name] > theirs[name] for name in mine.keys() & theirs.keys())
-
-
 def _wrong(proposal: Proposal) -> bool:
     return proposal.evaluation.status is EvalStatus.WRONG_RESULT
-
-
-def _coarser(contestant: Contestant, refused: Contestant) -> bool:
-    """Whether each of its steps that has a precision stood in the refused one, in no coarser class there."""
-    mine, theirs = _classes(contestant), _classes(refused)
-    return bool(mine) and all(name in theirs and mine[name] >= theirs[name] for name in mine)
-
-
-def _classes(contestant: Contestant) -> dict[str, int]:
-    """Site -> how coarse its step is, of the steps with a choice of precision."""
-    pairs = zip(contestant.course.sites, contestant.steps, strict=True)
-    return {site.key: _rank_of(site, step) for site, step in pairs if PRECISION in site.parameters}
-
-
-def _rank_of(site: Site, step: Step) -> int:
-    choices = site.parameters[PRECISION]
-    order = CLASSES if set(choices) <= set(CLASSES) else choices
-    return order.index(step.parameters.get(PRECISION, choices[0]))

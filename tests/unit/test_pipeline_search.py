@@ -18,7 +18,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import ORIGINAL, Race, TunerLost, Variant
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.pipeline import search
+from kernel_lsp.pipeline import accuracy, search
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.search import Again, Search
 from kernel_lsp.pipeline.tournament import EvaluationRequest, Tournament
@@ -441,3 +441,45 @@ async def test_a_failure_of_the_comparison_ends_the_judgement_beside_it(tmp_path
     with pytest.raises(RuntimeError, match="broke"):
         await made.run(given())
     assert ended.is_set()
+
+
+# --- a safer class of precision ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "verdicts", "judged"),
+    [
+        ({"c:tf32": 2.0, "d": 11.0}, {"c:tf32": WRONG, "c:tf32x3": faster(1.5)}, ["c:tf32", "c:tf32x3"]),
+        ({"c:tf32": 2.0, "d": 3.0}, {"c:tf32": WRONG, "d": faster(3.0)}, ["c:tf32", "d"]),
+        ({"c:tf32": 2.0, "d": 11.0}, {"c:tf32": WRONG, "c:tf32x3": WRONG}, ["c:tf32", "c:tf32x3"]),
+    ],
+    ids=["all that is left", "something else is faster", "wrong again"],
+)
+async def test_what_is_wrong_in_a_coarse_class_is_tried_in_the_next_safer_one(
+    times: dict[str, float],
+    verdicts: dict[str, Evaluation],
+    judged: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(search.MOST_VARIANTS, "cuda", 1)  # the races see the coarse one alone
+    courses = [course("c", precision=["tf32", "tf32x3"]), course("d")]
+    played = await play(courses, times, verdicts, tmp_path)
+    assert played.judged == judged
+
+
+def test_the_next_safer_class_of_every_step() -> None:
+    def step(precision: str | None, **parameters: Any) -> Step:
+        chosen = {"precision": precision} if precision else {}
+        return Step(skill="c", site="n", parameters={**parameters, **chosen})
+
+    (conv,) = course("c", precision=["tf32", "tf32x3", "ieee"], block=[1, 2]).sites
+    (own,) = course("c", precision=["exact", "fast"]).sites
+    (plain,) = course("c", block=[1, 2]).sites
+    assert accuracy.safer([conv], [step("tf32", block=2)]) == (step("tf32x3", block=2),)
+    assert accuracy.safer([conv, plain], [step(None), step(None, block=1)]) == (
+        step("tf32x3"),
+        step(None, block=1),
+    )  # without one it has the first choice
+    assert accuracy.safer([conv, own], [step("ieee"), step("fast")]) == (step("ieee"), step("exact"))
+    assert accuracy.safer([conv, own, plain], [step("ieee"), step("exact"), step(None)]) is None
