@@ -27,10 +27,8 @@ def too_large(capture: Capture) -> bool:
 
 async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:
     """Of proposals, the best first; None when there is something to offer."""
-    if not one.sites:
-        return "no skill applies to this program"
     if not proposals:
-        return await _nothing_to_judge(one)
+        return await _nothing_to_judge(one) if one.sites else "no skill applies to this program"
     best = proposals[0]
     if best.verdict is Verdict.FASTER:
         return None

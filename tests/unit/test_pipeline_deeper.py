@@ -61,7 +61,7 @@ class Scripted:
     async def quick(self, one: Any, report: object) -> Outcome:
         self.quick_runs += 1
         assert self.turns == ["taken"]
-        return order._outcome(one, (self.judged,))
+        return await order._outcome(one, (self.judged,))
 
     async def deeper(
         self, one: Any, plan: SearchPlan, seeds: Sequence[Proposal], *rest: object
