@@ -7,8 +7,6 @@ keeps its last good analysis. Not covered: when to analyze or to measure (server
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kernel_lsp import analysis
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
@@ -18,7 +16,7 @@ from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
 from kernel_lsp.session import wording
-from kernel_lsp.session.document import Document, examine, has_workload
+from kernel_lsp.session.document import Document, examine, has_workload, touches
 from kernel_lsp.session.fates import Fates
 from kernel_lsp.session.verdicts import speed
 from kernel_lsp.session.wording import NO_WORKLOAD
@@ -52,7 +50,7 @@ class Session(Fates):
         """Verified rewrites of the targets that the selection touches; only what is already known."""
         document = self.documents[uri]
         found = []
-        for target in _touched(document.analysis.targets, where):
+        for target in document.touched(where):
             best = self._best(document, target)
             if best is not None:
                 found.append(wording.action(target, best))
@@ -60,11 +58,11 @@ class Session(Fates):
 
     def targets(self, uri: str, where: Span) -> list[Target]:
         """The targets that the selection touches, the innermost first."""
-        return _touched(self.documents[uri].analysis.targets, where)
+        return self.documents[uri].touched(where)
 
     def findings(self, uri: str, where: Span) -> list[Finding]:
         document = self.documents[uri]
-        return [f for f in document.analysis.findings if _touches(f.span, where)]
+        return [f for f in document.analysis.findings if touches(f.span, where)]
 
     def fixes(self, uri: str, where: Span) -> list[tuple[Finding, str, list[TextEdit]]]:
         """Findings with the title and edits of what mends them, of the text as it is."""
@@ -191,12 +189,3 @@ def _apply(text: str, target: Target, proposal: Proposal) -> str | None:
     if proposal.candidate.edit is None:
         return None
     return edit.apply_edit(text, target.span, proposal.candidate.edit)
-
-
-def _touches(span: Span, where: Span) -> bool:
-    return span.start <= where.end and where.start <= span.end
-
-
-def _touched(targets: Iterable[Target], where: Span) -> list[Target]:
-    found = [target for target in targets if _touches(target.span, where)]
-    return sorted(found, key=lambda target: target.span.end - target.span.start)

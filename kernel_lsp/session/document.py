@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernel_lsp import analysis, workloads
-from kernel_lsp.records import Analysis, Snapshot, Target
+from kernel_lsp.records import Analysis, Snapshot, Span, Target
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +29,45 @@ class Document:
     @property
     def current(self) -> bool:
         return self.analyzed is self.snapshot
+
+    def touched(self, where: Span) -> list[Target]:
+        """The targets of `analysis` that a place of the text touches, the innermost first. A comment behind
+        the last statement belongs to its target."""
+        old = (self.analyzed or self.snapshot).text
+        place = where if self.current else earlier(where, self.snapshot.text, old)
+        found = [t for t in self.analysis.targets if touches(_to_the_end_of_the_line(t.span, old), place)]
+        return sorted(found, key=lambda target: target.span.end - target.span.start)
+
+
+def touches(span: Span, where: Span) -> bool:
+    return span.start <= where.end and where.start <= span.end
+
+
+def earlier(where: Span, text: str, old: str) -> Span:
+    """A place of a text in the text that it was: all that was changed meanwhile is one place."""
+    head = _alike(text, old)
+    tail = min(min(len(text), len(old)) - head, _alike(text[::-1], old[::-1]))
+
+    def before(at: int) -> int:
+        if at <= head or at < len(text) - tail:
+            return min(at, head)
+        return at - len(text) + len(old)
+
+    return Span(start=before(where.start), end=before(where.end))
+
+
+def _alike(text: str, old: str) -> int:
+    """How many characters at the start are the same. By halves: one by one takes 20 ms for 5,000 lines."""
+    low, high = 0, min(len(text), len(old))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if old.startswith(text[:middle]) else (low, middle - 1)
+    return low
+
+
+def _to_the_end_of_the_line(span: Span, text: str) -> Span:
+    end = text.find("\n", span.end)
+    return Span(start=span.start, end=len(text) if end < 0 else end)
 
 
 def examine(snapshot: Snapshot) -> Analysis:
