@@ -129,7 +129,8 @@ def test_softplus_keeps_its_digits_everywhere(interpreter):
 @pytest.mark.parametrize(
     "left, right",
     [((5, 1, 7), (1, 3, 7)), ((1,), (4, 5)), ((3, 5, 1, 2), (5, 3, 2)), ((3, 1), (1, 5)), ((6, 4, 3), (4, 1)),
-     ((3, 4, 5), (3, 1, 1)), ((1, 1), (1, 1)), ((2, 3, 4, 5), (2, 1, 4, 1))],
+     ((3, 4, 5), (3, 1, 1)), ((1, 1), (1, 1)), ((2, 3, 4, 5), (2, 1, 4, 1)),
+     ((), ()), ((), (1,)), ((1,), ())],
 )  # fmt: skip
 def test_any_two_broadcast_shapes_meet(interpreter, left, right):
     source = program("torch.sigmoid(x + y) * y", f"torch.randn({left}), torch.randn({right})")
@@ -336,6 +337,14 @@ def test_smoothed_cross_entropy_of_special_logits(interpreter, value, place):
 )
 def test_a_single_operation_is_left_alone(skill, expression):
     assert matches(program(expression, "torch.randn(64, 64)", arguments="x"), skill)[1] == []
+
+
+def test_what_is_done_to_numbers_hides_nothing_else():
+    source = program(
+        "(x * y + 1).relu(), (x.sum() + y.sum()) / 2", "torch.randn(512, 512), torch.randn(512, 512)"
+    )
+    shapes = [match.data["space"].sizes for match in matches(source, "fused-pointwise")[1]]
+    assert shapes == [(512, 512), ()]
 
 
 def test_tiny_tensors_promise_nothing():

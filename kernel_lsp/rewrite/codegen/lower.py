@@ -48,6 +48,10 @@ class Wide:
     """For each dimension of the space, the tensor's own dimension; None when it has none there."""
 
 
+NUMBER = Shape(sizes=(1,))
+"""Where every tensor is a number without dimensions, such as the parts of a loss: one point."""
+
+
 def lower(graph: Graph, nodes: Sequence[fx.Node], space: Shape, name: str) -> Lowered:
     """Raises Unsupported when the nodes do not fit the space."""
     return _Lowering(graph, nodes, space).run(name)
@@ -55,7 +59,8 @@ def lower(graph: Graph, nodes: Sequence[fx.Node], space: Shape, name: str) -> Lo
 
 class _Lowering:
     def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: Shape) -> None:
-        self.graph, self.nodes, self.space = graph, list(nodes), space
+        self.graph, self.nodes = graph, list(nodes)
+        self.space = space if space.sizes else NUMBER
         self.inside = set(nodes)
         self.squeezed = squeezed_nodes(nodes, space)
         self.wide: dict[tuple[fx.Node, tuple[int, ...]], Wide] = {}
@@ -255,7 +260,8 @@ class _Lowering:
         varying = [
             w for w in self.wide.values() if all(w.sizes[axis] == self.space.expanded[axis] for axis in group)
         ]
-        if full and group == [axis for axis, size in enumerate(self.space.expanded) if size != 1]:
+        several = [axis for axis, size in enumerate(self.space.expanded) if size != 1]
+        if full and group == (several or [0]):  # a number may have no dimension to ask for
             return f"{self._operand_names[full[0].node]}.numel()"
         parts: dict[str, None] = {}
         for axis in group:
