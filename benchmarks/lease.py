@@ -39,6 +39,7 @@ JOBS = {
     " --out {out}/transfer.json",
     "recording": "benchmarks/recording.py --limit-s {early} --out {out}/recording.json {word}",
     "training": "benchmarks/training.py --size 20m --out {out}/training.json",
+    "judging": "-m benchmarks.judging --out {out}/judging.json {word}",
     "idle": "benchmarks/idle.py --out {out}/idle.json",
 }
 """Arguments of bash or Python. {word}: what stands after "="; {name}: that as part of a name; {left}:
