@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import linecache
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,14 +20,18 @@ from torch.overrides import TorchFunctionMode
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import ArgSpec, Program, Workload
 
+Arguments = tuple[list[Any], dict[str, Any]]
+
 
 def execute(source: str) -> dict[str, Any]:
     """Run the slice's definitions. Registered with linecache, so that traces show its lines."""
     name = f"<kernel-lsp {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    namespace: dict[str, Any] = {"__name__": "kernel_lsp_program", "__file__": name}
+    module = ModuleType("kernel_lsp_program")
+    module.__file__ = name
+    sys.modules[module.__name__] = module  # dataclasses look up there what their annotations mean
     try:
-        exec(compile(source, name, "exec"), namespace)
+        exec(compile(source, name, "exec", dont_inherit=True), module.__dict__)
     except ModuleNotFoundError as error:
         raise CaptureError(
             f"the program imports {error.name}, which is not installed",
@@ -41,7 +47,7 @@ def execute(source: str) -> dict[str, Any]:
             f"the program's definitions failed: {_line(error)}",
             "run the file once by itself to see the full error",
         ) from error
-    return namespace
+    return module.__dict__
 
 
 def lookup(namespace: dict[str, Any], program: Program) -> Any:
@@ -57,9 +63,7 @@ def construct(target: Any, namespace: dict[str, Any], workload: Workload) -> Any
     if workload.init is not None:
         args, kwargs = _from_specs(workload.init)
     else:
-        args, kwargs = _call_maker(namespace, "get_init_inputs", optional=True), {}
-        if len(args) == 2 and isinstance(args[0], list) and isinstance(args[1], dict):
-            args, kwargs = args[0], args[1]
+        args, kwargs = _call_maker(namespace, "get_init_inputs", optional=True)
     try:
         return target(*args, **kwargs)
     except (Exception, SystemExit) as error:  # the constructor is the user's code
@@ -73,25 +77,36 @@ def construct(target: Any, namespace: dict[str, Any], workload: Workload) -> Any
         ) from error
 
 
-def make_arguments(namespace: dict[str, Any], workload: Workload) -> tuple[list[Any], dict[str, Any]]:
+def make_arguments(namespace: dict[str, Any], workload: Workload) -> Arguments:
     if workload.inputs is not None:
         return _from_specs(workload.inputs)
-    return _call_maker(namespace, "get_inputs"), {}
+    return _call_maker(namespace, "get_inputs")
 
 
-def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) -> list[Any]:
+def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) -> Arguments:
     maker = namespace.get(name)
     if maker is None:
         if optional:
-            return []
+            return [], {}
         raise CaptureError(f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment")
     try:
-        return list(maker())
+        return _split(maker())
     except (Exception, SystemExit) as error:  # the user's code
         for words, meaning in MAKERS.items():
             if words in str(error):
                 raise CaptureError(f"{name}() makes {meaning}", "give it ordinary tensors") from error
         raise CaptureError(f"{name}() failed: {_line(error)}", "run the file once by itself") from error
+
+
+def _split(made: Any) -> Arguments:
+    """As the evaluator reads it: a sequence, a dictionary, a pair of both, or the one argument."""
+    if isinstance(made, dict):
+        return [], made
+    if not isinstance(made, (list, tuple)):
+        return [made], {}
+    if len(made) == 2 and isinstance(made[0], (list, tuple)) and isinstance(made[1], dict):
+        return list(made[0]), dict(made[1])
+    return list(made), {}
 
 
 MAKERS = {
@@ -107,7 +122,7 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _from_specs(specs: tuple[ArgSpec, ...]) -> tuple[list[Any], dict[str, Any]]:
+def _from_specs(specs: tuple[ArgSpec, ...]) -> Arguments:
     args: list[Any] = [_make(spec) for spec in specs if spec.name is None]
     return args, {spec.name: _make(spec) for spec in specs if spec.name is not None}
 

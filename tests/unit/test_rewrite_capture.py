@@ -5,6 +5,7 @@ import torch
 from rewrite_helpers import graph_of, module, program, workload
 
 from kernel_lsp.errors import CaptureError
+from kernel_lsp.evaluator import programs
 from kernel_lsp.records import ArgSpec, Program, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.capture import capture
 
@@ -70,6 +71,50 @@ def test_what_no_graph_can_hold_is_refused_with_its_reason(forward: str, message
 def test_programs_that_do_not_run_are_refused_with_cause(source: str, message: str) -> None:
     with pytest.raises(CaptureError, match=message):
         graph_of(source)
+
+
+SIZES = """
+{future}
+import dataclasses
+
+@dataclasses.dataclass
+class Sizes:
+    wide: int = 16
+
+
+{module}
+"""
+
+
+@pytest.mark.parametrize("future", ["", "from __future__ import annotations"])
+def test_a_programs_own_dataclasses_are_made_as_in_its_file(future: str) -> None:
+    made = module("return self.fc(x)", "self.fc = nn.Linear(8, Sizes().wide)")
+    opened = graph_of(SIZES.format(future=future, module=made))
+    assert opened.nodes[-1].meta["val"].shape == (6, 16)
+
+
+def test_annotations_are_what_the_program_says() -> None:
+    source = module("assert Model.forward.__annotations__['x'] is int\nreturn x + 1")
+    source = source.replace("self, x", "self, x: int")
+    assert graph_of(source).nodes
+    assert programs.load(source).Model.forward.__annotations__ == {"x": int}
+
+
+@pytest.mark.parametrize(
+    "made",
+    ['{"y": torch.ones(8), "x": torch.ones(6, 8)}', '[torch.ones(6, 8)], {"y": torch.ones(8)}'],
+    ids=["by name", "both ways"],
+)
+def test_inputs_may_be_given_by_name(made: str) -> None:
+    source = module("return x + y").replace("self, x", "self, x, *, y")
+    opened = graph_of(source.replace("[torch.randn(6, 8)]", made))
+    shapes = {item.source: item.node.meta["val"].shape for item in opened.inputs}
+    assert shapes == {"x": (6, 8), "y": (8,)}
+
+
+def test_one_tensor_is_one_argument() -> None:
+    opened = graph_of(module("return x * 2").replace("[torch.randn(6, 8)]", "torch.randn(6, 8)"))
+    assert opened.nodes[-1].meta["val"].shape == (6, 8)
 
 
 def test_a_missing_name_is_reported_before_anything_runs() -> None:
