@@ -1,5 +1,8 @@
 """Classes of precision, doubled constants and the lower-precision control, with numbers worked by hand."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,3 +99,19 @@ def test_a_complex_nudge_moves_both_parts_by_at_most_half_an_eps() -> None:
 def test_an_empty_output_says_nothing_about_a_candidate() -> None:
     empty = torch.empty(0, 3, dtype=torch.float64)
     assert numerics.degenerate([empty, empty]) == "the output is empty"
+
+
+def test_comparing_imports_nothing() -> None:
+    """Some functions of torch import sympy when they are first called: a second in every judge."""
+    code = (
+        "import sys, torch\n"
+        "from kernel_lsp.evaluator.judging import numerics\n"
+        "before = set(sys.modules)\n"
+        "o = torch.randn(3, 4, dtype=torch.float64)\n"
+        "found = numerics.compare(o.float() + 1, o.float(), o, (o,))\n"
+        "assert not found.passed and len(found.worst['index']) == 2\n"
+        "numerics.coarsen(o), numerics.nudge(o, torch.float32, torch.Generator()), numerics.degenerate([o, o])\n"
+        "numerics.close_to_reference(o, o + 1)\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -28,6 +28,7 @@ in inputs.py move which elements those are).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,7 +126,17 @@ def _worst(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tenso
     place = int(distance.argmax())
     values = (t.flatten()[place] for t in (candidate, reference, oracle))
     found: dict[str, Any] = dict(zip(("candidate", "reference", "oracle"), map(float, values), strict=True))
-    return {"index": [int(i) for i in torch.unravel_index(torch.tensor(place), candidate.shape)], **found}
+    return {"index": _index(place, candidate.shape), **found}
+
+
+def _index(place: int, shape: Sequence[int]) -> list[int]:
+    """Of an element in row-major order. torch.unravel_index imports sympy first, which takes a second or
+    more, in every judge."""
+    found: list[int] = []
+    for size in reversed(shape):
+        place, at = divmod(place, size)
+        found.append(at)
+    return found[::-1]
 
 
 def _verdict(
