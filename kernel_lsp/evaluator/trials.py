@@ -8,6 +8,7 @@ where inputs are large. The verdicts come in the order of the plan all the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -64,6 +65,8 @@ class Trials:
                     await comparing
                 if following and ahead:
                     drawing = self._beside(self._drawn(following))
+                if trial is plan[0] and self.request.device == "cuda":
+                    self._beside(self._rehearsed())
                 comparing = self._beside(self._judged(trial, drawn, blobs, *await running))
                 if trial["gradients"] or trial["repeat"] or not ahead:  # the worker is asked more about it
                     await comparing
@@ -94,6 +97,11 @@ class Trials:
         drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
         shared = {name: self.opened[name] for name in ("changed", "grad", "aliases")}
         return {**drawn, **shared, "fresh": False}, blobs
+
+    async def _rehearsed(self) -> None:
+        """The judge is ready to compare; of one that is lost the comparison itself tells."""
+        with contextlib.suppress(EvaluationError):
+            await ask_judge(self.judge, "rehearse", self.limit_s)
 
     async def _judged(
         self, trial: Json, message: Json, blobs: list[bytes], reply: Json, outputs: list[bytes]

@@ -62,3 +62,38 @@ async def test_sessions_of_one_reference_are_secret_from_each_other_and_interlea
         with pytest.raises(EvaluationError, match="session 0 is not open"):
             await ask_judge(one, "summary", 60)
         assert (await ask_judge(two, "summary", 60))[0]["oracle_note"] == ""
+
+
+TRAINED = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(self.norm(x), 0.5)
+
+def get_inputs():
+    return [torch.rand(16, 8)]
+"""
+
+
+@pytest.mark.parametrize("reference", [REFERENCE, TRAINED])
+async def test_a_rehearsal_changes_nothing_of_what_is_known(reference: str) -> None:
+    request = request_from_files(reference, reference, device="cpu")
+    known = []
+    for rehearsed in (False, True):
+        async with Sandbox(request) as sandbox:
+            judge = InSession(await sandbox.judge(), 1)
+            opening = {"program": request.reference, "workload": request.workload, "device": "cpu"}
+            await ask_judge(judge, "open", 60, **opening)
+            await ask_judge(judge, "begin", 60, seed=1, precision="faithful")
+            drawn, blobs = await ask_judge(judge, "trial", 60, number=1)
+            if rehearsed:
+                assert await ask_judge(judge, "rehearse", 60) == ({}, [])
+            verdict, _ = await ask_judge(judge, "compare", 60, number=1, error="none was made")
+            summary, _ = await ask_judge(judge, "summary", 60)
+            known.append((drawn["noise_seed"], drawn["state"], blobs, verdict, summary))
+    assert known[0] == known[1]

@@ -6,6 +6,7 @@ as raw bytes. One judge serves many candidates of the same reference under the s
     open                                      the reference; answered once
     begin{session, seed, precision}           a new secret seed -> the list of trials
     trial{session, number}                    inputs and parameters of one trial
+    rehearse{session}                         nothing; what a first comparison loads is there then
     compare{session, number, outputs …}       the verdict on that trial (again=True: on its repetition)
     cotangents{session, number}               secret weights for its gradients
     gradients{session, number, gradients}     the verdict on them
@@ -79,6 +80,8 @@ class Judge:
             self.drawn.setdefault(number, []).append(out)
             self._drop_drawn(number, but=2)
             return session.trial(message["number"], out)
+        if what == "rehearse":
+            return session.rehearse()
         if what == "compare":
             return session.compare(message, blobs)
         if what == "cotangents":

@@ -90,6 +90,8 @@ class Reference:
         self._delicate = any(name in program.source for name in variations.DELICATE)
         self.batch: tuple[tuple[int, ...], list[int]] | None = None
         """Which arguments share a batch dimension, and other sizes for it; None: none was accepted."""
+        self.rehearsed = False
+        """Whether a comparison was rehearsed; see Session.rehearse."""
         self.draws_near = False
         """Whether inputs are drawn in the device's memory; see :meth:`settle`."""
 
