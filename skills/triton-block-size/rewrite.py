@@ -24,6 +24,11 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         for one in (
             proof(f"{block.name} may have another value", True, _because(block)),
             proof(f"the grid follows {block.name}", True, f"in the launcher, {block.why}"),
+            proof(
+                f"no result shows {block.name}",
+                True,
+                "no address or value comes from a block's number, nor from lanes of one block put together",
+            ),
         )
     ]
 

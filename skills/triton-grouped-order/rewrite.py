@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 
+from kernel_lsp.rewrite.kernels import effects
 from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
@@ -25,11 +26,17 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         n for n in ast.walk(kernel.function) if isinstance(n, ast.Attribute) and n.attr.startswith("atomic_")
     ]
     asked = called(kernel.function, "program_id")
+    askers = effects.calls_that_may(kernel, ("program",))
     return [
         proof(
             "each program knows its place by two numbers alone",
             len(asked) == 2 and not called(kernel.function, "num_programs"),
             "tl.program_id is asked once for each axis",
+        ),
+        proof(
+            "no function that it calls asks for its place",
+            not askers,
+            f"it calls {', '.join(askers)}" if askers else "none of them names a program",
         ),
         proof("no program waits for another", not atomics, "the kernel has no atomic operation"),
         proof(
@@ -65,7 +72,7 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
         value = statement.value if isinstance(statement, ast.Assign) else None
         if value is None or not isinstance(statement, ast.Assign) or not called(value, "program_id"):
             continue
-        plain = isinstance(value, ast.Call) and isinstance(statement.targets[0], ast.Name)
+        plain = isinstance(value, ast.Call) and [*map(type, statement.targets)] == [ast.Name]
         axis = axis_of(value) if plain and isinstance(value, ast.Call) else None
         if axis is None or axis in found:
             return None
@@ -75,7 +82,8 @@ def _programs(kernel: Kernel) -> tuple[str, str, ast.Assign] | None:
     later = max((found[0][1], found[1][1]), key=lambda s: s.lineno)
     between = kernel.function.body[: kernel.function.body.index(later)]
     names = {found[0][0], found[1][0]}
-    if any(names & names_in(s.value) for s in between if isinstance(s, ast.Assign)):
+    told = [found[0][1], found[1][1]]
+    if any(names & names_in(s) for s in between if s not in told):
         return None  # one is used before the other is known
     return found[0][0], found[1][0], later
 

@@ -22,6 +22,8 @@ NONE = 0
 FEW_TURNS = 32
 """Of a product's inner loop: with more, what comes before and after it is a small part."""
 BENEFIT = 0.05
+ASKING = ("program", "atomic_", "inline_", "while ")
+"""In the text of what a function does beside computing: it knows its program, or waits for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
     ]
     axes = {axis_of(c) for name in ("program_id", "num_programs") for c in called(kernel.function, name)}
     grids = [one.grid for one in kernel.launched]
-    rank, helpers = len(match.data.grid), effects.helpers(kernel, kernel.function)
+    rank, askers = len(match.data.grid), effects.calls_that_may(kernel, ASKING)
     fits = [grid is not None and tuple(grid[rank:]) in ((), (1,), (1, 1)) for grid in grids]
     tiles = [math.prod(grid) for grid in grids if grid is not None]
     return [
@@ -73,8 +75,8 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         ),
         proof(
             "its place in the grid is asked in its own text alone",
-            not helpers or not _ask(kernel, helpers),
-            f"it calls {', '.join(helpers)}" if helpers else "it calls nothing but the language",
+            not askers,
+            f"it calls {', '.join(askers)}" if askers else "no function that it calls knows it, or waits",
         ),
         proof(
             "a program runs from its first statement to its last",
@@ -294,16 +296,6 @@ def _read(name: ast.Name) -> bool:
 
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _ask(kernel: Kernel, helpers: list[str]) -> bool:
-    """One of these functions may know its program, or wait; of those elsewhere nothing is known."""
-    known = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef)}
-    if any(name not in known for name in helpers):
-        return True
-    own = (kernel.source.kernel, kernel.source.launcher)
-    others = [ast.unparse(n) for name, n in known.items() if name not in own]
-    return any(word in text for text in others for word in ("program", "atomic_", "inline_", "while "))
 
 
 def _persistent(kernel: Kernel) -> bool:

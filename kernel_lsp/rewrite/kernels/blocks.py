@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.kernels import cutting
 from kernel_lsp.rewrite.kernels.launched import Blocks
 from kernel_lsp.rewrite.kernels.source import (
     Function,
@@ -67,6 +68,8 @@ def adjustable(kernel: Kernel) -> list[Block]:
     for name in kernel.source.constexprs():
         why = _use(kernel, name)
         if why is None or not _moves(kernel.function, name):
+            continue
+        if cutting.shown(kernel, name, of_grid=why == OF_GRID) is not None:
             continue
         masked = _is_masked(kernel.function, name)
         if kernel.source.configs() is not None:

@@ -6,10 +6,11 @@ Standard library only. A call of anything that is not known to be harmless count
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.places import language
-from kernel_lsp.rewrite.kernels.source import Function
+from kernel_lsp.rewrite.kernels.source import Function, stored
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 LOUD = ("store", "atomic", "barrier", "assert", "print", "asm", "tensormap", "assume")
@@ -46,6 +47,25 @@ def _is_quiet_call(call: ast.Call, *, stores: bool) -> bool:
     if isinstance(of, ast.Name) and (of.id in LANGUAGE or name == "cdiv"):
         return not any(word in name for word in LOUD) or (stores and name in WRITES)
     return name in METHODS or ast.unparse(of).endswith(("libdevice", "math"))
+
+
+def calls_that_may(kernel: Kernel, words: Sequence[str]) -> list[str]:
+    """Functions whose text has one of these words, of those that the kernel calls, directly or through one
+    another; also those of other files, of which nothing is known. Methods of its own values are none."""
+    known = {n.name: n for n in kernel.source.tree.body if isinstance(n, ast.FunctionDef)}
+    own = {
+        *stored(kernel.function),
+        *(a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)),
+    }
+    waiting = [n for n in helpers(kernel, kernel.function) if n.split(".")[0] not in own]
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in known:
+            waiting += helpers(kernel, known[name])
+        seen.add(name)
+    texts = {name: ast.unparse(known[name]) if name in known else " ".join(words) for name in seen}
+    return sorted(name for name, text in texts.items() if any(word in text for word in words))
 
 
 def helpers(kernel: Kernel, function: Function) -> list[str]:

@@ -221,7 +221,7 @@ def assignments(function: Function) -> Mapping[str, Sequence[ast.expr]]:
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=targets, value=value):
-                pass
+                pairs = [pair for target in targets for pair in _pairs(target, value)]
             case (
                 ast.AugAssign(target=target, value=value)
                 | ast.AnnAssign(target=target, value=ast.expr() as value)
@@ -229,12 +229,25 @@ def assignments(function: Function) -> Mapping[str, Sequence[ast.expr]]:
                 | ast.For(target=target, iter=value)
                 | ast.withitem(context_expr=value, optional_vars=ast.expr() as target)
             ):
-                targets = [target]
+                pairs = [(target, value)]
             case _:
                 continue
-        for name in set().union(*map(names_in, targets)):
-            found.setdefault(name, []).append(value)
+        for target, part in pairs:
+            for name in names_in(target):
+                found.setdefault(name, []).append(part)
     return found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """``a, b = x, y`` sets a to x and b to y."""
+    sides = [side.elts if isinstance(side, ast.Tuple | ast.List) else None for side in (target, value)]
+    names, values = sides
+    starred = any(isinstance(one, ast.Starred) for side in sides for one in side or ())
+    if names is None or values is None or len(names) != len(values) or starred:
+        yield target, value
+        return
+    for name, one in zip(names, values, strict=True):
+        yield from _pairs(name, one)
 
 
 def only_value(function: Function, name: str) -> ast.expr | None:

@@ -1,0 +1,239 @@
+"""Whether a kernel's results show how an axis was cut: then its blocks cannot have another size.
+
+`shown(kernel, block, of_grid)` names the place where they do: an address or a stored value that comes from
+the number of a block (a group's scale, a partial sum, a seed of its own), a stored value that was reduced or
+scanned over the lanes of one block alone, or a function that reads or writes lanes unseen. What later blocks
+go on with, and what atomic operations put together, is the same for any size. Standard library only. Not
+covered: conditions on the number of a block.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernel_lsp.rewrite.kernels import effects, launchers, places
+from kernel_lsp.rewrite.kernels.harness import WRITES
+from kernel_lsp.rewrite.kernels.reach import Reach
+from kernel_lsp.rewrite.kernels.source import (
+    Function,
+    assignments,
+    called,
+    names_in,
+    operand,
+    sources,
+    stored,
+)
+from kernel_lsp.rewrite.kernels.view import Kernel
+
+TOTALS = ("sum", "amax", "amin", "max", "min", "any", "all")
+"""Of torch: what they make of one number for each block is the same however many blocks there are."""
+TYPES = ("dtype", "element_ty", "type", "shape")
+"""Attributes that tell nothing of a value."""
+
+
+def shown(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
+    """The text of the place; None: nothing of what the kernel writes shows the size of the block."""
+    for call in _handed_on(kernel, block):
+        return _told(call)
+    cut = _Cut(kernel.function, block)
+    stores = called(kernel.function, "store")
+    kept = [store for store in stores if not (of_grid and _is_put_together(kernel, cut, store))]
+    writes = [c for name in WRITES for c in called(kernel.function, name) if c not in stores or c in kept]
+    for access in (*called(kernel.function, "load"), *writes):
+        if access.args and cut.tells(access.args[0]):
+            return _told(access)
+    for write in writes:
+        value = operand(write, 1, "value")
+        if value is not None and cut.tells(value, lanes=True):
+            return _told(write)
+    return next(map(_told, _reduced(kernel.function, block, kept, of_grid=of_grid)), None)
+
+
+class _Cut:
+    """Where the number of a block is told: what is multiplied by its length."""
+
+    def __init__(self, function: Function, block: str) -> None:
+        self.function, self.block = function, block
+        self.numbers: set[str] = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                for one, other in ((node.left, node.right), (node.right, node.left)):
+                    if isinstance(one, ast.Name) and one.id == block:
+                        self._is_number(other)
+
+    def _is_number(self, node: ast.expr) -> None:
+        node = _plain(node)
+        if isinstance(node, ast.Constant) or ast.unparse(node) in self.numbers:
+            return
+        if isinstance(node, ast.Name):
+            values = assignments(self.function).get(node.id, ())
+            if not values:
+                return  # a parameter: a stride, a count
+            if len(values) == 1 and not _is_range(values[0]):
+                self._is_number(values[0])
+        self.numbers.add(ast.unparse(node))
+
+    def tells(self, node: ast.expr, seen: frozenset[str] = frozenset(), *, lanes: bool = False) -> bool:
+        """The value comes from a block's number, other than as the place where the block begins.
+
+        ``lanes``: or from the numbers of lanes inside of their block.
+        """
+        node = _plain(node)
+        if ast.unparse(node) in self.numbers:
+            return True
+        match node:
+            case ast.Name(id=name) if name not in seen:
+                values = assignments(self.function).get(name, ())
+                return any(self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v))
+            case ast.Name() | ast.Compare() | ast.Constant():
+                return False
+            case ast.Attribute(attr=name) if name in TYPES:
+                return False
+            case ast.BinOp(op=ast.Mult(), left=left, right=right) if self._cut((left, right)):
+                return False
+            case ast.BinOp(op=ast.FloorDiv(), left=left, right=right) if self._depends(right):
+                return isinstance(right, ast.Name) and right.id == self.block and self._depends(left)
+            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right) if lanes and all(
+                map(self._depends, (left, right))
+            ):
+                lanes = False  # a lane's place in the axis
+            case ast.Call() if called(node, "arange") == [node]:
+                return lanes and self._depends(node)
+            case ast.Call(func=ast.Attribute(attr="load")):
+                return False  # its address is asked for itself
+        return any(self.tells(child, seen, lanes=lanes) for child in _operands(node))
+
+    def _cut(self, sides: tuple[ast.expr, ...]) -> bool:
+        return any(self.block in names_in(side) for side in sides)
+
+    def _depends(self, node: ast.expr) -> bool:
+        return self.block in sources(self.function, node)
+
+
+def _plain(node: ast.expr) -> ast.expr:
+    """Without a cast to another width."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+        node = node.func.value
+    return node
+
+
+def _is_range(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("range", "static_range")
+
+
+def _operands(node: ast.AST) -> Iterator[ast.expr]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield child
+        elif isinstance(child, ast.keyword):
+            yield child.value
+
+
+# --- what is reduced over one block ------------------------------------------------------------
+
+
+def _reduced(function: Function, block: str, stores: list[ast.Call], *, of_grid: bool) -> Iterator[ast.Call]:
+    """Stores of what was reduced over one block, and that no later block goes on with."""
+    reach = Reach(function, block)
+    found = {id(call) for call in reach.reductions()}
+    if not found:
+        return
+    names: set[str] = set()
+    while True:
+        more = {
+            n for n, values in assignments(function).items() if any(_comes(v, found, names) for v in values)
+        }
+        if more <= names:
+            break
+        names |= more
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
+    for store in stores:
+        value = operand(store, 1, "value")
+        if value is None or not _comes(value, found, names):
+            continue
+        around = [loop for loop in loops if any(n is store for n in ast.walk(loop))]
+        if of_grid or any(not _goes_on(function, loop, value) for loop in around):
+            yield store
+
+
+def _comes(node: ast.AST, calls: set[int], names: set[str]) -> bool:
+    return id(node) in calls or any(
+        id(one) in calls or (isinstance(one, ast.Name) and one.id in names) for one in _data(node)
+    )
+
+
+def _data(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and what its value comes from, without addresses and conditions."""
+    yield node
+    if isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and called(node, "load")[:1] == [node]):
+        return
+    if isinstance(node, ast.Attribute) and node.attr in TYPES:
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _data(child)
+
+
+def _of_data(node: ast.AST) -> set[str]:
+    return {one.id for one in _data(node) if isinstance(one, ast.Name)}
+
+
+def _handed_on(kernel: Kernel, block: str) -> Iterator[ast.Call]:
+    """Calls of functions that are given an address and lanes of the block."""
+    function, pointers = kernel.function, kernel.pointers().keys()
+    unseen = effects.helpers(kernel, function)
+    for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
+        if ast.unparse(call.func) in unseen:
+            given = [*call.args, *(k.value for k in call.keywords)]
+            reached = set[str]().union(*(sources(function, one, names=_of_data) for one in given))
+            lanes = set[str]().union(*(sources(function, one) for one in given))
+            if reached & pointers and block in lanes:
+                yield call
+
+
+def _goes_on(function: Function, loop: ast.For, value: ast.expr) -> bool:
+    """The value comes from something that the loop hands on from block to block."""
+    inside = stored(loop)
+    handed = {n for n in inside if stored(function).count(n) > inside.count(n)}
+    handed -= names_in(loop.target)
+    return bool(sources(function, value, names=_of_data) & handed)
+
+
+# --- partial results ---------------------------------------------------------------------------
+
+
+def _is_put_together(kernel: Kernel, cut: _Cut, store: ast.Call) -> bool:
+    """It writes one number for each block into memory that the launcher makes by the same block, and that
+    only totals and other kernels read. Where autotune chooses the block, the launcher does not know it."""
+    pointers = sources(kernel.function, store.args[0]) & kernel.pointers().keys() if store.args else set()
+    launches = kernel.source.launches()
+    if len(pointers) != 1 or not cut.tells(store.args[0]) or kernel.source.configs() is not None:
+        return False
+    if len(launches) != 1:
+        return False
+    given = places.argument(kernel, pointers.pop())
+    if not isinstance(given, ast.Name) or not launchers.allocates(kernel.launcher, given.id):
+        return False
+    return all(_is_total(kernel.launcher, n) for n in _reads(kernel.launcher, given.id))
+
+
+def _reads(launcher: Function, name: str) -> Iterator[ast.Name]:
+    for node in ast.walk(launcher):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+            yield node
+
+
+def _is_total(launcher: Function, name: ast.Name) -> bool:
+    for node in ast.walk(launcher):
+        match node:
+            case ast.Call(func=ast.Subscript(), args=args, keywords=keywords):
+                if any(name is one for one in (*args, *(k.value for k in keywords))):
+                    return True
+            case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args) if attr in TOTALS:
+                if value is name or (ast.unparse(value) == "torch" and args[:1] == [name]):
+                    return True
+    return False
+
+
+def _told(node: ast.AST) -> str:
+    return f"`{ast.unparse(node)[:80]}`"

@@ -1,0 +1,281 @@
+"""Blocks that mean something: where results show how an axis was cut, no other size is tried."""
+
+import pytest
+from rewrite_helpers import skill
+
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.records import Job
+from kernel_lsp.rewrite.kernels.blocks import adjustable
+from kernel_lsp.rewrite.kernels.session import KernelSession
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+HEAD = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def put(ptr, offsets, value):
+    tl.store(ptr + offsets, value)
+
+
+@triton.jit
+def doubled(value):
+    return value * 2.0
+
+
+@triton.jit
+def combined(a, b):
+    return a + b
+
+
+@triton.jit
+def group_kernel(x_ptr, s_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
+    group = tl.program_id(0)
+    lanes = tl.arange(0, BLOCK)
+    at = group * BLOCK + lanes
+    mask = at < n
+    x = tl.load(x_ptr + at, mask=mask, other=0.0)
+"""
+LAUNCHER = """
+
+# kernel-lsp: workload x=f32[4096] s=f32[64]
+def run(x, s, seed=7):
+    BLOCK = 64
+    out = torch.empty_like(x)
+    parts = torch.empty(triton.cdiv(x.numel(), BLOCK), device=x.device)
+    group_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, SCALES, out, x.numel(), seed, BLOCK=BLOCK)
+    return RESULT
+"""
+STORE = "tl.store(out_ptr + at, {}, mask=mask)"
+PARTS = "tl.store(s_ptr + group, tl.sum(x, axis=0))"
+
+
+def blocks(*body: str, scales: str = "s", result: str = "out") -> list[str]:
+    launcher = LAUNCHER.replace("SCALES", scales).replace("RESULT", result)
+    return found(HEAD + "".join(f"    {line}\n" for line in body) + launcher, "group_kernel")
+
+
+def found(text: str, kernel: str) -> list[str]:
+    made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
+    assert isinstance(made, Prepared), made
+    session = KernelSession(made.program, made.workload, "cuda", [])
+    return [block.name for block in adjustable(session.kernel)]
+
+
+GROUPS = {
+    "a scale for each group": [STORE.format("x * tl.load(s_ptr + group)")],
+    "a scale by its program": [STORE.format("x * tl.load(s_ptr + tl.program_id(0).to(tl.int64))")],
+    "scaled by what the group has": [STORE.format("x / tl.max(tl.abs(x), axis=0)")],
+    "so by a method": ["largest = tl.abs(x).max()", STORE.format("x / largest")],
+    "scaled by what is kept": ["largest = tl.max(x)", PARTS, STORE.format("x / largest")],
+    "a running sum": [STORE.format("tl.cumsum(x, 0)")],
+    "a scan": [STORE.format("tl.associative_scan(x, 0, combined)")],
+    "in order": [STORE.format("tl.sort(x)")],
+    "a seed for each": [STORE.format("x * tl.rand(seed + group, lanes)")],
+    "a place inside of the group": [STORE.format("x * tl.rand(seed, lanes)")],
+    "a weight for each group": ["number = at // BLOCK", STORE.format("x + tl.load(s_ptr + number)")],
+    "a result for each group": [PARTS],
+    "a function that stores": ["put(out_ptr, at, x)"],
+    "every pair of a group": [
+        "both = tl.dot(x[:, None], x[None, :])",
+        STORE.format("tl.sum(both, axis=1)"),
+    ],
+}
+
+
+@pytest.mark.parametrize("why", GROUPS)
+def test_a_block_that_is_a_group_stays(why: str) -> None:
+    assert blocks(*GROUPS[why]) == []
+
+
+FREE = {
+    "arithmetic": [STORE.format("doubled(x) + tl.load(s_ptr + at // 64, mask=mask)")],
+    "a seed for each place": [STORE.format("x * tl.rand(seed, at)")],
+    "sums that are added up": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0))"],
+    "counted by value": ["tl.atomic_add(s_ptr + x.to(tl.int32), 1.0, mask=mask)"],
+    "nothing behind the end": ["if group * BLOCK >= n:", "    return", STORE.format("x")],
+}
+
+
+@pytest.mark.parametrize("why", FREE)
+def test_a_block_that_only_cuts_may_have_another_size(why: str) -> None:
+    assert blocks(*FREE[why]) == ["BLOCK"]
+
+
+@pytest.mark.parametrize(
+    ("result", "free"),
+    [
+        ("parts.sum()", True),
+        ("torch.sum(parts)", True),
+        ("parts", False),
+        ("out, parts", False),
+        ("parts.mean()", False),
+        ("parts * 2", False),
+    ],
+)
+def test_partial_results_are_free_where_only_their_total_is_used(result: str, free: bool) -> None:
+    assert blocks(PARTS, scales="parts", result=result) == (["BLOCK"] if free else [])
+
+
+def test_partial_results_of_a_tuned_block_have_no_room_for_a_smaller_one() -> None:
+    text = HEAD + f"    {PARTS}\n" + LAUNCHER.replace("SCALES", "parts").replace("RESULT", "parts.sum()")
+    configs = '@triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 256})], key=["n"])\n'
+    text = text.replace("@triton.jit\ndef group", f"{configs}@triton.jit\ndef group")
+    text = text.replace(", BLOCK=BLOCK)", ")").replace("(triton.cdiv(x.numel(), BLOCK),)]", "grid]")
+    text = text.replace("    out =", '    grid = lambda m: (triton.cdiv(x.numel(), m["BLOCK"]),)\n    out =')
+    assert found(text, "group_kernel") == []
+    total = text.replace(PARTS, "tl.atomic_add(s_ptr, tl.sum(x, axis=0))")
+    assert found(total, "group_kernel") == ["BLOCK"]
+
+
+LOOP = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    carry = 0.0
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + at, mask=at < n, other=0.0)
+        value = VALUE
+        carry += tl.sum(x, axis=0)
+        tl.store(out_ptr + row * n + at, value, mask=at < n)
+
+
+# kernel-lsp: workload x=f32[64,4096]
+def run(x):
+    out = torch.empty_like(x)
+    row_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=64)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "free"),
+    [
+        ("tl.cumsum(x, axis=0) + carry", True),
+        ("tl.cumsum(x, axis=0)", False),
+        ("x / tl.max(x, axis=0)", False),
+        ("x * (start // BLOCK)", False),
+        ("x * start", True),
+    ],
+)
+def test_what_a_loop_stores_goes_on_from_block_to_block(value: str, free: bool) -> None:
+    assert found(LOOP.replace("VALUE", value), "row_kernel") == (["BLOCK"] if free else [])
+
+
+TILES = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tile_kernel(x_ptr, out_ptr, n_rows, n_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    pid_r, pid_c = tl.program_id(0), tl.program_id(1)
+    rows = pid_r * ROWS + tl.arange(0, ROWS)
+    columns = pid_c * COLUMNS + tl.arange(0, COLUMNS)
+    mask = (rows[:, None] < n_rows) & (columns[None, :] < n_columns)
+    x = tl.load(x_ptr + rows[:, None] * n_columns + columns[None, :], mask=mask, other=0.0)
+    value = VALUE
+    tl.store(out_ptr + rows[:, None] * n_columns + columns[None, :], value, mask=mask)
+
+
+# kernel-lsp: workload x=f32[4096,4096]
+def run(x):
+    out = torch.empty_like(x)
+    grid = lambda m: (triton.cdiv(x.shape[0], m["ROWS"]), triton.cdiv(x.shape[1], m["COLUMNS"]))
+    tile_kernel[grid](x, out, *x.shape, ROWS=16, COLUMNS=64)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        ("x * 2", ["ROWS", "COLUMNS"]),
+        ("x / tl.sum(x, axis=1)[:, None]", ["ROWS"]),
+        ("x / tl.sum(x, axis=0)[None, :]", ["COLUMNS"]),
+        ("x / x.sum(-1, keep_dims=True)", ["ROWS"]),
+        ("x / tl.sum(tl.trans(x), axis=0)[:, None]", ["ROWS"]),
+        ("x / tl.sum(x)", []),
+        ("x * tl.load(out_ptr + pid_c * 7 + rows)[:, None]", ["ROWS"]),
+    ],
+)
+def test_of_a_tile_only_the_axis_that_is_put_together_stays(value: str, left: list[str]) -> None:
+    text = TILES.replace("VALUE", value).replace("x, out, *x.shape,", "x, out, x.shape[0], x.shape[1],")
+    assert found(text, "tile_kernel") == left
+
+
+PRODUCT = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def twice(x):
+    return x * 2.0
+
+
+@triton.jit
+def rows_here(ROWS: tl.constexpr):
+    return tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+
+
+@triton.jit
+def indirect(ROWS: tl.constexpr):
+    return rows_here(ROWS)
+
+
+@triton.jit
+def product_kernel(a_ptr, b_ptr, out_ptr, n, length, SIZE: tl.constexpr, LENGTH: tl.constexpr):
+    row = tl.program_id(0)
+    BETWEEN
+    column = tl.program_id(1)
+    rows, columns = row * SIZE + tl.arange(0, SIZE), column * SIZE + tl.arange(0, SIZE)
+    inner = tl.arange(0, LENGTH)
+    a = tl.load(a_ptr + rows[:, None] * length + inner[None, :], mask=rows[:, None] < n)
+    b = tl.load(b_ptr + inner[:, None] * n + columns[None, :], mask=columns[None, :] < n)
+    PLACE
+    tl.store(out_ptr + rows[:, None] * n + columns[None, :], twice(tl.dot(a, b)), mask=rows[:, None] < n)
+
+
+# kernel-lsp: workload a=f16[8192,64] b=f16[64,8192]
+def run(a, b):
+    n, length = a.shape
+    out = torch.empty((n, n), dtype=a.dtype, device=a.device)
+    product_kernel[(triton.cdiv(n, 64), triton.cdiv(n, 64))](a, b, out, n, length, SIZE=64, LENGTH=64)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "place", "offered"),
+    [
+        ("pass", "pass", True),
+        ("a_ptr += 0", "pass", True),
+        ("a_ptr += row * 0", "pass", False),
+        ("if row > 7:\n        a_ptr += 0", "pass", False),
+        ("pass", "rows = rows_here(SIZE)", False),
+        ("pass", "rows = indirect(SIZE)", False),
+    ],
+)
+def test_programs_are_reordered_where_nothing_knows_the_old_order(
+    between: str, place: str, offered: bool
+) -> None:
+    text = PRODUCT.replace("BETWEEN", between).replace("PLACE", place)
+    made = prepare(Job(text=text, path="/w/kernels.py", qualname="product_kernel", device="cuda"))
+    assert isinstance(made, Prepared), made
+    session = KernelSession(made.program, made.workload, "cuda", [skill("triton-grouped-order")])
+    assert bool(session.capture().sites) is offered
+    assert not session.notes
