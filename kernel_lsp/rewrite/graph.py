@@ -37,7 +37,8 @@ from kernel_lsp.rewrite.naming import Statements
 aten = torch.ops.aten
 
 # Ops that draw random numbers or write buffers without saying so in their schema's return.
-RANDOM = ("rand", "bernoulli", "multinomial", "normal", "poisson", "binomial", "rrelu")
+DROPOUTS = (aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
+DROPPING_INSIDE = (aten.scaled_dot_product_attention, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,12 +386,18 @@ def has_effect(node: fx.Node) -> bool:
 
 def is_random(node: fx.Node) -> bool:
     """Draws from the generator: dropping or repeating it shifts every later draw."""
-    name = str(getattr(node.target, "_opname", ""))
-    if name in ("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"):
-        return bool(argument(node, "dropout_p", argument(node, "dropout")))
-    if not name.startswith(RANDOM) and "dropout" not in name:
+    if is_op(node, *DROPOUTS, *DROPPING_INSIDE):
+        return drops(node)
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     return argument(node, "train", argument(node, "training", True)) is not False
+
+
+def drops(node: fx.Node) -> bool:
+    """Whether a dropout, or one inside of the operation, drops anything: in eval mode, and with a probability
+    of 0, torch draws nothing."""
+    probability = argument(node, "p", argument(node, "dropout_p", argument(node, "dropout")))
+    return argument(node, "train") is not False and bool(probability)
 
 
 def _calls(graph: Graph) -> list[tuple[Any, ...]]:

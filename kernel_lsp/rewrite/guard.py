@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.graph import Graph, argument, is_op
+from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, is_op
 from kernel_lsp.rewrite.observing import module_path
 
 aten = torch.ops.aten
@@ -156,15 +156,20 @@ def _modes(replaced: list[fx.Node]) -> list[str]:
     found = []
     for node in replaced:
         path = module_path(node)  # without one, the person's forward read `training` itself
-        if path is not None and is_op(node, *MODAL):
+        if path is not None and is_op(node, *MODAL) and not _is_idle(node):
             live = argument(node, "training", argument(node, "train", argument(node, "use_input_stats")))
             source = f"{self_path(path)}.training"
             found.append(source if live else f"not {source}")
     return found
 
 
+def _is_idle(node: fx.Node) -> bool:
+    """A dropout that does nothing in either mode: its probability is checked."""
+    return is_op(node, *DROPOUTS) and argument(node, "train") is not False and not drops(node)
+
+
 def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
-    """Floats of torch.nn layers that a rewrite has baked in (people do anneal dropout and momentum)."""
+    """Numbers of torch.nn layers that a rewrite has baked in (people do anneal dropout and momentum)."""
     found = []
     for node in {module_path(node): node for node in replaced}.values():
         path = module_path(node)
@@ -173,7 +178,7 @@ def _hyperparameters(graph: Graph, replaced: list[fx.Node]) -> list[str]:
             f"{self_path(path or '')}.{name} == {literal(value)}"
             for name in HYPERPARAMETERS
             if (getattr(layer, "training", True) or name not in TRAINING_ONLY)
-            and isinstance(value := getattr(layer, name, None), float)
+            and isinstance(value := getattr(layer, name, None), (int, float))
         ]
     return found
 

@@ -15,15 +15,15 @@ from kernel_lsp.rewrite import cost, guard
 from kernel_lsp.rewrite.aliasing import may_alias
 from kernel_lsp.rewrite.facts import Fact
 from kernel_lsp.rewrite.generated import Generated, Match, Wrapper
-from kernel_lsp.rewrite.graph import Graph, argument, has_effect, is_op, is_random
+from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, has_effect, is_op, is_random
 from kernel_lsp.rewrite.statements import helper_source
 from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
-    "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof", "Wrapper",
-    "argument", "aten", "clamp_bounds", "cost", "dims_of", "filled", "flattened", "has_effect",
-    "helper_source", "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof", "scale_of",
-    "tensor", "without_gradients",
+    "DROPOUTS", "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof",
+    "Wrapper", "argument", "aten", "clamp_bounds", "cost", "dims_of", "drops", "filled", "flattened",
+    "has_effect", "helper_source", "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof",
+    "scale_of", "tensor", "without_gradients",
 ]  # fmt: skip
 
 aten = torch.ops.aten

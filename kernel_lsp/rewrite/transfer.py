@@ -129,7 +129,7 @@ def _holds_all(wide: torch.dtype, narrow: torch.dtype) -> bool:
 
 @_rule("dropout", "feature_dropout", "alpha_dropout")
 def _dropout(base: Fact, args: list[Any], arg: Any) -> Fact:
-    return base if arg("train") else like(base, args[0])
+    return base if arg("train") and arg("p") != 0 else like(base, args[0])
 
 
 def _hull(base: Fact, parts: list[Any]) -> Fact:

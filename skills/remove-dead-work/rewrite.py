@@ -1,10 +1,22 @@
-"""Work whose result nobody reads, and calls that return their input: dropout in eval, needless copies."""
+"""Work whose result nobody reads, and calls that return their input: idle dropouts, needless copies."""
 
 from __future__ import annotations
 
-from kernel_lsp.rewrite.skill import Graph, Match, Node, Proof, argument, aten, cost, has_effect, is_op, proof
+from kernel_lsp.rewrite.skill import (
+    DROPOUTS,
+    Graph,
+    Match,
+    Node,
+    Proof,
+    argument,
+    aten,
+    cost,
+    drops,
+    has_effect,
+    is_op,
+    proof,
+)
 
-DROPOUTS = (aten.dropout, aten.feature_dropout, aten.alpha_dropout)
 CASTS = (aten.to, aten.contiguous)
 parameters: dict[str, list[object]] = {}
 
@@ -34,7 +46,8 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
             proof("nothing reads the results and nothing else changes", pure, f"{len(match.nodes)} calls")
         ]
     if kind == "dropout":
-        return [proof("dropout is off", argument(node, "train") is False, "captured in eval mode")]
+        why = "captured in eval mode" if _is_eval(node) else "its probability is 0"
+        return [proof("dropout is off", not drops(node), why)]
     same = graph.fact(node).dtype == graph.fact(node.args[0]).dtype
     # A buffer may live elsewhere, or in another dtype, in the next call; only inputs are checked then.
     checked = not (_reads_state(graph, node) or argument(node, "device") or argument(node, "other"))
@@ -61,11 +74,11 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _match(graph: Graph, node: Node, kind: str) -> Match:
-    what = (
-        "dropout, which does nothing in eval mode"
-        if kind == "dropout"
-        else f"a needless {node.target._opname}"
-    )
+    what = f"a needless {node.target._opname}"
+    if kind == "dropout":
+        what = (
+            f"dropout, which does nothing {'in eval mode' if _is_eval(node) else 'with a probability of 0'}"
+        )
     return Match(
         nodes=(node,),
         label=graph.label(node),
@@ -77,7 +90,7 @@ def _match(graph: Graph, node: Node, kind: str) -> Match:
 
 def _identity(graph: Graph, node: Node) -> str | None:
     if is_op(node, *DROPOUTS):
-        return "dropout" if argument(node, "train") is False else None
+        return None if drops(node) else "dropout"
     if not is_op(node, *CASTS) or not isinstance(node.args[0], Node) or argument(node, "copy"):
         return None
     here, before = graph.fact(node), graph.fact(node.args[0])
@@ -85,6 +98,10 @@ def _identity(graph: Graph, node: Node) -> str | None:
         return None
     same = here.dtype == before.dtype and here.stride == before.stride and before.contiguous
     return "copy" if same else None
+
+
+def _is_eval(node: Node) -> bool:
+    return argument(node, "train") is False
 
 
 def _reads_state(graph: Graph, node: Node) -> bool:

@@ -31,6 +31,7 @@ CASES = [
      SELF),
     ("torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.3, dim=-1).bmm(v)", FLAT),
     ("F.dropout(torch.softmax(50 * torch.tanh(q @ k.mT / 50), -1), 0.5, False) @ v", CROSS),
+    ("F.dropout(torch.softmax(q @ k.mT / 2, -1), 0.0, True) @ v", CROSS),
     ("torch.softmax(q @ k.repeat_interleave(3, dim=1).mT * 0.3, -1) @ v.repeat_interleave(3, 1)", GROUPED),
     (f"torch.softmax(q @ k{WIDEN}.transpose(-2, -1) * 0.3, dim=-1) @ v{WIDEN}", GROUPED),
     ("F.scaled_dot_product_attention(q, k, v)", CROSS),

@@ -201,6 +201,7 @@ def test_random_draws_and_rewritten_targets_are_not_compiled() -> None:
     assert compile_sites(module(KEPT_IN_STEP["dropout"], LAYERS)) == []
     init = f"{LAYERS}\nself.drop = nn.Dropout(0.5)\nself.eval()"
     source = module(CHAIN.replace("return x", "return self.drop(x)"), init)
+    assert compile_sites(source.replace("0.5", "0.0").replace("self.eval()", "pass"))
     opened = on_cuda(source, "compile-target", "remove-dead-work")
     first = next(site for site in opened.capture().sites if site.skill == "remove-dead-work")
     left = opened.propose([Step(skill=first.skill, site=first.site)]).sites_left

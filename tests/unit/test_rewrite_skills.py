@@ -164,6 +164,7 @@ def test_two_results_that_were_tensors_of_their_own_stay_that() -> None:
         "return x.sum(dim=1) + x.sum(dim=0)[:6]",
         "return F.dropout(x, 0.5) + F.dropout(x, 0.5)",
         "return torch.rand_like(x) + torch.rand_like(x)",
+        "return (x * 2).exponential_() + (x * 2).exponential_()",
         "y = x * 1\na = y * 2\ny.add_(1)\nreturn a + y * 2",  # changed in between
         "return x[:, :4] + x[:, :4]",  # views cost nothing
         "return self.fc(x) + self.other(x)",
@@ -369,6 +370,11 @@ def test_tensors_that_may_differ_or_leave_are_not_cached(forward: str) -> None:
     assert sites(module(forward), "hoist-invariant-tensors") == []
 
 
+def test_what_is_drawn_into_a_constant_is_drawn_on_each_call() -> None:
+    source = module("return x + torch.zeros(8).uniform_()")
+    assert sites(source, "hoist-invariant-tensors") == ["zeros"]
+
+
 # --- fold-batchnorm-eval -----------------------------------------------------------------
 
 CONV = "self.conv = nn.Conv2d(3, 5, 3, bias={bias})\nself.bn = nn.BatchNorm2d(5, affine={affine})"
@@ -405,6 +411,21 @@ def test_unused_results_and_eval_dropout_go() -> None:
     fast = made.program.split("def forward")[1]
     assert "exp" not in fast and "dropout" not in fast and "not self.training" in fast
     assert_same(source, made, X, training=False, exact=True)
+
+
+@pytest.mark.parametrize(
+    "init, checked",
+    [
+        ("self.drop = nn.Dropout(0.0)", "drop.p == 0.0"),
+        ("self.drop = nn.Dropout(p=0)", "drop.p == 0"),
+        ("self.p = 0.0\nself.drop = lambda x: F.dropout(x, self.p, self.training)", "self.p == 0.0"),
+    ],
+)
+def test_a_dropout_that_drops_nothing_goes_in_train_mode_too(init: str, checked: str) -> None:
+    source = module("return self.drop(torch.relu(x)) * 2", init)
+    made = rewrite(source, "remove-dead-work", training=True)
+    assert checked in made.program.split("def forward")[1]
+    assert_same(source, made, X, training=True, exact=True)
 
 
 def test_effects_stay_even_when_unused() -> None:

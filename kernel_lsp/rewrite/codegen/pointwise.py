@@ -15,7 +15,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.ir import Scalar, Value, apply
 from kernel_lsp.rewrite.codegen.ops import COMPARISONS, POWERS
-from kernel_lsp.rewrite.graph import argument
+from kernel_lsp.rewrite.graph import argument, drops
 
 aten = torch.ops.aten
 
@@ -348,7 +348,7 @@ def is_pointwise(node: Any) -> bool:
         return False
     if value.dtype == torch.bool and name not in TO_BOOL:
         return False  # True + True is True: float arithmetic would make it 2
-    if name == "dropout" and argument(node, "train") is not False:
+    if name == "dropout" and drops(node):
         return False
     tensors = [arg.meta["val"] for _, arg in argument_nodes(node)]
     if not tensors or any(not isinstance(t, torch.Tensor) or not _readable(t) for t in tensors):
