@@ -57,7 +57,10 @@ def is_functional(node: fx.Node) -> bool:
 
 
 def _must_be_named(node: fx.Node, argument: str) -> bool:
-    """F.batch_norm has no default for its statistics, where aten has None."""
+    """F.batch_norm has no default for its statistics, where aten has None; a loss takes the mean by aten's
+    default and nothing by torch's own, which gives another shape."""
+    if argument == "reduction":
+        return True
     return "batch_norm" in str(node.target) and argument in ("running_mean", "running_var")
 
 
@@ -199,11 +202,12 @@ class Printer:
         for index, item in enumerate(schema):
             if index < skip and index < len(node.args):
                 continue
-            if index >= len(node.args) and item.name not in node.kwargs:
+            if index >= len(node.args) and item.name not in node.kwargs and item.name != "reduction":
                 continue
-            value = node.args[index] if index < len(node.args) else node.kwargs[item.name]
             default = item.default_value if item.has_default_value() else None
+            value = node.args[index] if index < len(node.args) else node.kwargs.get(item.name, default)
             usual = value == default or (default in (None, []) and value in (None, []))
+            usual &= item.has_default_value() or is_functional(node)  # torch.convolution must be told None
             if item.name in DROPPED or (usual and not _must_be_named(node, item.name)):
                 continue
             if isinstance(value, (list, tuple)) and len(value) == 1 and item.name == "dim":

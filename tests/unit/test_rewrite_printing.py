@@ -112,6 +112,22 @@ CASES = [
         "self.w = nn.Parameter(torch.ones(8))",
         ROWS,
     ),
+    (  # a loss without a reduction means one thing to aten and another to torch's own function
+        "y, t = x.flip(1), x[:, 0].sign()\n"
+        "return (F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=x[0].abs()), "
+        "F.hinge_embedding_loss(x, y.sign()), F.triplet_margin_loss(x, y, -x, swap=True), "
+        "F.cosine_embedding_loss(x, y, t), F.margin_ranking_loss(x[:, 1], y[:, 0], t), "
+        "F.kl_div(x, y.exp(), reduction='batchmean'), F.soft_margin_loss(x, y.sign()), "
+        "F.l1_loss(x, y, reduction='sum'), F.huber_loss(x, y), F.nll_loss(x, t.long().abs()), "
+        "F.cross_entropy(x, y.softmax(1)))",
+        "pass",
+        ROWS,
+    ),
+    (
+        "return torch.convolution(x, self.w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1) * 2",
+        "self.w = nn.Parameter(torch.ones(8, 3, 3, 3))",
+        IMAGES,
+    ),
 ]
 
 
