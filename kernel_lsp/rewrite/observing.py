@@ -35,7 +35,7 @@ def observed(
     note = _recorder(reads, classes, wrote)
     for path, part in module.named_modules() if module is not None else ():
         if is_library(part):
-            handles.append(part.register_forward_pre_hook(_call_recorder(path, called), with_kwargs=True))
+            handles.append(part.register_forward_hook(_call_recorder(path, called), with_kwargs=True))
         else:
             classes.append((part, type(part)))
             part.__class__ = _recording(type(part), path, note, wrote)
@@ -54,8 +54,12 @@ def is_library(module: torch.nn.Module) -> bool:
 
 
 def _call_recorder(path: str, called: list[tuple[str, bool]]) -> Any:
-    def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        called.append((path, len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs))
+    """A call is simple when one tensor goes in and one comes out: an LSTM of whose results one is used, or a
+    pool that returns its indices too, is not."""
+
+    def hook(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        lone = len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs
+        called.append((path, lone and isinstance(result, torch.Tensor)))
 
     return hook
 
@@ -144,7 +148,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def module_calls(graph: Graph, module: Any, called: list[tuple[str, bool]]) -> tuple[ModuleCall, ...]:
-    """Layers that were called once, as ``layer(x)``, and produced nodes with one way in and one out."""
+    """Layers called once, as ``layer(x)``, whose nodes have one way in and one tensor as their way out."""
     if module is None:
         return ()
     groups: dict[str, list[fx.Node]] = {}

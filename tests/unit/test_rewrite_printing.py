@@ -112,6 +112,11 @@ CASES = [
         "self.w = nn.Parameter(torch.ones(8))",
         ROWS,
     ),
+    (  # layers with several results, of which one is used
+        "out, _ = self.m(x)\nreturn F.relu(self.fc(out[:, -1])), self.p(x)[0]",
+        "self.m = nn.LSTM(8, 16)\nself.fc = nn.Linear(16, 4)\nself.p = nn.MaxPool1d(2, return_indices=True)",
+        TOKENS,
+    ),
     (  # a loss without a reduction means one thing to aten and another to torch's own function
         "y, t = x.flip(1), x[:, 0].sign()\n"
         "return (F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=x[0].abs()), "
