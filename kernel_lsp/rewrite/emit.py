@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Span
 from kernel_lsp.rewrite import guard, lookups
 from kernel_lsp.rewrite.generated import Generated, Wrapper
@@ -93,7 +95,14 @@ def _looked_up_once(
 def _definitions(kernels: Sequence[Generated | Wrapper]) -> str:
     """The source of all kernels; a helper that several of them bring along is written once."""
     blocks = [block for kernel in kernels for block in kernel.definitions.strip("\n").split("\n\n\n")]
-    return "\n\n\n".join(dict.fromkeys(block.strip("\n") for block in blocks))
+    own = list(dict.fromkeys(block.strip("\n") for block in blocks))
+    names = Counter(name for block in own for name in re.findall(r"^def (\w+)", block, re.MULTILINE))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise RewriteError(
+            f"two generated functions would be called {twice[0]}, and the first never run",
+            "a skill names its functions by codegen.launching.named or unique_name",
+        )
+    return "\n\n\n".join(own)
 
 
 def _guard_lines(checks: list[str], place: Place, graph: Graph) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import recurrence
+from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
 from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof
 
@@ -36,7 +37,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
 
 
 def _found(graph: Graph, loop: Loop) -> recurrence.Recurrence | None:
-    return recurrence.recurrence_of(graph, loop, "recurrence")
+    return recurrence.recurrence_of(graph, loop, unique_name(graph, "recurrence"))
 
 
 def _match(graph: Graph, found: recurrence.Recurrence) -> Match:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_lsp.rewrite.codegen.launching import named
 from kernel_lsp.rewrite.skill import (
     Generated,
     Graph,
@@ -65,23 +66,7 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node = match.nodes[-1]
-    name = f"_{graph.variable(node)}_once"
-    kernel = Generated(
-        name=name,
-        imports=("import functools", "import torch"),
-        definitions=helper_source(
-            graph,
-            match.nodes,
-            name,
-            decorators=(
-                "@functools.cache  # one tensor per device, kept until the process ends",
-                "@torch.inference_mode(False)  # an inference tensor would be useless in training later",
-            ),
-        ),
-        summary=match.summary,
-        is_triton=False,
-        supports_autograd=True,
-    )
+    kernel = named(graph, f"_{graph.variable(node)}_once", lambda name: _builder(graph, match, name))
     made = graph.call_generated(
         kernel, (graph.val(node).device,), like=graph.val(node), before=node, name=graph.variable(node)
     )
@@ -91,6 +76,22 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     )
     graph.caveat(f"{cost.moved_bytes_of(graph, node)} bytes stay in memory per device")
     graph.replace(node, made)
+
+
+def _builder(graph: Graph, match: Match, name: str) -> Generated:
+    """The function that builds the constant, and keeps it."""
+    decorators = (
+        "@functools.cache  # one tensor per device, kept until the process ends",
+        "@torch.inference_mode(False)  # an inference tensor would be useless in training later",
+    )
+    return Generated(
+        name=name,
+        imports=("import functools", "import torch"),
+        definitions=helper_source(graph, match.nodes, name, decorators=decorators),
+        summary=match.summary,
+        is_triton=False,
+        supports_autograd=True,
+    )
 
 
 def _invariant(graph: Graph) -> set[Node]:

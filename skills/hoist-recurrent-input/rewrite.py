@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel_lsp.rewrite.codegen import recurrence
+from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
 from kernel_lsp.rewrite.printing import Printer
 from kernel_lsp.rewrite.skill import (
@@ -122,8 +123,9 @@ class _Writer:
         ends = [f"torch.stack({lists[i]})" if every else held[i] for i, every in results]
         items, tensors = ", ".join(walked.values()), ", ".join(self.inputs[base] for base in walked)
         many = len(walked) > 1
+        function = unique_name(self.graph, "recurrent_steps")
         text = [
-            f"def recurrent_steps({', '.join(self.inputs.values())}):",
+            f"def {function}({', '.join(self.inputs.values())}):",
             f'    """{self.loop.length} steps; what each input adds to its product is computed already."""',
             *(f"    {name} = []" for name in lists.values()),
             f"    for {items} in {f'zip({tensors}, strict=True)' if many else tensors}:",
@@ -131,7 +133,7 @@ class _Writer:
             f"    return {', '.join(ends)}",
         ]
         kernel = Generated(
-            name="recurrent_steps",
+            name=function,
             imports=("import torch", "import torch.nn.functional as F"),
             definitions="\n".join(text),
             summary="the steps of a recurrence behind one product for all inputs",

@@ -4,11 +4,13 @@ import ast
 
 import pytest
 import torch
-from rewrite_helpers import instance, module, program, rewrite, session, skill, workload
+from rewrite_helpers import graph_of, instance, module, program, rewrite, session, skill, workload
 
 from kernel_lsp.errors import KernelLspError, RewriteError
 from kernel_lsp.records import Candidate, Step
+from kernel_lsp.rewrite.emit import emit
 from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.generated import Generated
 
 pytestmark = pytest.mark.torch
 
@@ -102,6 +104,16 @@ def test_a_layer_called_twice_keeps_its_hyperparameters_by_name() -> None:
     text = fast(rewrite(source, "value-range-collapse"))
     assert text.count("F.batch_norm(") == 2 and "eps=bn.eps" in text
     assert text.count("bn.num_batches_tracked.add_(1)") == 2
+
+
+def test_two_functions_of_one_name_are_never_written() -> None:
+    graph = graph_of(module("return torch.relu(x) + torch.exp(x)"))
+    for node in graph.nodes[:2]:
+        text = f"def made(x):\n    return torch.{node.name}(x)"
+        kernel = Generated(name="made", definitions=text, is_triton=False)
+        graph.replace(node, graph.call_generated(kernel, (node.args[0],), like=graph.val(node), before=node))
+    with pytest.raises(RewriteError, match="two generated functions would be called made"):
+        emit(graph, generic_batch=False)
 
 
 @pytest.mark.parametrize("unit", ["  ", "\t", "        "])

@@ -312,7 +312,14 @@ for step, gate in zip(x, torch.sigmoid(y)):
     out.append(h * 2)
 return torch.stack(out, 1), h
 """
+TWO_SCANS = f"""{SCAN.replace("return", "y =")}
+g = self.decay.expand(5, 8)
+for step in y:
+    g = torch.tanh(0.5 * g - step)
+return y, g
+"""
 RECURRENCES = {
+    "one behind the other": (TWO_SCANS, DECAY, WALK, "x"),
     "all states": (SCAN, DECAY, WALK, "x"),
     "the last state": (SCAN.replace("torch.stack(out)", "h"), DECAY, WALK, "x"),
     "two states": (PAIR, "self.start = nn.Parameter(torch.randn(5, 8))", WALK, "x"),
@@ -365,6 +372,12 @@ HOISTED = {
         LAYERS_OF_CELL,
     ),
     "two states and all results": (CELL, LAYERS_OF_CELL),
+    "one behind the other": (
+        "h, g, out = x.new_zeros(5, 8), x.new_ones(5, 8), []\nfor step in x:\n"
+        "    h = torch.tanh(self.see(step) + h)\n    out.append(h)\nfor step in torch.stack(out):\n"
+        "    g = torch.relu(self.keep(step) - g)\nreturn g",
+        LAYERS_OF_CELL,
+    ),
 }
 
 
@@ -373,7 +386,7 @@ def test_inputs_of_all_steps_are_multiplied_at_once(case: str) -> None:
     forward, init = HOISTED[case]
     source = module(forward, init, WALK)
     candidate = rewrite(source, "hoist-recurrent-input")
-    assert re.search(r"projected = F\.linear\(x, \w+_weight", candidate.program)
+    assert re.search(r"projected = F\.linear\(x, \w+weight", candidate.program)
     assert_same(source, candidate, torch.randn(6, 5, 8, dtype=torch.float64))
 
 

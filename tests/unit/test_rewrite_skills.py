@@ -1,5 +1,7 @@
 """Each plain-PyTorch skill: fires where it is right, agrees with eager, stays away from near misses."""
 
+import re
+
 import pytest
 import torch
 from rewrite_helpers import assert_same, module, rewrite, sites
@@ -368,6 +370,15 @@ def test_a_constant_mask_is_built_once_and_state_dict_stays() -> None:
 )
 def test_tensors_that_may_differ_or_leave_are_not_cached(forward: str) -> None:
     assert sites(module(forward), "hoist-invariant-tensors") == []
+
+
+def test_two_constants_that_a_helper_makes_keep_a_name_each() -> None:
+    forward = "def hidden(n):\n    return torch.ones(n, n).triu() > 0\n"
+    source = module(forward + "return x.masked_fill(hidden(8)[0], 1.0)[:, :4].masked_fill(hidden(4)[1], 2.0)")
+    made = rewrite(source, "hoist-invariant-tensors")
+    names = re.findall(r"def (\w+_once\w*)\(", made.program)
+    assert len(names) == len(set(names)) == 2
+    assert_same(source, made, X, exact=True)
 
 
 def test_what_is_drawn_into_a_constant_is_drawn_on_each_call() -> None:
