@@ -174,7 +174,7 @@ def _grid_is(kernel: Kernel, axis: int, extent: Terms, block: str) -> bool:
     (one,) = (a for product in extent for a in product)
     size = passed(kernel, one.key)
     given: Terms | None = {(): int(block)} if block.isdecimal() else values.get(block)
-    if not isinstance(grid, ast.Tuple) or axis >= len(grid.elts) or size is None or given is None:
+    if not isinstance(grid, ast.Tuple | ast.List) or axis >= len(grid.elts) or size is None or given is None:
         return False
     return _is_cdiv(reader, reader.terms(grid.elts[axis], at), plain.terms(size), given)
 

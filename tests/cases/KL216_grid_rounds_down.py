@@ -19,6 +19,11 @@ def launch_by_function(x, y):
     copy[grid](x, y, x.shape[0], BLOCK=1024)
 
 
+def launch_by_number(x, y):
+    n = x.numel()
+    copy[(n // 1024,)](x, y, n, BLOCK=1024)  #! KL216
+
+
 # Near misses.
 
 
@@ -27,6 +32,7 @@ def rounds_up(x, y):
     block = 1024
     copy[((n + block - 1) // block,)](x, y, n, BLOCK=block)
     copy[(triton.cdiv(n, block),)](x, y, n, BLOCK=block)
+    copy[(n // 1,)](x, y, n, BLOCK=1024)
 
 
 def checks(x, y):

@@ -61,10 +61,13 @@ def blocks(*body: str, scales: str = "s", result: str = "out") -> list[str]:
 
 
 def found(text: str, kernel: str) -> list[str]:
+    return [block.name for block in adjustable(opened(text, kernel).kernel)]
+
+
+def opened(text: str, kernel: str, *skills: str) -> KernelSession:
     made = prepare(Job(text=text, path="/w/kernels.py", qualname=kernel, device="cuda"))
     assert isinstance(made, Prepared), made
-    session = KernelSession(made.program, made.workload, "cuda", [])
-    return [block.name for block in adjustable(session.kernel)]
+    return KernelSession(made.program, made.workload, "cuda", [skill(name) for name in skills])
 
 
 GROUPS = {
@@ -142,6 +145,11 @@ import triton.language as tl
 @triton.jit
 def row_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
+    mean = 0.0
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + at, mask=at < n, other=0.0)
+        mean += tl.sum(x, axis=0) / n
     carry = 0.0
     for start in range(0, n, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -165,6 +173,8 @@ def run(x):
         ("tl.cumsum(x, axis=0) + carry", True),
         ("tl.cumsum(x, axis=0)", False),
         ("x / tl.max(x, axis=0)", False),
+        ("x / mean", True),
+        ("x / mean + tl.max(x, axis=0)", False),
         ("x * (start // BLOCK)", False),
         ("x * start", True),
     ],
@@ -214,6 +224,58 @@ def run(x):
 def test_of_a_tile_only_the_axis_that_is_put_together_stays(value: str, left: list[str]) -> None:
     text = TILES.replace("VALUE", value).replace("x, out, *x.shape,", "x, out, x.shape[0], x.shape[1],")
     assert found(text, "tile_kernel") == left
+
+
+GRIDS = """\
+import math
+import torch
+import triton
+import triton.language as tl
+from triton import cdiv
+
+
+@triton.jit
+def square_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(out_ptr + at, x * x, mask=at < n)
+
+
+# kernel-lsp: workload x=f32[4096]
+def run(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    BLOCK = 256
+    BEFORE
+    square_kernel[GRID](x, out, n, BLOCK=BLOCK)
+    return out
+"""
+FUNCTION = 'def grid(meta):\n        return (triton.cdiv(n, meta["BLOCK"]),)'
+
+
+@pytest.mark.parametrize(
+    ("before", "grid", "follows"),
+    [
+        ("pass", "(cdiv(n, BLOCK),)", True),
+        ("pass", "[triton.cdiv(n, BLOCK)]", True),
+        ("pass", "((n + BLOCK - 1) // BLOCK,)", True),
+        ("pass", "((n + (BLOCK - 1)) // BLOCK, 1)", True),
+        ("count = triton.cdiv(n, BLOCK)", "(count,)", True),
+        (FUNCTION, "grid", True),
+        ("pass", "((n + BLOCK) // BLOCK,)", False),
+        ("pass", "(n // BLOCK,)", False),
+        ("pass", "(1, triton.cdiv(n, BLOCK))", False),
+        ("count = triton.cdiv(n, BLOCK)\n    count = 16", "(count,)", False),
+        (FUNCTION.replace("return", "n = 7\n        return"), "grid", False),
+        (FUNCTION + "\n    grid = (16,)", "grid", False),
+    ],
+)
+def test_a_grid_may_be_written_in_any_way_that_rounds_up(before: str, grid: str, follows: bool) -> None:
+    text = GRIDS.replace("BEFORE", before).replace("GRID", grid)
+    assert found(text, "square_kernel") == (["BLOCK"] if follows else [])
+    session = opened(text, "square_kernel", "triton-unmasked")
+    assert bool(session.capture().sites) is follows
+    assert not session.notes
 
 
 PRODUCT = """\
@@ -274,8 +336,6 @@ def test_programs_are_reordered_where_nothing_knows_the_old_order(
     between: str, place: str, offered: bool
 ) -> None:
     text = PRODUCT.replace("BETWEEN", between).replace("PLACE", place)
-    made = prepare(Job(text=text, path="/w/kernels.py", qualname="product_kernel", device="cuda"))
-    assert isinstance(made, Prepared), made
-    session = KernelSession(made.program, made.workload, "cuda", [skill("triton-grouped-order")])
+    session = opened(text, "product_kernel", "triton-grouped-order")
     assert bool(session.capture().sites) is offered
     assert not session.notes

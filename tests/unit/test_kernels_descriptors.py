@@ -300,7 +300,7 @@ def test_two_blocks_of_one_size_each_have_their_own_extent_of_the_grid(
     ("old", "new", "left"),
     [
         ("64, BLOCK_N=64", "64, BLOCK_N=64", ["BLOCK_M", "BLOCK_N", "BLOCK_K"]),
-        ('triton.cdiv(M, meta["BLOCK_M"])', "triton.cdiv(M, 64)", ["BLOCK_K"]),
+        ('triton.cdiv(M, meta["BLOCK_M"])', "triton.cdiv(M, 64)", ["BLOCK_M", "BLOCK_K"]),
         ("lambda meta: (", "lambda meta: (1 + 0 * 64) * (", ["BLOCK_K"]),
     ],
 )

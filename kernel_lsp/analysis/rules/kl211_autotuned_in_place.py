@@ -18,7 +18,8 @@ def _check(site: Site) -> Iterator[Hit]:
     same = shared_tensors(site.launches) if len(site.launches) == 1 else {}
     read: set[str] = set()
     written: set[str] = set()
-    for access in sorted(kernel.accesses, key=lambda a: (a.call.lineno, a.call.col_offset)):
+    # In the order of evaluation: a load inside of what is stored ends before the store does.
+    for access in sorted(kernel.accesses, key=lambda a: (a.call.end_lineno, a.call.end_col_offset)):
         base = kernel.base(access.pointer)
         if base is None:
             continue

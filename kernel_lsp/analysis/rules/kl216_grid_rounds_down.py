@@ -54,7 +54,7 @@ def _block(site: Site, launch: Launch, divisor: ast.expr) -> str | None:
     kernel = site.kernels[0]
     for name in kernel.constexprs & launch.arguments.keys():
         given = launch.arguments[name]
-        if isinstance(divisor, ast.Name) and ast.dump(given) == ast.dump(divisor):
+        if isinstance(divisor, ast.Name | ast.Constant) and ast.dump(given) == ast.dump(divisor):
             return name
     match divisor:
         case ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str(name))) if (

@@ -20,7 +20,9 @@ from kernel_lsp.rewrite.kernels.source import (
     assigned,
     assignments,
     called,
+    grid_said,
     names_in,
+    only_value,
     operand,
     sources,
 )
@@ -218,7 +220,7 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     if isinstance(given, ast.Constant):
         others = [passed(kernel, other) for other in kernel.source.constexprs()]
         inside = [n for n in _constants(kernel.launcher, value) if not any(n is one for one in others)]
-        divisors = _divisors(grid_of(kernel), value)
+        divisors = _divisors(kernel.launcher, grid_of(kernel), value)
         if [n for n in inside if n not in divisors]:
             return None  # the same number elsewhere may mean the same thing
         if any(isinstance(o, ast.Constant) and o.value == value and o is not given for o in others):
@@ -227,7 +229,7 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
             own = _own_extent(kernel, name)
             if own is None:
                 return None  # it may be that other block's
-            divisors = _divisors(own, value)
+            divisors = _divisors(kernel.launcher, own, value)
             return [given, *divisors] if bool(divisors) is (why == OF_GRID) else None
         return [given, *divisors] if _grid_follows(kernel, name, why, value) else None
     if isinstance(given, ast.Name):
@@ -256,49 +258,95 @@ def passed(kernel: Kernel, name: str) -> ast.expr | None:
 
 def grid_of(kernel: Kernel) -> ast.expr:
     """The grid's expression, looked up where it is a name."""
-    grid = kernel.source.launches()[0].grid
-    if isinstance(grid, ast.Name):
-        said = assigned(kernel.launcher, grid.id)
-        if len(said) == 1:
-            return said[0].value
-    return grid
+    return grid_said(kernel.launcher, kernel.source.launches()[0].grid)
 
 
 def _grid_follows(kernel: Kernel, said: str, why: str, literal: int | None, name: str | None = None) -> bool:
-    """A block per program needs ``cdiv(extent, block)`` in the grid, a loop needs no mention of it."""
-    grid = grid_of(kernel)
-    blocks = [call.args[1] for call in _cdivs(grid) if len(call.args) == 2]
-    wanted = {said, name or said}
-    mentioned = [
-        b
-        for b in blocks
-        if (isinstance(b, ast.Name) and b.id in wanted)
-        or (isinstance(b, ast.Subscript) and isinstance(b.slice, ast.Constant) and b.slice.value in wanted)
-        or (literal is not None and isinstance(b, ast.Constant) and b.value == literal)
-    ]
-    elsewhere = wanted & names_in(grid) and not mentioned
-    return bool(mentioned) if why == OF_GRID else not mentioned and not elsewhere
+    """A block per program needs ``cdiv(extent, block)`` along each axis of the grid that it is asked along, a
+    loop needs no mention of it."""
+    grid, wanted = grid_of(kernel), {said, name or said}
+
+    def mentioned(extent: ast.expr) -> bool:
+        return any(
+            (isinstance(b, ast.Name) and b.id in wanted)
+            or (
+                isinstance(b, ast.Subscript) and isinstance(b.slice, ast.Constant) and b.slice.value in wanted
+            )
+            or (literal is not None and isinstance(b, ast.Constant) and b.value == literal)
+            for b in _blocks_of(kernel.launcher, extent)
+        )
+
+    if why == OF_GRID:
+        return all(map(mentioned, _own_extents(kernel, name or said) or [grid]))
+    return not mentioned(grid) and not wanted & _names_of(kernel.launcher, grid)
 
 
 def _own_extent(kernel: Kernel, name: str) -> ast.expr | None:
     """The grid's extent along the axis whose programs take the block; None: it is not seen which."""
+    found = _own_extents(kernel, name)
+    return found[0] if len(found) == 1 else None
+
+
+def _own_extents(kernel: Kernel, name: str) -> list[ast.expr]:
+    """The grid's extents along the axes whose programs take the block, as far as it is seen which."""
     function, grid = kernel.function, grid_of(kernel)
+    grid = grid.body if isinstance(grid, ast.Lambda) else grid
     products = [n for n in ast.walk(function) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult)]
     reader = Reader(function)
     axes = {
-        one.key.split()[0]
+        int(one.key.split()[0])
         for product in products
         for block, place in ((product.left, product.right), (product.right, product.left))
         if isinstance(block, ast.Name) and block.id == name
         if (one := atom(reader.terms(place))) is not None and one.kind == "program"
     }
-    axis = int(axes.pop()) if len(axes) == 1 else -1
-    return grid.elts[axis] if isinstance(grid, ast.Tuple) and 0 <= axis < len(grid.elts) else None
+    elements = grid.elts if isinstance(grid, ast.Tuple | ast.List) else []
+    return [elements[axis] for axis in sorted(axes) if axis < len(elements)]
 
 
-def _divisors(grid: ast.expr, value: int) -> list[ast.expr]:
+def _divisors(launcher: Function, grid: ast.expr, value: int) -> list[ast.expr]:
     """Constants of this value by which ``cdiv`` divides."""
-    return [n for call in _cdivs(grid) for n in _constants(call, value) if n in call.args[1:]]
+    found = (call.args[1:] for part in _parts(launcher, grid) for call in _cdivs(part))
+    return [n for rest in found for one in rest for n in _constants(one, value) if n is one]
+
+
+def _blocks_of(launcher: Function, grid: ast.expr) -> Iterator[ast.expr]:
+    """What the grid divides by, rounding up."""
+    for node in (n for part in _parts(launcher, grid) for n in ast.walk(part)):
+        match node:
+            case ast.Call(args=[_, block]) if node in _cdivs(node):
+                yield block
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=block) if _rounds_up(left, ast.unparse(block)):
+                yield block
+            case ast.Call(func=func, args=[ast.BinOp(op=ast.Div(), right=block)]) if (
+                ast.unparse(func).split(".")[-1] == "ceil"
+            ):
+                yield block
+
+
+def _rounds_up(left: ast.expr, block: str) -> bool:
+    """``extent + block - 1`` or ``extent + (block - 1)``."""
+    match left:
+        case ast.BinOp(op=ast.Sub(), left=ast.BinOp(op=ast.Add(), right=right), right=ast.Constant(value=1)):
+            return ast.unparse(right) == block
+        case ast.BinOp(op=ast.Add(), right=ast.BinOp(op=ast.Sub(), left=right, right=ast.Constant(value=1))):
+            return ast.unparse(right) == block
+    return False
+
+
+def _parts(launcher: Function, node: ast.expr) -> Iterator[ast.expr]:
+    """The expression, and those that names of it stand for."""
+    waiting, seen = [node], set[str]()
+    while waiting:
+        yield (one := waiting.pop())
+        for name in names_in(one) - seen:
+            seen.add(name)
+            value = only_value(launcher, name)
+            waiting += [value] if value is not None else []
+
+
+def _names_of(launcher: Function, node: ast.expr) -> set[str]:
+    return set[str]().union(*map(names_in, _parts(launcher, node)))
 
 
 def _cdivs(grid: ast.expr) -> list[ast.Call]:

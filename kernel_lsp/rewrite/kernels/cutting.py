@@ -10,7 +10,7 @@ covered: conditions on the number of a block.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.harness import WRITES
@@ -19,6 +19,7 @@ from kernel_lsp.rewrite.kernels.source import (
     Function,
     assignments,
     called,
+    is_set,
     names_in,
     operand,
     sources,
@@ -135,26 +136,45 @@ def _operands(node: ast.AST) -> Iterator[ast.expr]:
 
 def _reduced(function: Function, block: str, stores: list[ast.Call], *, of_grid: bool) -> Iterator[ast.Call]:
     """Stores of what was reduced over one block, and that no later block goes on with."""
-    reach = Reach(function, block)
-    found = {id(call) for call in reach.reductions()}
-    if not found:
-        return
-    names: set[str] = set()
-    while True:
-        more = {
-            n for n, values in assignments(function).items() if any(_comes(v, found, names) for v in values)
-        }
-        if more <= names:
-            break
-        names |= more
+    reductions = {id(call) for call in Reach(function, block).reductions()}
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
     for store in stores:
         value = operand(store, 1, "value")
-        if value is None or not _comes(value, found, names):
-            continue
         around = [loop for loop in loops if any(n is store for n in ast.walk(loop))]
-        if of_grid or any(not _goes_on(function, loop, value) for loop in around):
-            yield store
+        for part in (function,) if of_grid else around:
+            if value is None or not _comes(value, reductions, _made_of(part, reductions)):
+                continue
+            if of_grid or not sources(part, value, names=_of_data) & handed_on(part.body):
+                yield store
+
+
+def _made_of(part: Function | ast.For, calls: set[int]) -> set[str]:
+    """Names that these calls are part of, in this part of the kernel: behind a loop all blocks are in."""
+    within = {id(n) for n in ast.walk(part)} & calls
+    names: set[str] = set()
+    while True:
+        made = (n for n, values in assignments(part).items() if any(_comes(v, within, names) for v in values))
+        more = names.union(made)
+        if more == names:
+            return names
+        names = more
+
+
+def handed_on(body: Sequence[ast.stmt]) -> set[str]:
+    """Names that a round of a loop reads as the one before has left them."""
+    found: set[str] = set()
+    known: set[str] = set()
+    for statement in body:
+        inner = [getattr(statement, name, []) for name in ("body", "orelse")]
+        if isinstance(statement, ast.If | ast.For | ast.While):
+            for block in inner:
+                found |= handed_on(block) - known
+        elif isinstance(statement, ast.AugAssign):
+            found |= names_in(statement) - known
+        else:
+            found |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not is_set(n)} - known
+            known |= set(stored(statement))
+    return found & set().union(*map(stored, body))
 
 
 def _comes(node: ast.AST, calls: set[int], names: set[str]) -> bool:
@@ -189,14 +209,6 @@ def _handed_on(kernel: Kernel, block: str) -> Iterator[ast.Call]:
             lanes = set[str]().union(*(sources(function, one) for one in given))
             if reached & pointers and block in lanes:
                 yield call
-
-
-def _goes_on(function: Function, loop: ast.For, value: ast.expr) -> bool:
-    """The value comes from something that the loop hands on from block to block."""
-    inside = stored(loop)
-    handed = {n for n in inside if stored(function).count(n) > inside.count(n)}
-    handed -= names_in(loop.target)
-    return bool(sources(function, value, names=_of_data) & handed)
 
 
 # --- partial results ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping
 
 from kernel_lsp.rewrite.kernels.places import argument, passed
-from kernel_lsp.rewrite.kernels.source import Function, is_set, names_in, only_value, sources
+from kernel_lsp.rewrite.kernels.source import Function, grid_said, is_set, names_in, only_value, sources
 from kernel_lsp.rewrite.kernels.view import Kernel
 
 ALLOCATIONS = frozenset(
@@ -38,7 +38,9 @@ def repeatable(node: ast.expr | None) -> bool:
             func=ast.Attribute(value=inner, attr="size" | "numel" | "stride"), args=args, keywords=[]
         ):
             return repeatable(inner) and all(repeatable(a) for a in args)
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="cdiv"), args=args, keywords=[]):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(), attr="cdiv") | ast.Name(id="cdiv"), args=args, keywords=[]
+        ):
             return all(repeatable(a) for a in args)
     return False
 
@@ -102,14 +104,12 @@ def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) 
     """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for BLOCK; None:
     they cannot be had, or are more than ``most``."""
     assert isinstance(call.func, ast.Subscript)
-    said: ast.expr | None = call.func.slice
-    if isinstance(said, ast.Name):
-        said = only_value(launcher, said.id)
+    said = grid_said(launcher, call.func.slice)
     meta = None
     if isinstance(said, ast.Lambda) and len(said.args.args) == 1:
         meta, said = said.args.args[0].arg, said.body
     given = passed(function, call)
-    if not isinstance(said, ast.Tuple) or not 1 <= len(said.elts) <= most or given is None:
+    if not isinstance(said, ast.Tuple | ast.List) or not 1 <= len(said.elts) <= most or given is None:
         return None
     made = [_Given(meta, given).visit(copy.deepcopy(extent)) for extent in said.elts]
     known = all(repeatable(extent) and steady(launcher, names_in(extent)) for extent in made)

@@ -198,9 +198,7 @@ def assigned(function: Function, name: str) -> list[ast.Assign]:
     ]
 
 
-def sources(
-    function: Function, node: ast.AST, *, names: Callable[[ast.AST], set[str]] = names_in
-) -> set[str]:
+def sources(function: ast.AST, node: ast.AST, *, names: Callable[[ast.AST], set[str]] = names_in) -> set[str]:
     """Every name that a value comes from, through all assignments of the function. ``names``: those of an
     expression that count."""
     found: set[str] = set()
@@ -214,7 +212,7 @@ def sources(
 
 
 @functools.lru_cache(maxsize=16)
-def assignments(function: Function) -> Mapping[str, Sequence[ast.expr]]:
+def assignments(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
     """What is assigned to each name, also as part of a tuple, by an operator or as a loop's variable. Kept,
     because each access asks for the names that it comes from."""
     found: dict[str, list[ast.expr]] = {}
@@ -259,6 +257,24 @@ def only_value(function: Function, name: str) -> ast.expr | None:
     if len(said) == 1 == len(stored) and isinstance(said[0].targets[0], ast.Name):
         return said[0].value
     return None
+
+
+def grid_said(launcher: Function, grid: ast.expr) -> ast.expr:
+    """A launch's grid, looked up where it is a name: of a value, or of a function that only returns one,
+    which is as good as a lambda."""
+    if not isinstance(grid, ast.Name):
+        return grid
+    if (value := only_value(launcher, grid.id)) is not None:
+        return value
+    made = [n for n in ast.walk(launcher) if isinstance(n, ast.FunctionDef) and n.name == grid.id]
+    if len(made) == 1 and grid.id not in stored(launcher):
+        match made[0].body:
+            case [ast.Return(value=ast.expr() as value)] | [
+                ast.Expr(value=ast.Constant()),
+                ast.Return(value=ast.expr() as value),
+            ]:
+                return ast.Lambda(made[0].args, value)
+    return grid
 
 
 def stored(node: ast.AST) -> list[str]:

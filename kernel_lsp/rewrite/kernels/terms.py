@@ -140,6 +140,10 @@ class Reader:
                 )
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
                 return multiplied(self.terms(left, at), self.terms(right, at))
+            case ast.BinOp(left=left, op=ast.FloorDiv(), right=right) if (
+                rounded := self._rounded_up(left, right, at)
+            ) is not None:
+                return rounded
             case ast.Name(id=name):
                 return self._named(name, at or node)
             case ast.Subscript(value=ast.Name(id=meta), slice=ast.Constant(value=str(name))) if (
@@ -190,8 +194,18 @@ class Reader:
         place = places[which.index(True)]
         return int(place.key) if place is not None else None
 
+    def _rounded_up(self, left: ast.expr, right: ast.expr, at: ast.AST | None) -> Terms | None:
+        """``(extent + block - 1) // block``, which is ``cdiv(extent, block)``."""
+        whole, block = self.terms(left, at), self.terms(right, at)
+        extent = added(added(whole, block, -1), {(): 1})
+        if len(block) != 1 or len(extent) >= len(whole):
+            return None
+        return _one(Atom("cdiv", f"{key(extent)} by {key(block)}"))
+
     def _called(self, call: ast.Call, at: ast.AST | None) -> Terms:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else None
+        if isinstance(call.func, ast.Name) and call.func.id == "cdiv":
+            name = "cdiv"
         match name, call.args:
             case "program_id" | "num_programs", _ if (axis := axis_of(call)) is not None:
                 return _one(Atom("program" if name == "program_id" else "programs", str(axis)))
