@@ -33,6 +33,7 @@ from kernel_lsp.rewrite.graph import Graph, Input, Origin
 from kernel_lsp.rewrite.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
 from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed
 from kernel_lsp.rewrite.questions import hides_gradients, unanswerable
+from kernel_lsp.rewrite.spelling import unify
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -151,6 +152,7 @@ def _graph(
             "move .item() or int(tensor) out of forward",
         )
     clean(graph)
+    unify(graph)
     graph.origin = Origin(
         program=program.source,
         entry=program.entry,

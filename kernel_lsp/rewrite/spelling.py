@@ -1,0 +1,139 @@
+"""Several spellings of one operation become the one that skills know, as soon as a program is captured.
+
+torch.inner(x, w) is F.linear(x, w), addmm of a transposed weight is it too, a pool whose indices nobody reads
+is a pool. Each is the same operation on the same tensors: shape, dtype and strides stay as they were, or the
+call stays as it is written. Not covered: what would compute in another order, and einsum, which has skills
+of its own.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+
+from kernel_lsp.rewrite.graph import Graph, argument, is_op
+
+aten = torch.ops.aten
+Call: TypeAlias = tuple[Any, tuple[Any, ...]]
+"""An operation and its arguments."""
+POOLS = {
+    aten.max_pool2d_with_indices: aten.max_pool2d,
+    aten.max_pool3d_with_indices: aten.max_pool3d,
+    aten.max_pool1d_with_indices: aten.max_pool1d,
+}
+
+
+def unify(graph: Graph) -> None:
+    """In place. A call keeps its name and its place in the person's code."""
+    for node in graph.nodes:
+        rule = next((rule for op, rule in RULES.items() if is_op(node, op)), None)
+        if rule is not None and (call := rule(graph, node)) is not None:
+            _spell(graph, node, *call)
+    _drop_indices(graph)
+
+
+def _spell(graph: Graph, node: fx.Node, op: Any, args: tuple[Any, ...]) -> None:
+    was, now = graph.val(node), graph.call(op, args, before=node)
+    value = graph.val(now)
+    graph.fx.erase_node(now)
+    if value.shape == was.shape and value.dtype == was.dtype and value.stride() == was.stride():
+        read = [item for item in node.all_input_nodes if item.op == "call_function"]
+        node.target, node.args, node.kwargs = op, args, {}
+        for item in read:  # the transpose of a weight, read by nobody else
+            if not item.users and is_op(item, *TRANSPOSES):
+                graph.fx.erase_node(item)
+
+
+def _drop_indices(graph: Graph) -> None:
+    """A pool that returns its indices too, of which the values alone are read."""
+    for node in graph.nodes:
+        op = next((plain for op, plain in POOLS.items() if is_op(node, op)), None)
+        users = graph.users(node)
+        if op is None or graph.is_output(node) or [_part(user) for user in users] != [0]:
+            continue
+        node.target, node.meta["val"] = op.default, graph.val(users[0])
+        users[0].replace_all_uses_with(node)
+        graph.fx.erase_node(users[0])
+
+
+def _part(user: fx.Node) -> Any:
+    return user.args[1] if user.target is operator.getitem else None
+
+
+# --- products ----------------------------------------------------------------------------
+
+
+def _rank(node: Any) -> int:
+    return int(node.meta["val"].dim())
+
+
+def _inner(graph: Graph, node: fx.Node) -> Call | None:
+    left, right = node.args[:2]
+    return (aten.linear.default, (left, right)) if _rank(left) > 0 and _rank(right) == 2 else None
+
+
+def _tensordot(graph: Graph, node: fx.Node) -> Call | None:
+    """Over the last dimension of the first factor and one of a matrix, or of a vector."""
+    left, right = node.args[:2]
+    mine, other = (list(argument(node, name)) for name in ("dims_self", "dims_other"))
+    if len(mine) != 1 or mine[0] % _rank(left) != _rank(left) - 1 or _rank(right) > 2:
+        return None
+    if other[0] % _rank(right) == 0:
+        return aten.matmul.default, (left, right)
+    return aten.linear.default, (left, right)
+
+
+def _mv(graph: Graph, node: fx.Node) -> Call | None:
+    return aten.matmul.default, tuple(node.args)
+
+
+def _addmm(graph: Graph, node: fx.Node) -> Call | None:
+    """A bias, a matrix and a transposed weight are a linear layer."""
+    bias, left, right = node.args[:3]
+    weight = _untransposed(right)
+    plain = argument(node, "alpha", 1) == argument(node, "beta", 1) == 1
+    fits = weight is not None and tuple(graph.val(bias).shape) == (graph.val(right).shape[1],)
+    return (aten.linear.default, (left, weight, bias)) if plain and fits else None
+
+
+TRANSPOSES = (aten.t, aten.numpy_T, aten.mT, aten.transpose, aten.permute)
+
+
+def _untransposed(node: Any) -> fx.Node | None:
+    """The matrix whose transpose the node is."""
+    if not is_op(node, *TRANSPOSES) or _rank(node) != 2:
+        return None
+    base: fx.Node = node.args[0]
+    swapped = base.meta["val"].stride() == node.meta["val"].stride()[::-1]
+    return base if swapped and base.meta["val"].shape == node.meta["val"].shape[::-1] else None
+
+
+# --- diagonals ---------------------------------------------------------------------------
+
+
+def _linalg_diagonal(graph: Graph, node: fx.Node) -> Call | None:
+    dims = tuple(argument(node, name, default) for name, default in DIAGONAL)
+    return aten.diagonal.default, (node.args[0], *dims)
+
+
+DIAGONAL = (("offset", 0), ("dim1", -2), ("dim2", -1))
+
+
+def _diagflat(graph: Graph, node: fx.Node) -> Call | None:
+    if _rank(node.args[0]) != 1:
+        return None
+    return aten.diag.default, (node.args[0], argument(node, "offset", 0))
+
+
+RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {
+    aten.inner: _inner,
+    aten.tensordot: _tensordot,
+    aten.mv: _mv,
+    aten.addmm: _addmm,
+    aten.linalg_diagonal: _linalg_diagonal,
+    aten.diagflat: _diagflat,
+}
