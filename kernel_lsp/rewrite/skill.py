@@ -56,6 +56,8 @@ def dims_of(node: fx.Node, name: str = "dim") -> tuple[int, ...] | None:
 
 def scale_of(node: fx.Node) -> tuple[fx.Node, str, float] | None:
     """(tensor, ``mul`` or ``div``, number) when the node multiplies or divides a tensor by a number."""
+    if is_op(node, aten.neg):
+        return node.args[0], "mul", -1
     if not is_op(node, aten.mul, aten.div) or node.kwargs or len(node.args) != 2:
         return None
     left, right = node.args

@@ -30,6 +30,14 @@ BIG = "torch.randn(640, 8)"
         "return (x @ self.fc.weight.T).sum(dim=1)",
         "return (x @ self.fc.weight.T).sum(dim=0)",
         "return torch.matmul(x, self.fc.weight.t()).mean(dim=1, keepdim=True)",
+        "return self.fc(x).sum()",
+        "return self.fc(x).mean((0, 1), keepdim=True)",
+        "return (x @ self.fc.weight.T + self.fc.bias).sum(dim=1, keepdim=True)",
+        "return (self.fc.bias + F.linear(x, self.fc.weight)).mean(dim=0)",
+        "return (x @ self.fc.weight.T + self.fc.bias).mean(0, keepdim=True)",
+        "return torch.addmm(self.fc.bias, x, self.fc.weight.t()).neg().sum(1)",
+        "return (-(x[:, None] @ self.fc.weight.T) / 2).mean((0, 2))",
+        "return (x[None] @ self.fc.weight.T[None]).sum(dim=(1, -1))",
     ],
 )
 def test_a_reduced_product_becomes_a_smaller_one(forward: str) -> None:
@@ -48,7 +56,10 @@ def test_a_reduced_product_becomes_a_smaller_one(forward: str) -> None:
         "h = self.fc(x)\nreturn h.sum(dim=1), h",  # the product is used twice
         "h = self.fc(x)\nreturn (h + x[:, :1]).sum(dim=1)",  # a tensor is added
         "return self.fc(x).sum(dim=1, dtype=torch.float64)",
-        "return self.fc(x).sum()",
+        "return (x @ self.fc.weight.T + self.fc.bias).sum(dim=0)",
+        "return torch.add(x @ self.fc.weight.T, self.fc.bias, alpha=2).sum(dim=1)",
+        "return (x @ self.fc.weight.T + x.t().repeat(1, 7)[0, 0]).sum(dim=1)",  # of another shape
+        "return self.fc(x).sum(dim=(0, 1), dtype=torch.float64)",
     ],
 )
 def test_what_is_not_linear_down_to_the_reduction_is_left_alone(forward: str) -> None:
