@@ -23,7 +23,8 @@ class Interpreter(Cpu):
 
 def first_configurations() -> dict[str, str]:
     """From now on a tuner of this process times nothing and takes the first configuration that its pruning
-    leaves: Triton chooses the least time, of equal ones the first. Raises ImportError without Triton.
+    leaves: Triton chooses the least time, of equal ones the first. Kernels are launched as a device launches
+    them. Raises ImportError without Triton.
 
     Returns what is filled while kernels run: kernel -> which of its configurations that was.
     """
@@ -37,7 +38,24 @@ def first_configurations() -> dict[str, str]:
         return 0.0
 
     Autotuner._bench = untimed
+    _launched_as_on_a_device()
     return taken
+
+
+def _launched_as_on_a_device() -> None:
+    """A compiled kernel's grid may be a list, and its annotations may be texts, as they all are behind
+    ``from __future__ import annotations``. Triton's interpreter knows neither."""
+    from triton.runtime.interpreter import GridExecutor
+
+    made = GridExecutor.__init__
+
+    def prepared(self: Any, fn: Any, names: list[str], grid: Any, *rest: Any, **named: Any) -> None:
+        whole = (lambda args: tuple(grid(args))) if callable(grid) else tuple(grid)
+        made(self, fn, names, whole, *rest, **named)
+        notes = getattr(fn, "__annotations__", {})
+        self.constexprs = [name for name in names if "constexpr" in str(notes.get(name, ""))]
+
+    GridExecutor.__init__ = prepared
 
 
 def unsupported(error: BaseException) -> str | None:
