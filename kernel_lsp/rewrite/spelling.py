@@ -1,9 +1,9 @@
 """Several spellings of one operation become the one that skills know, as soon as a program is captured.
 
 torch.inner(x, w) is F.linear(x, w), addmm of a transposed weight is it too, a pool whose indices nobody reads
-is a pool. Each is the same operation on the same tensors: shape, dtype and strides stay as they were, or the
-call stays as it is written. Not covered: what would compute in another order, and einsum, which has skills
-of its own.
+is a pool, and x.flatten(2).mean(-1) is a mean over the dimensions that were flattened. Each is the same
+operation on the same tensors: shape, dtype and strides stay as they were, or the call stays as it is written.
+Not covered: what would compute in another order, and einsum, which has skills of its own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _spell(graph: Graph, node: fx.Node, op: Any, args: tuple[Any, ...]) -> None:
     if value.shape == was.shape and value.dtype == was.dtype and value.stride() == was.stride():
         read = [item for item in node.all_input_nodes if item.op == "call_function"]
         node.target, node.args, node.kwargs = op, args, {}
-        for item in read:  # the transpose of a weight, read by nobody else
-            if not item.users and is_op(item, *TRANSPOSES):
+        for item in read:  # the transpose of a weight, a flattened tensor: read by nobody else
+            if not item.users and is_op(item, *TRANSPOSES, *VIEWS):
                 graph.fx.erase_node(item)
 
 
@@ -129,6 +129,43 @@ def _diagflat(graph: Graph, node: fx.Node) -> Call | None:
     return aten.diag.default, (node.args[0], argument(node, "offset", 0))
 
 
+# --- reductions --------------------------------------------------------------------------
+
+VIEWS = (aten.flatten, aten.view, aten.reshape)
+
+
+def _unflattened(graph: Graph, node: fx.Node) -> Call | None:
+    """The same numbers, reduced where they were before they were put into a row."""
+    dims, view = argument(node, "dim"), node.args[0]
+    if dims is None or dims == [] or argument(node, "keepdim", False) or not is_op(view, *VIEWS):
+        return None
+    base = view.args[0]
+    runs = _runs(tuple(graph.val(base).shape), tuple(graph.val(view).shape))
+    if runs is None:
+        return None
+    given = [dims] if isinstance(dims, int) else dims
+    found = [axis for dim in given for axis in runs[int(dim) % len(runs)]]
+    at = next(i for i, item in enumerate(node.target._schema.arguments) if item.name == "dim")
+    return node.target, (base, *node.args[1:at], found, *node.args[at + 1 :])
+
+
+def _runs(before: tuple[int, ...], after: tuple[int, ...]) -> list[list[int]] | None:
+    """For each dimension afterwards those that it was made of; None when one was split, or is empty."""
+    found, axes = list[list[int]](), list(range(len(before)))
+    for size in after:
+        run, product = list[int](), 1
+        while axes and (product < size or not run):
+            run.append(axes.pop(0))
+            product *= before[run[-1]]
+        if product != size:
+            return None
+        found.append(run)
+    return found if not axes and 0 not in before else None
+
+
+REDUCTIONS = (aten.sum, aten.mean, aten.amax, aten.amin, aten.logsumexp, aten.linalg_vector_norm, aten.norm,
+              aten.var, aten.std)  # fmt: skip
+
 RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {
     aten.inner: _inner,
     aten.tensordot: _tensordot,
@@ -136,4 +173,5 @@ RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {
     aten.addmm: _addmm,
     aten.linalg_diagonal: _linalg_diagonal,
     aten.diagflat: _diagflat,
+    **dict.fromkeys(REDUCTIONS, _unflattened),
 }

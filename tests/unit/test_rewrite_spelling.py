@@ -30,6 +30,10 @@ def operations(forward: str, init: str = WEIGHTS, inputs: str = "torch.randn(6, 
         ("return torch.diagflat(self.v) @ x.T", ["diag", "numpy_T", "matmul"]),
         ("return torch.linalg.diagonal(x @ x.T)", ["numpy_T", "matmul", "diagonal"]),
         ("return F.max_pool1d(x, 2, return_indices=True)[0]", ["max_pool1d"]),
+        ("return x.view(2, 3, 8).flatten(1).sum(-1)", ["view", "sum"]),
+        ("return x.view(2, 3, 8).reshape(2, -1).logsumexp(1)", ["view", "logsumexp"]),
+        ("return x.view(2, 3, 4, 2).view(2, 3, -1).norm(dim=2)", ["view", "linalg_vector_norm"]),
+        ("return x.view(1, 2, 3, 8).flatten(1).std(1)", ["view", "std"]),
     ],
 )
 def test_a_spelling_becomes_the_one_that_skills_know(forward: str, expected: list[str]) -> None:
@@ -45,11 +49,27 @@ def test_a_spelling_becomes_the_one_that_skills_know(forward: str, expected: lis
         ("return torch.tensordot(x, x, 2)", "tensordot"),
         ("return torch.inner(self.v, self.v) + x", "inner"),
         ("return torch.diagflat(x)", "diagflat"),
+        ("return x.view(2, 3, 8).view(2, 4, 6).sum(-1)", "view"),  # it was split
+        ("return x.view(2, 3, 8).flatten().cumsum(0)", "flatten"),
+        ("return x.view(2, 3, 8).flatten(1).sum(1, keepdim=True)", "flatten"),
+        ("return x.view(2, 3, 8).flatten(0, 1).sum(1)", "flatten"),  # rows that stay together
+        ("return x.view(2, 3, 8).flatten(1).max(1)[0]", "flatten"),
         ("return torch.stack(F.max_pool1d(x, 2, return_indices=True))", "max_pool1d_with_indices"),
     ],
 )
 def test_what_is_another_operation_stays(forward: str, kept: str) -> None:
     assert kept in operations(forward)
+
+
+@pytest.mark.parametrize("reduction", ["sum(2)", "mean(-1)", "amax((2,))", "var(2)", "norm(1, 2)"])
+def test_flattened_dimensions_are_reduced_as_they_were(reduction: str) -> None:
+    init = "self.ct = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1)"
+    source = module(f"return self.ct(x).flatten(2).{reduction}", init, "torch.randn(2, 3, 5, 5)")
+    graph = graph_of(source)
+    assert [node.target._opname for node in graph.nodes][-1] == reduction.split("(")[0].replace(
+        "norm", "linalg_vector_norm"
+    )
+    assert [item for item in graph.nodes[-1].args if isinstance(item, list)] == [[2, 3]]
 
 
 def test_the_rewritten_program_computes_what_the_spelling_does() -> None:
