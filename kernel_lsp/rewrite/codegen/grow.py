@@ -38,7 +38,9 @@ def grow(graph: Graph, seed: fx.Node, space: Shape, taken: Iterable[fx.Node] = (
 def convex(graph: Graph, group: set[fx.Node]) -> bool:
     """True when no node outside lies on a path between two nodes inside."""
     behind: set[fx.Node] = set()
-    for node in graph.nodes:
+    order = graph.nodes
+    inside = [index for index, node in enumerate(order) if node in group]
+    for node in order[inside[0] : inside[-1] + 1] if inside else ():
         if node in group:
             if any(arg in behind for arg in node.all_input_nodes):
                 return False
