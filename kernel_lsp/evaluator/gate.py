@@ -27,7 +27,7 @@ from kernel_lsp.evaluator import cascade, evidence, judges, tuning
 from kernel_lsp.evaluator.findings import Findings, Rejected
 from kernel_lsp.evaluator.processes.compiled import Store
 from kernel_lsp.evaluator.processes.pool import Pool
-from kernel_lsp.evaluator.processes.sandbox import Party, Sandbox
+from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Manners, Turn, default
 from kernel_lsp.process import Child
@@ -120,8 +120,8 @@ class Gate:
     async def expecting(
         self, request: EvaluationRequest, report: Report | None = None
     ) -> AsyncIterator[Callable[[], None]]:
-        """Make beside the block what the first candidate for this reference will need: judge, session and
-        timed baselines. The caller's function ends that at once, when there will be no candidate.
+        """Make beside the block what the first candidate for this reference will need: judge, session, timed
+        baselines and a worker. The caller's function ends that at once, when there will be no candidate.
 
         Nothing is made on a CPU where something else is being judged, which it would disturb. No failure
         of it matters: whatever is missing is made when a candidate comes.
@@ -142,9 +142,9 @@ class Gate:
             if request.device == "cuda":
                 async with asyncio.timeout(None) as limit:
                     async with self._turns(request.device, Findings(), limit, report).present():
-                        await bench.timers.expect(request)
+                        await bench.expect(request)
             elif not self._places["cpu"].locked():
-                await bench.timers.expect(request)
+                await bench.expect(request)
             await asyncio.Event().wait()  # it is kept until the job ends
 
     @contextlib.asynccontextmanager
@@ -298,10 +298,7 @@ class Gate:
         turns = self._turns(request.device, found, limit, report)
         for again in (True, False):
             try:
-                async with (
-                    self._judges.bench(request) as bench,
-                    Sandbox(request, self._pool, bench.sandbox.outbox, self._store) as sandbox,
-                ):
+                async with self._judges.bench(request) as bench, bench.place(request) as sandbox:
                     if request.device == "cpu":
                         turns = self._after_others(bench, turns)
                     await cascade.judge_candidate(request, bench, sandbox, turns, found, report, wanted)

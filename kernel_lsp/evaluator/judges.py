@@ -2,8 +2,8 @@
 
 Opening a reference costs seconds (its own run, its float64 oracle), beginning a session with a secret seed
 of its own costs nothing. A bench is dropped when its judge has died or refused, when a cancelled
-evaluation may have left it busy, or when another reference needs its place; its spare timer (timers.py) goes
-with the last who uses or expects to use it.
+evaluation may have left it busy, or when another reference needs its place; its spare timer (timers.py) and
+the worker that waits for a first candidate go with the last who uses or expects to use it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Bench:
         """What was asked about the reference once, for all candidates."""
         self.served = 0
         self._pool, self._store = pool, store
+        self._place: Sandbox | None = None
+        """Of a candidate that is still looked for; its worker is there."""
         self._party: Party | None = None
         self._opening = asyncio.create_task(self._open(request))
         self._sessions = itertools.count(1)
@@ -68,6 +70,26 @@ class Bench:
         """A session for one candidate. Raises EvaluationError when the reference cannot be judged by."""
         return await self.timers.session(request) or await self._begin(request)
 
+    async def expect(self, request: EvaluationRequest) -> None:
+        """Make what the first candidate will need: a timer and a worker."""
+        if self._place is not None:
+            await self.timers.expect(request)
+            return
+        self._place = self._sandbox(request)
+        await asyncio.gather(self.timers.expect(request), self._place.expect_worker())
+
+    def place(self, request: EvaluationRequest) -> Sandbox:
+        """Where a candidate's trials take place; whoever asks closes it."""
+        place = self._place
+        if place is None or place.request.budget.memory_bytes != request.budget.memory_bytes:
+            return self._sandbox(request)
+        self._place, place.request = None, request
+        return place
+
+    def _sandbox(self, request: EvaluationRequest) -> Sandbox:
+        """Whose processes read the inputs that this judge draws."""
+        return Sandbox(request, self._pool, self.sandbox.outbox, self._store)
+
     async def _begin(self, request: EvaluationRequest) -> Session:
         opened, init = await asyncio.shield(self._opening)
         assert self._party is not None
@@ -81,7 +103,7 @@ class Bench:
         return Session(judge, opened | begun, init)
 
     async def _timer(self, request: EvaluationRequest, told: Told) -> Ready:
-        sandbox = Sandbox(request, self._pool, self.sandbox.outbox, self._store)
+        sandbox = self._sandbox(request)
         try:
             return await measure.prepare(request, sandbox, told)
         except BaseException:  # also a cancellation
@@ -91,8 +113,15 @@ class Bench:
     async def close(self) -> None:
         self._opening.cancel()
         await asyncio.gather(self._opening, return_exceptions=True)
-        await self.timers.close()
+        await self.rest()
         await self.sandbox.close()
+
+    async def rest(self) -> None:
+        """End what was made for candidates of whom none will come."""
+        place, self._place = self._place, None
+        if place is not None:
+            await place.close()
+        await self.timers.close()
 
     async def _open(self, request: EvaluationRequest) -> tuple[dict[str, Any], list[bytes]]:
         """A layout or batch size that ends the judge is one that the reference does not accept: opened again
@@ -146,7 +175,7 @@ class Judges:
                 self._forget(bench)
                 await bench.close()
             elif bench.idle:
-                await bench.timers.close()
+                await bench.rest()
             await self._make_room()
 
     async def others_are_made(self, mine: Bench) -> None:
@@ -174,7 +203,7 @@ class Judges:
                 self._forget(bench)
                 await self._drop(bench)
             elif bench.idle:
-                await bench.timers.close()
+                await bench.rest()
             await self._make_room()
 
     async def _found(self, request: EvaluationRequest) -> Bench:

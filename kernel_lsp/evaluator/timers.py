@@ -20,7 +20,7 @@ from typing import Any
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import evidence, measure
 from kernel_lsp.evaluator.measure import Ready, Session
-from kernel_lsp.evaluator.processes.sandbox import Sandbox
+from kernel_lsp.evaluator.processes.sandbox import READY_S, Sandbox
 from kernel_lsp.evaluator.request import EvaluationRequest
 
 Begin = Callable[[EvaluationRequest], Coroutine[Any, Any, Session]]
@@ -97,9 +97,9 @@ class Timers:
                 await _end(making)
             raise
         try:
-            if not ready.party.child.alive:
-                raise EvaluationError("could not judge: the process for timing has died while it waited")
-            if ready.session is not session:
+            if ready.session is session:
+                await ready.party.ask("ready", READY_S)  # it may have died meanwhile
+            else:
                 await measure.renew(request, ready, session)
         except BaseException:  # also a cancellation
             await ready.close()

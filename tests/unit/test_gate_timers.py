@@ -43,10 +43,15 @@ def request(body: str = "pass", budget: Budget = NO_COMPILER) -> EvaluationReque
 
 
 def timers() -> list[int]:
+    return running("timer")
+
+
+def running(name: str) -> list[int]:
+    """Process ids of the children of this sort."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if "evaluator.running.timer" in " ".join(process.cmdline()):
+            if f"evaluator.running.{name}" in " ".join(process.cmdline()):
                 found.append(process.pid)
         except psutil.NoSuchProcess:
             continue
@@ -78,7 +83,7 @@ async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
 async def gate(warm: Gate) -> AsyncIterator[Gate]:
     """With no reference open."""
     yield warm
-    assert not timers()
+    assert not timers() and not running("worker")
     await warm._judges.close()
 
 
@@ -159,3 +164,31 @@ async def test_a_reference_that_cannot_be_judged_by_is_refused_when_a_candidate_
         await asyncio.sleep(1)
         with pytest.raises(EvaluationError, match="tanhh"):
             await gate.evaluate(asked)
+
+
+async def test_the_worker_of_the_first_candidate_is_there_before_it(gate: Gate) -> None:
+    with phases.collected() as spent:
+        async with gate.expecting(request()):
+            await until_ready(gate)
+            while not spent.spans.get("worker.start"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            for _ in range(2):
+                assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+            wrong, _ = await judged(gate, request("x = x + 1"))
+    assert wrong.status is EvalStatus.WRONG_RESULT
+    begun = [begin for begin, _ in spent.spans["worker.start"]]
+    loaded = [begin for begin, _ in spent.spans["worker.load"]]
+    assert len(begun) == len(loaded) == 3  # one process serves one candidate
+    assert begun[1] > loaded[0]
+
+
+async def test_a_worker_that_died_while_it_waited_is_replaced(gate: Gate) -> None:
+    with phases.collected() as spent:
+        async with gate.expecting(request()):
+            await until_ready(gate)
+            while not running("worker"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            for pid in running("worker"):
+                psutil.Process(pid).kill()
+            assert (await gate.evaluate(request())).status is EvalStatus.PASSED
+    assert len(spent.spans["worker.start"]) == 2 and not running("worker")

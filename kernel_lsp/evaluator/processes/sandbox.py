@@ -55,6 +55,8 @@ class Sandbox:
         self.root = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
         self.outbox = outbox or self._folder("outbox")
         self.children: list[process.Child] = []
+        self._early: asyncio.Task[Party] | None = None
+        """The worker of a candidate that is still looked for."""
         self._watches: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Sandbox:
@@ -67,6 +69,9 @@ class Sandbox:
 
     async def close(self) -> None:
         """End every process of it and remove its folders."""
+        if self._early is not None:
+            self._early.cancel()
+            await asyncio.gather(self._early, return_exceptions=True)
         for watch in self._watches:
             watch.cancel()
         try:
@@ -93,8 +98,22 @@ class Sandbox:
             self.pool.quiet.add(party.child)
         return party
 
+    async def expect_worker(self) -> None:
+        """Start what `worker` returns before there is a candidate, whose request is set then: a process and
+        its context take a second on a GPU. What fails here is tried again."""
+        self._early = asyncio.create_task(self._candidate_process("worker", self._candidates_key))
+        await asyncio.wait([self._early])
+
     async def worker(self) -> Party:
         """A process that loads the candidate for its trials."""
+        early, self._early = self._early, None
+        if early is not None:
+            with contextlib.suppress(EvaluationError):
+                party = await early
+                await party.ask("ready", READY_S)  # it may have died meanwhile
+                self._lay_out(self._candidates_key, "worker")
+                return party
+            shutil.rmtree(self.root / "worker", ignore_errors=True)
         return await self._candidate_process("worker", self._candidates_key)
 
     async def timer(self) -> Party:
@@ -179,14 +198,18 @@ class Sandbox:
         imports = "triton" if self.request.uses_triton else ""
         if name == "timer" and self.request.budget.compile_s > 0:
             imports = "compiler"
-        if self.store:
-            self.store.lay_out(self._driver_key, confinement.scratch)
-            if name == "worker" or not self.needs_driver:  # what is kept as the driver is nothing but it
-                self.store.lay_out(key, confinement.scratch)
+        self._lay_out(key, name)
         party = await self._start(module, device, confinement, extra, imports=imports)
         self._watches.append(asyncio.create_task(self._watch(party.child, confinement.scratch)))
         await self._at_its_device(party)
         return party
+
+    def _lay_out(self, key: str, name: str) -> None:
+        """What was compiled earlier, into the folder of a process."""
+        if self.store:
+            self.store.lay_out(self._driver_key, self.root / name)
+            if name == "worker" or not self.needs_driver:  # what is kept as the driver is nothing but it
+                self.store.lay_out(key, self.root / name)
 
     async def _at_its_device(self, party: Party) -> None:
         """Wait until it has its context; from then on it stands still while others are timed.
