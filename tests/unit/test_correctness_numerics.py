@@ -110,7 +110,8 @@ def test_comparing_imports_nothing() -> None:
         "o = torch.randn(3, 4, dtype=torch.float64)\n"
         "found = numerics.compare(o.float() + 1, o.float(), o, (o,))\n"
         "assert not found.passed and len(found.worst['index']) == 2\n"
-        "numerics.coarsen(o), numerics.nudge(o, torch.float32, torch.Generator()), numerics.degenerate([o, o])\n"
+        "numerics.coarsen(o), numerics.nudge(o, torch.float32, torch.Generator())\n"
+        "numerics.degenerate([o, o])\n"
         "numerics.close_to_reference(o, o + 1)\n"
         "assert set(sys.modules) == before, set(sys.modules) - before\n"
     )
