@@ -135,7 +135,8 @@ VIEWS = (aten.flatten, aten.view, aten.reshape)
 
 
 def _unflattened(graph: Graph, node: fx.Node) -> Call | None:
-    """The same numbers, reduced where they were before they were put into a row."""
+    """The same numbers, reduced where they were before they were put into a row. Strides that a view would
+    refuse are reduced too."""
     dims, view = argument(node, "dim"), node.args[0]
     if dims is None or dims == [] or argument(node, "keepdim", False) or not is_op(view, *VIEWS):
         return None

@@ -23,6 +23,9 @@ CASES = [
     ("x.flip(0).cumsum(0).flip(0) * y", "torch.randn(70, 6, 7), torch.randn(7)", {}),
     ("torch.cumsum(torch.cat([torch.zeros(3, 1, 7), x * 2], 1), 1) + y", CUBE, {}),
     ("torch.cumsum(torch.cat([torch.zeros(3, 2), x], 1), 1) + y[1]", "torch.randn(3, 6), torch.randn(7)", {}),
+    ("F.pad(x * 2, (0, 0, 2, 0)).cumsum(1) + y", CUBE, {}),
+    ("F.pad(x[:, :-1], (1, 0)).cumsum(1) + y", PAIR, {}),
+    ("torch.cat([torch.zeros(5, 1), x[:, :-1]], 1).cumsum(1) + y", PAIR, {}),
     ("torch.cumsum(x > 0, 1), y", PAIR, {}),
     ("torch.cumsum((x * 10).int(), 0), y", "torch.randn(70, 6, 7), torch.randn(7)", {}),
     ("torch.cumsum(x, 1) + y", LONG, {}),
@@ -111,6 +114,23 @@ def test_zeros_in_front_must_be_zeros():
             f"torch.cumsum(torch.cat([{front}, x], 1), 1)", "torch.randn(3, 6), torch.randn(5, 5)"
         )
         assert all("cat" not in match.label for match in matches(source, "fused-scan")[1])
+
+
+@pytest.mark.parametrize(
+    "padded, folded",
+    [
+        ("F.pad(x, (2, 0))", True),
+        ("F.pad(x, (1, 0), value=1.0)", False),
+        ("F.pad(x, (1, 0), mode='replicate')", False),
+        ("F.pad(x, (1, 1))", False),
+        ("F.pad(x, (0, 0, 1, 0))", False),  # along another dimension
+        ("F.pad(x[:, :-1], (1, 0))", False),  # what is behind the zeros is no whole tensor
+    ],
+)
+def test_a_pad_with_zeros_in_front_is_no_work(padded: str, folded: bool) -> None:
+    source = program(f"{padded}.cumsum(1)", "torch.randn(3, 6)", arguments="x")
+    (match,) = matches(source, "fused-scan")[1]
+    assert ("pad" in match.label) is folded
 
 
 def test_a_product_from_the_front_is_not_shifted_by_zeros():

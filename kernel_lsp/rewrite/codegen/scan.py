@@ -93,8 +93,10 @@ def find(graph: Graph, seed: fx.Node) -> Scan | None:
     if value.shape[dim] == 1 or math.prod(value.shape[1:]) >= 2**31:
         return None
     result, root, inner = _flipped(graph, seed, dim)
-    shift, root, inner = _shifted(graph, seed, root, dim, inner)
-    return _with_neighbors(graph, seed, result, root, shift, dim, inner)
+    shift, rest = (0, root) if inner else _shifted(graph, seed, root, dim)
+    if shift and (found := _with_neighbors(graph, seed, result, rest, shift, dim, [root])) is not None:
+        return found
+    return _with_neighbors(graph, seed, result, root, 0, dim, inner)
 
 
 def _flipped(graph: Graph, seed: fx.Node, dim: int) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
@@ -112,19 +114,28 @@ def _flips(node: Any, dim: int) -> bool:
     return [int(d) % rank for d in argument(node, "dims")] == [dim]
 
 
-def _shifted(
-    graph: Graph, seed: fx.Node, root: fx.Node, dim: int, inner: list[fx.Node]
-) -> tuple[int, fx.Node, list[fx.Node]]:
-    """cat of zeros and a tensor along the dimension; only in sums from the front."""
-    if inner or op_name(seed) != "cumsum" or graph.only_user(root) is not seed or op_name(root) != "cat":
-        return 0, root, inner
-    parts, rank = root.args[0], root.meta["val"].dim()
-    if int(argument(root, "dim", 0)) % rank != dim or len(parts) != 2:
-        return 0, root, inner
-    zeros, rest = parts
-    if graph.fact(zeros).const != 0.0 or rest.meta["val"].dtype != root.meta["val"].dtype:
-        return 0, root, inner
-    return int(zeros.meta["val"].shape[dim]), rest, [root]
+def _shifted(graph: Graph, seed: fx.Node, root: fx.Node, dim: int) -> tuple[int, fx.Node]:
+    """Zeros in front of a tensor along the dimension, by cat or pad, and the tensor; only in sums."""
+    if op_name(seed) != "cumsum" or graph.only_user(root) is not seed:
+        return 0, root
+    if op_name(root) in ("pad", "constant_pad_nd"):
+        return _padded(root, dim), root.args[0]
+    if op_name(root) != "cat" or int(argument(root, "dim", 0)) % root.meta["val"].dim() != dim:
+        return 0, root
+    zeros, *others = root.args[0]
+    rest = others[0] if len(others) == 1 else root
+    if rest is root or graph.fact(zeros).const != 0.0 or rest.meta["val"].dtype != root.meta["val"].dtype:
+        return 0, root
+    return int(zeros.meta["val"].shape[dim]), rest
+
+
+def _padded(root: fx.Node, dim: int) -> int:
+    """How many zeros a pad puts in front of the dimension; 0 when it does anything else."""
+    amounts, rank = [int(n) for n in argument(root, "pad")], root.meta["val"].dim()
+    at = 2 * (rank - 1 - dim)  # pairs of (front, back) from the last dimension on
+    plain = argument(root, "mode", "constant") in (None, "constant") and not argument(root, "value", 0)
+    alone = plain and at < len(amounts) and all(not n for i, n in enumerate(amounts) if i != at)
+    return max(0, amounts[at]) if alone else 0
 
 
 def _with_neighbors(
