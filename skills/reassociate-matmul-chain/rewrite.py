@@ -60,13 +60,13 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _saved_flops(graph: Graph, inner: Node, outer: Node, side: int) -> float | None:
-    """Operations saved by the other order; None unless all three are matrices (or the last a vector)."""
+    """Operations saved by the other order; None unless all are matrices (the first or last may be a vector)."""
     other = outer.args[1 - side]
     chain = [*inner.args[:2], other] if side == 0 else [other, *inner.args[:2]]
     shapes = [graph.fact(node).shape for node in chain]
-    if len(shapes[0]) != 2 or len(shapes[1]) != 2 or len(shapes[2]) not in (1, 2):
+    if len(shapes[0]) not in (1, 2) or len(shapes[1]) != 2 or len(shapes[2]) not in (1, 2):
         return None
-    m, k = shapes[0]
+    m, k = shapes[0] if len(shapes[0]) == 2 else (1, *shapes[0])
     n = shapes[1][1]
     p = shapes[2][1] if len(shapes[2]) == 2 else 1
     left, right = 2.0 * m * n * (k + p), 2.0 * k * p * (n + m)

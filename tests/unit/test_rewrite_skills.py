@@ -76,7 +76,13 @@ def test_half_precision_weights_are_not_folded() -> None:
 # --- reassociate-matmul-chain ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("forward", ["return (self.a @ self.b) @ x", "return x.T @ (self.b.T @ self.a.T)"])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return (self.a @ self.b) @ x", "return x.T @ (self.b.T @ self.a.T)",
+        "return x[:, 0] @ (self.a @ self.b)", "return (self.a @ self.b).mv(x[:, 0])",
+    ],
+)  # fmt: skip
 def test_a_chain_is_multiplied_in_the_cheaper_order(forward: str) -> None:
     init = "self.a = nn.Parameter(torch.randn(64, 64))\nself.b = nn.Parameter(torch.randn(64, 64))"
     source = module(forward, init, "torch.randn(64, 2)")
