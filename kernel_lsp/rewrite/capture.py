@@ -35,8 +35,6 @@ from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, obser
 from kernel_lsp.rewrite.questions import hides_gradients, unanswerable
 from kernel_lsp.rewrite.spelling import unify
 
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
     """The target's graph for one workload. ``batch`` replaces the size of dimension 0 of the first
@@ -146,11 +144,6 @@ def _graph(
         output_spec=exported.call_spec.out_spec,
     )
     refusals.of_graph(program.entry, graph)
-    if any(isinstance(n.meta.get("val"), SYMBOLIC) for n in graph.nodes):
-        raise CaptureError(
-            f"{program.entry} turns a tensor into a Python number",
-            "move .item() or int(tensor) out of forward",
-        )
     clean(graph)
     unify(graph)
     graph.origin = Origin(

@@ -4,7 +4,8 @@
     of_values(entry, values)     arguments that are no ordinary dense tensors, or lie on several devices
     Effects(namespace, module)   around capture: attributes set, lists and globals changed, printing,
                                  functions with a derivative of their own
-    of_graph(entry, graph)       after it: parts under other modes, results in containers of their own
+    of_graph(entry, graph)       after it: parts under other modes, results in containers of their own,
+                                 numbers and sizes that only the data could tell
 
 All raise CaptureError. Not seen: files, sockets, loggers, caches that imported code keeps, hooks registered
 for all modules at once.
@@ -28,6 +29,7 @@ HOOKS = {
     "_backward_hooks": "backward hook",
     "_backward_pre_hooks": "backward pre-hook",
 }
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
 CONTAINERS = (tuple, list, dict)
 DEEP = 3
@@ -107,6 +109,23 @@ def of_graph(entry: str, graph: Any) -> None:
             if isinstance(leaf, torch.Tensor):
                 _require_dense(f"{node.name} in {entry}", leaf)
     _require_plain_containers(entry, graph.output_spec)
+    _require_known_sizes(entry, graph)
+
+
+def _require_known_sizes(entry: str, graph: Any) -> None:
+    """Numbers that only the data can tell: one that the program asks for, or the size of a selection."""
+    odd = next((node for node in graph.fx.nodes if isinstance(node.meta.get("val"), SYMBOLIC)), None)
+    if odd is None:
+        return
+    if not _operation(odd).startswith("aten::sym_"):
+        raise CaptureError(
+            f"{entry} turns a tensor into a Python number", "move .item() or int(tensor) out of forward"
+        )
+    line = (odd.meta.get("stack_trace") or "").strip().split("\n")[-1].strip()
+    raise CaptureError(
+        f"{entry} makes a tensor whose size depends on values{f': `{line[:100]}`' if line else ''}",
+        "keep every element, and give those that do not count no weight: torch.where(condition, value, 0)",
+    )
 
 
 def _operation(node: Any) -> str:

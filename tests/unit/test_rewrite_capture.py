@@ -47,6 +47,8 @@ def test_ops_in_place_on_fresh_tensors_become_ordinary() -> None:
         ("y = x * 2\ny[0] = 1.0\nreturn y", "in place"),
         ("if x.sum() > 0:\n    return x\nreturn -x", "tensor values"),
         ("return torch.full((2,), x.sum().item())", "a Python number"),
+        ("rows, _ = torch.where(x > 0)\nreturn x[rows]", "size depends on values: `rows, _ = torch.where"),
+        ("return x.unique()", "size depends on values: `return x.unique"),
         ("return x.numpy()", "leaves torch"),
         ("return undefined_name(x)", "traced"),
     ],

@@ -1,4 +1,4 @@
-# expect: refused: Model turns a tensor into a Python number
+# expect: refused: Model makes a tensor whose size depends on values: `return torch.relu(x[x > 0]) * 2 + 1`
 """The size of the result depends on the values."""
 
 import torch
