@@ -60,7 +60,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _saved_flops(graph: Graph, inner: Node, outer: Node, side: int) -> float | None:
-    """Operations saved by the other order; None unless all are matrices (the first or last perhaps a vector)."""
+    """Operations saved by the other order; None unless all are matrices (a vector may begin or end them)."""
     other = outer.args[1 - side]
     chain = [*inner.args[:2], other] if side == 0 else [other, *inner.args[:2]]
     shapes = [graph.fact(node).shape for node in chain]
