@@ -84,6 +84,8 @@ GROUPS = {
     "a weight for each group": ["number = at // BLOCK", STORE.format("x + tl.load(s_ptr + number)")],
     "a result for each group": [PARTS],
     "a function that stores": ["put(out_ptr, at, x)"],
+    "the first group is another": ["if group == 0:", "    x += 1.0", STORE.format("x")],
+    "the first group alone": ["if group == 0:", f"    {STORE.format('x')}"],
     "every pair of a group": [
         "both = tl.dot(x[:, None], x[None, :])",
         STORE.format("tl.sum(both, axis=1)"),
@@ -101,6 +103,7 @@ FREE = {
     "a seed for each place": [STORE.format("x * tl.rand(seed, at)")],
     "sums that are added up": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0))"],
     "counted by value": ["tl.atomic_add(s_ptr + x.to(tl.int32), 1.0, mask=mask)"],
+    "something in the first program": ["if group == 0:", "    tl.atomic_add(s_ptr, 1.0)", STORE.format("x")],
     "nothing behind the end": ["if group * BLOCK >= n:", "    return", STORE.format("x")],
 }
 

@@ -4,7 +4,7 @@
 the number of a block (a group's scale, a partial sum, a seed of its own), a stored value that was reduced or
 scanned over the lanes of one block alone, or a function that reads or writes lanes unseen. What later blocks
 go on with, and what atomic operations put together, is the same for any size. Standard library only. Not
-covered: conditions on the number of a block.
+covered: conditions on the number of a block, other than that it is a certain one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def shown(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
     for call in _handed_on(kernel, block):
         return _told(call)
     cut = _Cut(kernel.function, block)
+    for branch in _of_one_block(cut):
+        return _told(branch.test)
     stores = called(kernel.function, "store")
     kept = [store for store in stores if not (of_grid and _is_put_together(kernel, cut, store))]
     writes = [c for name in WRITES for c in called(kernel.function, name) if c not in stores or c in kept]
@@ -62,6 +64,12 @@ class _Cut:
                 for one, other in ((node.left, node.right), (node.right, node.left)):
                     if isinstance(one, ast.Name) and one.id == block:
                         self._is_number(other)
+
+    def picks(self, test: ast.expr) -> bool:
+        """It is true of one certain block."""
+        compared = (n for n in ast.walk(test) if isinstance(n, ast.Compare))
+        exact = [n for n in compared if isinstance(n.ops[0], ast.Eq | ast.NotEq)]
+        return any(self._depends(s) or self.tells(s) for n in exact for s in (n.left, *n.comparators))
 
     def _is_number(self, node: ast.expr) -> None:
         node = _plain(node)
@@ -110,6 +118,17 @@ class _Cut:
 
     def _depends(self, node: ast.expr) -> bool:
         return self.block in sources(self.function, node)
+
+
+def _of_one_block(cut: _Cut) -> Iterator[ast.If]:
+    """Branches for one block that do something to each of its lanes."""
+    reach = Reach(cut.function, cut.block)
+    for branch in (n for n in ast.walk(cut.function) if isinstance(n, ast.If)):
+        if cut.picks(branch.test):
+            made: list[ast.expr] = [ast.Name(name, ast.Load()) for name in stored(branch)]
+            made += [c.args[0] for name in WRITES for c in called(branch, name) if c.args]
+            if any(reach.of(one).axes for one in made):
+                yield branch
 
 
 def _plain(node: ast.expr) -> ast.expr:
