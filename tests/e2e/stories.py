@@ -73,6 +73,14 @@ def kinds(data_dir: Path) -> list[str]:
     return [event.kind.value for event in sorted(events, key=lambda event: event.time)]
 
 
+TAKEN_BACK = (
+    ["offered", "chosen", "accepted", "reverted"],
+    ["offered", "accepted", "chosen", "reverted"],
+)
+"""What is told of a rewrite that was undone. An editor changes the text first and says then what was chosen:
+where a machine stands still between the two, the text is seen first."""
+
+
 def told(data_dir: Path) -> list[str]:
     """What became of the offer; how many candidates were judged is not the point here."""
     return [kind for kind in kinds(data_dir) if kind != "evaluated"]
