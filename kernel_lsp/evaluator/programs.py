@@ -15,11 +15,10 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.records import ArgSpec, ValueSummary, Workload
+from kernel_lsp.records import ArgSpec, Arguments, ValueSummary, Workload, split_arguments
 
 LARGEST_RECORDED = 2.0**15
 """Half floats end at 65,504; what is recorded beyond is memory that nobody had written yet."""
-Arguments = tuple[list[Any], dict[str, Any]]
 
 
 def load(source: str) -> types.ModuleType:
@@ -65,7 +64,7 @@ def init_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
     if workload.init is not None:
         return from_specs(workload.init)
     maker = getattr(module, "get_init_inputs", None)
-    return split(maker()) if maker else ([], {})
+    return split_arguments(maker()) if maker else ([], {})
 
 
 def call_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
@@ -78,18 +77,7 @@ def call_arguments(module: types.ModuleType, workload: Workload) -> Arguments:
             "could not judge: the reference has no get_inputs() and the workload names no inputs",
             "add get_inputs() or a workload comment",
         )
-    return split(maker())
-
-
-def split(made: Any) -> Arguments:
-    """get_inputs() may return a sequence, a dictionary, or a pair of both."""
-    if isinstance(made, dict):
-        return [], made
-    if isinstance(made, (list, tuple)):
-        if len(made) == 2 and isinstance(made[0], (list, tuple)) and isinstance(made[1], dict):
-            return list(made[0]), dict(made[1])
-        return list(made), {}
-    return [made], {}
+    return split_arguments(maker())
 
 
 def from_specs(specs: tuple[ArgSpec, ...]) -> Arguments:

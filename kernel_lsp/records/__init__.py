@@ -12,6 +12,7 @@ from kernel_lsp.records.acceptances import ACCEPTANCE_VERSION, Acceptance, Guard
 from kernel_lsp.records.code import (
     Analysis,
     ArgSpec,
+    Arguments,
     Finding,
     ParseProblem,
     Program,
@@ -22,6 +23,7 @@ from kernel_lsp.records.code import (
     ValueSummary,
     Workload,
     WorkloadOrigin,
+    split_arguments,
 )
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
 from kernel_lsp.records.events import Event, EventKind, SessionSummary
@@ -143,6 +145,7 @@ __all__ = [
     "Analysis",
     "Archive",
     "ArgSpec",
+    "Arguments",
     "ArmStats",
     "Attempt",
     "Backbone",
@@ -250,4 +253,5 @@ __all__ = [
     "Workload",
     "WorkloadOrigin",
     "Workshop",
+    "split_arguments",
 ]

@@ -121,6 +121,21 @@ class Workload:
     """Module mode; None: as constructed (train), which is what KernelBench-style files mean."""
 
 
+Arguments = tuple[list[Any], dict[str, Any]]
+"""Positional, and by name."""
+
+
+def split_arguments(made: Any) -> Arguments:
+    """What get_inputs() returns: a sequence, a dictionary, a pair of both, or the one argument."""
+    if isinstance(made, dict):
+        return [], made
+    if isinstance(made, (list, tuple)):
+        if len(made) == 2 and isinstance(made[0], (list, tuple)) and isinstance(made[1], dict):
+            return list(made[0]), dict(made[1])
+        return list(made), {}
+    return [made], {}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """One static observation. Never a claim of speed."""

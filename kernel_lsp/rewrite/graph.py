@@ -36,7 +36,7 @@ from kernel_lsp.rewrite.naming import Statements
 
 aten = torch.ops.aten
 
-# Ops that draw random numbers or write buffers without saying so in their schema's return.
+# Calls that draw random numbers only while they drop something; what else draws has torch's own tag.
 DROPOUTS = (aten.dropout, aten.feature_dropout, aten.alpha_dropout, aten.feature_alpha_dropout)
 DROPPING_INSIDE = (aten.scaled_dot_product_attention, aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
 

@@ -18,9 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import ArgSpec, Program, Workload
-
-Arguments = tuple[list[Any], dict[str, Any]]
+from kernel_lsp.records import ArgSpec, Arguments, Program, Workload, split_arguments
 
 
 def execute(source: str) -> dict[str, Any]:
@@ -90,23 +88,12 @@ def _call_maker(namespace: dict[str, Any], name: str, optional: bool = False) ->
             return [], {}
         raise CaptureError(f"no {name}() in the file", "add one, or a `# kernel-lsp: workload` comment")
     try:
-        return _split(maker())
+        return split_arguments(maker())
     except (Exception, SystemExit) as error:  # the user's code
         for words, meaning in MAKERS.items():
             if words in str(error):
                 raise CaptureError(f"{name}() makes {meaning}", "give it ordinary tensors") from error
         raise CaptureError(f"{name}() failed: {_line(error)}", "run the file once by itself") from error
-
-
-def _split(made: Any) -> Arguments:
-    """As the evaluator reads it: a sequence, a dictionary, a pair of both, or the one argument."""
-    if isinstance(made, dict):
-        return [], made
-    if not isinstance(made, (list, tuple)):
-        return [made], {}
-    if len(made) == 2 and isinstance(made[0], (list, tuple)) and isinstance(made[1], dict):
-        return list(made[0]), dict(made[1])
-    return list(made), {}
 
 
 MAKERS = {

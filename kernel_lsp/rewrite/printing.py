@@ -202,13 +202,14 @@ class Printer:
         for index, item in enumerate(schema):
             if index < skip and index < len(node.args):
                 continue
-            if index >= len(node.args) and item.name not in node.kwargs and item.name != "reduction":
+            named = _must_be_named(node, item.name)
+            if index >= len(node.args) and item.name not in node.kwargs and not named:
                 continue
             default = item.default_value if item.has_default_value() else None
             value = node.args[index] if index < len(node.args) else node.kwargs.get(item.name, default)
             usual = value == default or (default in (None, []) and value in (None, []))
             usual &= item.has_default_value() or is_functional(node)  # torch.convolution must be told None
-            if item.name in DROPPED or (usual and not _must_be_named(node, item.name)):
+            if item.name in DROPPED or (usual and not named):
                 continue
             if isinstance(value, (list, tuple)) and len(value) == 1 and item.name == "dim":
                 value = value[0]

@@ -6,6 +6,7 @@ autotuned there is nothing to time: the first configuration stands for all, and 
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -42,9 +43,10 @@ def first_configurations() -> dict[str, str]:
     return taken
 
 
+@functools.cache
 def _launched_as_on_a_device() -> None:
     """A compiled kernel's grid may be a list, and its annotations may be texts, as they all are behind
-    ``from __future__ import annotations``. Triton's interpreter knows neither."""
+    ``from __future__ import annotations``. Triton's interpreter knows neither. Told to it once."""
     from triton.runtime.interpreter import GridExecutor
 
     made = GridExecutor.__init__

@@ -31,6 +31,7 @@ from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator.judging import study, usable
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
+from kernel_lsp.evaluator.judging.planning import plain
 from kernel_lsp.evaluator.judging.session import Session
 from kernel_lsp.evaluator.tensors import Blobs, Outbox, encode
 from kernel_lsp.records import Program, Workload
@@ -105,13 +106,13 @@ class Judge:
             wire.from_json(Workload, message["workload"]),
             message["device"],
         )
-        plain = {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
-        other = plain if reference.range_bound else {**plain, "family": "heavy_tailed"}
+        same = {**plain("as_given"), "number": 0}
+        other = same if reference.range_bound else {**same, "family": "heavy_tailed"}
         given = reference.given(0)
         usable.refuse_arguments(given)
         reference.settle(given)
         del given
-        trial = draw(reference, 0, plain)
+        trial = draw(reference, 0, same)
         usable.first_call(reference, trial)
         again = {**draw(reference, 1, other), "state": trial["state"]}
         study.study(reference, trial, again, message.get("without", ()))

@@ -40,7 +40,7 @@ TF32_FLOOR, LOW_FLOOR = 2.0**-10, 2.0**-6
 KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
 """Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
 SOME = 1023
-"""Elements by which the commonest value of a tensor is guessed; a median of all took 4 s of 2^25 on a CPU."""
+"""Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core 0.4 s."""
 LOWER = {torch.float64: torch.float32, torch.float16: torch.bfloat16}
 
 
@@ -130,8 +130,8 @@ def _worst(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tenso
 
 
 def _index(place: int, shape: Sequence[int]) -> list[int]:
-    """Of an element in row-major order. torch.unravel_index imports sympy first, which takes a second or
-    more, in every judge."""
+    """Of an element in row-major order. torch.unravel_index imports sympy at its first call: 480 modules,
+    0.6 s of CPU, in every judge."""
     found: list[int] = []
     for size in reversed(shape):
         place, at = divmod(place, size)

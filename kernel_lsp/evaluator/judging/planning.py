@@ -30,9 +30,9 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
-    made = [_plain(family) for family in families]
+    made = [plain(family) for family in families]
     made[-1:-1] = _varied(reference, pick, bound, big)  # the last has the parameters as constructed
-    made[1:1] = [{**_plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
+    made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
     # Not one of the edited: repeating sets parameters again, and what then keeps them would be new to a memo.
     again = pick.choice([number for number, trial in enumerate(made) if trial["edit"] is None])
@@ -45,7 +45,8 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     return made
 
 
-def _plain(family: str) -> Descriptor:
+def plain(family: str) -> Descriptor:
+    """Where nothing varies but the values."""
     return {"family": family, "layout": "as_given", "batch": None, "edit": None}
 
 
@@ -56,6 +57,6 @@ def _varied(reference: Reference, pick: random.Random, bound: bool, big: bool) -
     layout = pick.choice(strided or reference.layouts) if reference.layouts else None
     size = pick.choice(reference.batch[1]) if reference.batch else None
     if big and layout and size:
-        return [{**_plain(values), "layout": layout, "batch": size}]
-    found = [{**_plain(values), "layout": layout}] if layout else []
-    return found + ([{**_plain("as_given"), "batch": size}] if size else [])
+        return [{**plain(values), "layout": layout, "batch": size}]
+    found = [{**plain(values), "layout": layout}] if layout else []
+    return found + ([{**plain("as_given"), "batch": size}] if size else [])

@@ -21,7 +21,7 @@ from kernel_lsp.evaluator.judging import matching, numerics, traffic
 from kernel_lsp.evaluator.judging.drawing import draw, rescale
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
-from kernel_lsp.evaluator.judging.planning import plan
+from kernel_lsp.evaluator.judging.planning import plain, plan
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.tensors import (
     Blobs,
@@ -80,9 +80,7 @@ class Session:
         if not reference.rehearsed:
             reference.rehearsed = True
             with contextlib.suppress(Exception):  # it decides nothing: what is wrong is said when it matters
-                trial = draw(
-                    reference, 0, {"number": 0, "family": "as_given", "layout": "as_given", "batch": None}
-                )
+                trial = draw(reference, 0, {**plain("as_given"), "number": 0})
                 ran = reference.run(trial, trial["noise_seed"])
                 pairs = [(tensor, tensor) for tensor in tensor_leaves(ran.output)]
                 self._judge(trial, pairs, self._truth(trial, ran.output), ran.output, None)
@@ -300,8 +298,8 @@ class Session:
 
     def sealed(self, count: int, out: Outbox) -> Reply:
         """Input sets for timed rounds, under the parameters as constructed."""
-        plain = {"family": "as_given_again", "layout": "as_given", "batch": None}
-        drawn = (draw(self.reference, self.seed, {**plain, "number": 1000 + i}) for i in range(count))
+        same = plain("as_given_again")
+        drawn = (draw(self.reference, self.seed, {**same, "number": 1000 + i}) for i in range(count))
         self.sets = [{**made, "arguments": self._kept(made["arguments"], count)} for made in drawn]
         return {
             "sets": [encode(list(m["arguments"]), out) for m in self.sets],

@@ -29,7 +29,7 @@ from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.running.bar import Bar
 from kernel_lsp.evaluator.running.worker import failure
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
-from kernel_lsp.records import Program, Workload
+from kernel_lsp.records import Arguments, Program, Workload
 
 WARMUPS = 8
 Launch = Callable[[], Any]
@@ -41,7 +41,7 @@ class Tuner:
     def __init__(self, device: str) -> None:
         self.device = devices.of(device)
         self.state: dict[str, torch.Tensor] = {}
-        self.init: programs.Arguments = ([], {})
+        self.init: Arguments = ([], {})
         self.workload: Workload | None = None
         self.bar: Bar | None = None
         self.seed = 0
