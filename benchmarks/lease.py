@@ -37,7 +37,7 @@ JOBS = {
     "lineage": "benchmarks/lineage.py --limit-s {left} --data {out}/lineage --out {out}/lineage.json",
     "transfer": "benchmarks/lineage_transfer.py --limit-s {left} --data {out}/lineage"
     " --out {out}/transfer.json",
-    "recording": "benchmarks/recording.py --limit-s {early} --out {out}/recording.json {word}",
+    "recording": "benchmarks/recording.py --limit-s 60 --out {out}/recording.json {word}",
     "training": "benchmarks/training.py --size 20m --out {out}/training.json",
     "judging": "-m benchmarks.judging --out {out}/judging.json {word}",
     "idle": "benchmarks/idle.py --out {out}/idle.json",
