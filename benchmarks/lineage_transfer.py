@@ -4,12 +4,13 @@
 
 For each of --kernels kernels of benchmarks/triton (none is an expert of a lineage) two searches may judge
 --steps candidates each: the planner's courses, then other parameters of the best so far. One of them tries
-the recipes of lineages first (drafts in --data, made by lineage.py), the whole ones before single steps, as
-far as the engine makes them of the kernel. A candidate that both come to is judged once, so its noise is the
-same in both. The best of each is judged anew, and that second number counts; silent, wrong and slower count
-as 1.0. Requirements of the drafts are not asked, since this shows whether they hold too narrowly; the engine
-proves each step all the same. Every judgement lies under --data: the same command goes on. On a CPU nothing
-has a speed.
+what lineages teach (drafts in --data, made by lineage.py) after the planner's first course: that course with
+the parameters of a recipe, whole recipes before single steps. Whole recipes before anything else cost 4.0
+evaluations instead of 2.2 and found nothing better (6 kernels, 2026-11-22). A candidate that both come to
+is judged once, so its noise is the same in both. The best of each is judged anew, and that second number
+counts; silent, wrong and slower count as 1.0. Requirements of the drafts are not asked, since this shows
+whether they hold too narrowly; the engine proves each step all the same. Every judgement lies under --data:
+the same command goes on. On a CPU nothing has a speed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from kernel_lsp.lineage.kept import Judgements
 from kernel_lsp.lineage.walking import State, identity, judgement
 from kernel_lsp.pipeline import Pipeline, recipes
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.records import Candidate, EvalStatus, Interval, Job, Judgement, Skill
+from kernel_lsp.records import Candidate, EvalStatus, Interval, Job, Judgement, RecipeStep, Skill
 from trainer import lanes
 from trainer.intervals import ratios
 
@@ -71,15 +72,13 @@ class Arm:
                 return
 
     async def _proposals(self) -> AsyncIterator[Candidate]:
-        made: set[str] = set()
-        for skill in self.skills:
-            if len(made) == MOST_RECIPES:
-                break
-            if (course := await recipes.course_of(skill, self.one)) is not None:
-                made.add(course.candidate.id)
-                yield course.candidate
         planner = Planner(self.one.engine.make, self.one.engine.look)
-        async for planned in planner.courses(self.one.sites, triton=True):
+        courses = planner.courses(self.one.sites, triton=True)
+        if (first := await anext(courses, None)) is not None:
+            yield first.candidate
+        async for candidate in self._taught():
+            yield candidate
+        async for planned in courses:
             yield planned.candidate
         tried: set[str] = set()
         while (best := self.best) is not None and best.id not in tried:
@@ -87,6 +86,16 @@ class Arm:
             for place in reversed(range(len(best.steps))):
                 for variant in await self._variants(best, place):
                     yield variant
+
+    async def _taught(self) -> AsyncIterator[Candidate]:
+        made: set[str] = set()
+        for skill in self.skills:
+            if len(made) == MOST_RECIPES:
+                return
+            course = await recipes.course_of(skill, self.one)
+            if course is not None and course.candidate.id not in made:
+                made.add(course.candidate.id)
+                yield course.candidate
 
     async def _variants(self, best: Candidate, place: int) -> tuple[Candidate, ...]:
         try:
@@ -144,12 +153,16 @@ def _speed(found: Judgement) -> float:
 
 
 def lessons(data: Path) -> list[Skill]:
-    """Recipes of lineages, whole ones first, then by what they gained."""
+    """Recipes of lineages, whole ones first, then by what they gained; their parameters for planned steps."""
     drafts = [
         one for one in Library(data).staged() if one.papers.origin.event == "lineage" and one.skill.recipe
     ]
     drafts.sort(key=lambda one: (-len(one.skill.recipe), -_gain(one.papers.origin.speedup), one.skill.name))
-    return [replace(one.skill, requires=None) for one in drafts]
+    return [replace(one.skill, requires=None, recipe=_planned(one.skill)) for one in drafts]
+
+
+def _planned(skill: Skill) -> tuple[RecipeStep, ...]:
+    return tuple(replace(step, planned=True) for step in skill.recipe)
 
 
 def _gain(found: Interval | None) -> float:
