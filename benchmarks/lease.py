@@ -34,7 +34,7 @@ JOBS = {
     "latency": BENCH + " --jobs 1 --filter={word} --limit-s {early} --out {out}/latency.json",
     "triton": TRITON + " --only={word} --out {out}/triton.json",
     "packages": TRITON + " --packages .whl.packages --only=^(liger|flag).*{word} --out {out}/packages.json",
-    "lineage": "benchmarks/lineage.py --limit-s {left} --data {out}/lineage --out {out}/lineage.json",
+    "lineage": "benchmarks/lineage.py --limit-s {left} --data {out}/lineage --out {out}/lineage.json {word}",
     "transfer": "benchmarks/lineage_transfer.py --limit-s {left} --data {out}/lineage"
     " --out {out}/transfer.json",
     "recording": "benchmarks/recording.py --limit-s 60 --out {out}/recording.json {word}",
