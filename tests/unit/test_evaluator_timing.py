@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import devices  # noqa: E402
 from kernel_lsp.evaluator.devices import Sample  # noqa: E402
-from kernel_lsp.evaluator.running import timing  # noqa: E402
+from kernel_lsp.evaluator.running import timer, timing  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -229,3 +229,38 @@ def test_standing_still_is_no_time_in_a_time_box():
     time.sleep(1.0)
     child.send_signal(signal.SIGCONT)
     assert child.wait(60) == 0
+
+
+def test_what_torch_compile_made_must_work_at_other_addresses_too(monkeypatch):
+    """On an H200 three kernels read illegal memory only then, and their candidates were blamed."""
+
+    def compiled(target):
+        def call(x):
+            if x.storage_offset():
+                raise RuntimeError("an illegal memory access")
+            return target(x)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    made = rounds(eager=torch.sin)
+    made.add_compiled(torch.sin, 60)
+    assert list(made.providers) == ["eager"]
+    assert made.notes == ["torch.compile failed (RuntimeError) and is no baseline here"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("candidate", "timing the candidate raised RuntimeError"),
+     ("compile", "timing the candidate (while its baseline compile was called) raised RuntimeError")],
+)  # fmt: skip
+def test_an_error_while_warming_up_says_who_was_called(monkeypatch, name, said):
+    def broken(x):
+        raise RuntimeError("lost")
+
+    made = timer.Timer("cpu")
+    made.clock = rounds(**{"eager": torch.sin, "compile": torch.sin} | {name: broken})
+    made.target = broken if name == "candidate" else torch.sin
+    made.state = {}
+    monkeypatch.setattr(made, "load", lambda message, blobs: {"ok": True})
+    assert made.load_and_warm({}, [])["error"].startswith(said)

@@ -28,7 +28,12 @@ class Arena:
 
     def offset(self, draw: random.Random) -> int:
         """A random place for the inputs of one round."""
-        return draw.randrange(self.room // ALIGNMENT + 1) * ALIGNMENT
+        return draw.randrange(self.last_offset // ALIGNMENT + 1) * ALIGNMENT
+
+    @property
+    def last_offset(self) -> int:
+        """The farthest place for them."""
+        return self.room // ALIGNMENT * ALIGNMENT
 
     def fill(self, number: int, scale: float, offset: int) -> Any:
         """Arguments with the values of one set times ``scale``, written at ``offset``."""

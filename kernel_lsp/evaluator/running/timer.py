@@ -81,10 +81,15 @@ class Timer(Worker):
         reply = self.load(message, blobs)
         if "error" in reply:
             return reply
+        assert self.clock is not None
+        name = "candidate"
         try:
-            self._add_candidate()
+            self.load_state(self.state)
+            self.clock.add("candidate", self.target)
+            for name in self.clock.providers:
+                self.clock.warm_up(name)
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
-            return failure(error, "timing the candidate")
+            return failure(error, _timing(name))
         return reply
 
     def time(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
@@ -107,13 +112,6 @@ class Timer(Worker):
             "notes": self.watch.problems(),
         }
 
-    def _add_candidate(self) -> None:
-        assert self.clock is not None
-        self.load_state(self.state)
-        self.clock.add("candidate", self.target)
-        for name in self.clock.providers:
-            self.clock.warm_up(name)
-
     def replay(self, message: dict[str, Any]) -> dict[str, Any]:
         """Device times of graphs; whatever goes wrong costs these numbers and nothing else."""
         assert self.clock is not None
@@ -133,6 +131,13 @@ class Timer(Worker):
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "calling the candidate")
         return {"ok": True}
+
+
+def _timing(provider: str) -> str:
+    """Every sample waits for the device, so an error is of whoever was called; with a candidate loaded, a
+    baseline's may still be the candidate's doing."""
+    beside = "" if provider == "candidate" else f" (while its baseline {provider} was called)"
+    return f"timing the candidate{beside}"
 
 
 def import_compiler(wanted: bool) -> dict[str, Any]:
