@@ -178,6 +178,10 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
             for part, value in zip(parts, values, strict=True):
                 if isinstance(part, ast.Name):
                     yield part.id, value
+        case ast.Assign(targets=[ast.Tuple(elts=parts) | ast.List(elts=parts)], value=value) if (
+            sizes := _sizes(value, parts)
+        ):
+            yield from sizes
         case ast.Assign(targets=targets):
             yield from ((name, None) for target in targets for name in names_in(target))
         case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
@@ -186,6 +190,35 @@ def _bound(node: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
             yield from ((name, None) for name in names_in(target))
         case ast.With(items=items):
             yield from ((name, None) for i in items if i.optional_vars for name in names_in(i.optional_vars))
+
+
+def _sizes(value: ast.expr, parts: list[ast.expr]) -> list[tuple[str, ast.expr | None]]:
+    """``rows, columns = x.shape`` as if each were ``x.shape[0]`` …; what stands behind a star counts from the
+    end, and the star itself holds no size. Empty: the value is no shape."""
+    match value:
+        case ast.Attribute(attr="shape"):
+            shape: ast.expr = value
+        case ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[], keywords=[]):
+            shape = ast.copy_location(ast.Attribute(tensor, "shape", ast.Load()), value)
+        case _:
+            return []
+    stars = [at for at, part in enumerate(parts) if isinstance(part, ast.Starred)]
+    first = stars[0] if stars else len(parts)
+    found: list[tuple[str, ast.expr | None]] = []
+    for at, part in enumerate(parts):
+        if isinstance(part, ast.Name):
+            index = _number(at if at < first else at - len(parts), value)
+            size = ast.Subscript(value=shape, slice=index, ctx=ast.Load())
+            found.append((part.id, ast.copy_location(size, value)))
+        else:
+            found += [(name, None) for name in names_in(part)]
+    return found
+
+
+def _number(number: int, at: ast.expr) -> ast.expr:
+    """As the parser would write it: -1 is an operator and a one."""
+    positive = ast.copy_location(ast.Constant(abs(number)), at)
+    return positive if number >= 0 else ast.copy_location(ast.UnaryOp(ast.USub(), positive), at)
 
 
 def _configs(file: SourceFile, node: ast.expr) -> tuple[Config, ...] | None:

@@ -58,3 +58,26 @@ def plain(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 def launch_plain(x, y):
     plain[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+
+
+# Unpacked: of the first size only, which counts the rows.
+
+
+@triton.jit
+def shift_rows(x_ptr, s_ptr, rows: tl.constexpr, width: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + cols, mask=(cols < width) & (row < rows))
+    tl.store(x_ptr + row * width + cols, x + tl.load(s_ptr + row), mask=(cols < width) & (row < rows))
+
+
+def launch_shift(x, s):
+    flat = x.reshape(-1, x.shape[-1])
+    rows, width = flat.shape
+    shift_rows[(rows,)](
+        flat,
+        s,
+        rows,  #! KL217
+        width,
+        BLOCK=triton.next_power_of_2(width),
+    )

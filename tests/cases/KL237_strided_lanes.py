@@ -83,3 +83,49 @@ def first_of_each_row(x_ptr, out_ptr, rows, width, BLOCK: tl.constexpr):
 
 def launch_first_of_each_row(x, out):
     first_of_each_row[(triton.cdiv(x.shape[0], 256),)](x, out, x.shape[0], x.shape[1], BLOCK=256)
+
+
+# Sizes that the launcher unpacks.
+
+
+@triton.jit
+def column_totals(x_ptr, out_ptr, rows, width, BLOCK: tl.constexpr):
+    col = tl.program_id(0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, rows, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + offs * width + col, mask=offs < rows, other=0.0)  #! KL237
+    tl.store(out_ptr + col, tl.sum(total))
+
+
+def launch_totals(x, out):
+    rows, width = x.shape
+    column_totals[(width,)](x, out, rows, width, BLOCK=256)
+
+
+@triton.jit
+def column_highest(x_ptr, out_ptr, rows, width, BLOCK: tl.constexpr):
+    col = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs * width + col, mask=offs < rows, other=-float("inf"))  #! KL237
+    tl.store(out_ptr + col, tl.max(x))
+
+
+def launch_highest(x, out):
+    *batch, rows, width = x.size()
+    column_highest[(width,)](x, out, rows, width, BLOCK=triton.next_power_of_2(rows))
+
+
+@triton.jit
+def by_step(x_ptr, out_ptr, rows, step, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs * step + tl.program_id(0), mask=offs < rows, other=0.0)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(x))
+
+
+def launch_by_step(x, out):
+    """Not a size: what a star holds, or what is unpacked of strides."""
+    rows, *width = x.shape
+    step, _ = x.stride()
+    by_step[(4,)](x, out, rows, step, BLOCK=1024)
+    by_step[(4,)](x, out, rows, width, BLOCK=1024)
