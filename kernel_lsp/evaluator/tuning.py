@@ -16,6 +16,7 @@ import contextlib
 import math
 import secrets
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -86,6 +87,8 @@ class Tuner:
     def __init__(self, party: Party, alone: Alone, report: Report) -> None:
         self._party, self._alone, self._report = party, alone, report
         self.known = Race()
+        self.waited_s = 0.0
+        """For turns at the device, so far: what others take is not this search's time."""
         self._entered: set[str] = set()
 
     async def race(self, variants: Sequence[Variant], what: str = "rewrites") -> Race:
@@ -114,12 +117,19 @@ class Tuner:
 
     async def timed(self, names: Sequence[str], rounds: int, seconds: float) -> Race:
         """The same number of rounds for all of these, which have entered: for a survey, not for a winner."""
-        async with self._alone(self._party):
+        async with self._turn():
             await self._times([ORIGINAL, *names], rounds, seconds)
         return self.known
 
-    async def _halve(self, names: list[str], what: str) -> None:
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        asked = time.monotonic()
         async with self._alone(self._party):
+            self.waited_s += time.monotonic() - asked
+            yield
+
+    async def _halve(self, names: list[str], what: str) -> None:
+        async with self._turn():
             if len(names) == 1:
                 await self._times([ORIGINAL, *names], halving.FIRST_ROUNDS)
             for most, rounds in halving.stages(len(names)):

@@ -42,7 +42,8 @@ MOST_RACES = 4
 PLAN_S = 4.0
 """Chains of a large model take seconds to write down; the promising ones come first."""
 TUNE_S = {"cuda": 8.0, "cpu": 8.0}
-"""Seconds after which no further step's parameters are searched."""
+"""Seconds of its own after which no further step's parameters are searched: those in which it waited for a
+turn at the device do not count, else a second job beside it would cost the first one its best parameters."""
 COMPILER = "torch.compile("
 MOST_SHORTER = 4
 """Courses with one step less in one comparison."""
@@ -200,7 +201,7 @@ class Search:
         with contextlib.suppress(TunerLost):  # what was found before counts
             new = await self._suggested(race, racing[0].course)
             for _ in range(MOST_RACES - 1):
-                if not race.order or time.monotonic() > end:
+                if not race.order or time.monotonic() - tuner.waited_s > end:
                     break
                 best = self._contestants[race.order[0]]
                 before = len(self._searched)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,13 +76,21 @@ class FakeTuner:
     times: dict[str, float]
     asked: list[list[str]] = field(default_factory=list)
     lost_in: int | None = None
+    takes_s: float = 0.0
+    is_queued: bool = False
+    """What it takes is waiting for its turn."""
+    waited_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.known = Race()
 
     async def race(self, variants: Sequence[Variant], what: str = "") -> Race:
         self.asked.append([v.name for v in variants])
-        await asyncio.sleep(0)  # whoever is judged beside it is judged meanwhile, unless that is slow
+        begun = time.monotonic()
+        await asyncio.sleep(
+            self.takes_s
+        )  # whoever is judged beside it is judged meanwhile, unless that is slow
+        self.waited_s += time.monotonic() - begun if self.is_queued else 0.0
         if self.lost_in == len(self.asked):
             raise TunerLost("gone")
         self.known.median_ms[ORIGINAL] = self.times[ORIGINAL]
@@ -119,10 +128,12 @@ async def play(
     lost_in: int | None = None,
     slow: bool = False,
     again: Again | None = None,
+    tuner: FakeTuner | None = None,
 ) -> Played:
     """``slow``: trials take longer than all races."""
     judged: list[str] = []
-    engine, tuner = FakeEngine(courses), FakeTuner({ORIGINAL: 10.0, **times}, lost_in=lost_in)
+    engine, tuner = FakeEngine(courses), tuner or FakeTuner({}, lost_in=lost_in)
+    tuner.times = {ORIGINAL: 10.0, **times}
 
     async def judge(
         request: EvaluationRequest, report: object, keep: object, wanted: Callable[[], bool]
@@ -220,6 +231,19 @@ async def test_competing_courses_race_and_then_the_best_one_is_tuned(tmp_path: P
     played = await play(courses, times, verdicts, tmp_path)
     assert played.tuner.asked == [["f", "g:1", "h"], ["g:1", "g:2"]]
     assert played.judged == ["f", "g:1", "g:2"] and played.ranking[0] == "g:2 faster"
+
+
+@pytest.mark.parametrize(("is_queued", "races"), [(True, 2), (False, 1)])
+async def test_waiting_for_a_turn_at_the_device_costs_no_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_queued: bool, races: int
+) -> None:
+    monkeypatch.setitem(search.TUNE_S, "cuda", 0.5)
+    courses = [course("f"), course("g", block=[1, 2]), course("h")]
+    times = {"f": 6.0, "g:1": 5.0, "h": 9.0, "g:2": 4.0}
+    verdicts = {"f": faster(1.6), "g:1": faster(2.0), "g:2": faster(2.5)}
+    tuner = FakeTuner({}, takes_s=0.6, is_queued=is_queued)
+    played = await play(courses, times, verdicts, tmp_path, tuner=tuner)
+    assert len(played.tuner.asked) == races
 
 
 async def test_what_falls_far_behind_and_gains_little_is_not_timed(tmp_path: Path) -> None:
