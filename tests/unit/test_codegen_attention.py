@@ -34,6 +34,7 @@ CASES = [
     ("F.dropout(torch.softmax(q @ k.mT / 2, -1), 0.0, True) @ v", CROSS),
     ("torch.softmax(q @ k.repeat_interleave(3, dim=1).mT * 0.3, -1) @ v.repeat_interleave(3, 1)", GROUPED),
     (f"torch.softmax(q @ k{WIDEN}.transpose(-2, -1) * 0.3, dim=-1) @ v{WIDEN}", GROUPED),
+    ("torch.softmax(q @ k.mT, dim=-1) @ v[:, :1]", SELF),
     ("F.scaled_dot_product_attention(q, k, v)", CROSS),
     ("F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3).transpose(1, 2).flatten(2)", CROSS),
 ]  # fmt: skip
@@ -103,7 +104,6 @@ NEAR_MISSES = [
     "torch.softmax(q @ k.mT, dim=-1, dtype=torch.float64).float() @ v",
     "(q @ k.mT * 0.1) @ v",  # nothing between the products: better reassociated
     "v.mT @ torch.softmax(q @ k.mT, dim=-1)",  # weights on the right
-    "torch.softmax(q @ k.mT, dim=-1) @ v[:, :1]",  # values are broadcast over heads
     "torch.softmax((q @ k.mT).half(), dim=-1).float() @ v",
 ]
 

@@ -1,30 +1,31 @@
 """Attention written by hand: products, a chain of pointwise operations, softmax or none, products.
 
-Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 and 4 with any strides,
+Covered: ``softmax(chain(q @ k^T)) @ v`` and ``chain(q @ k^T) @ v`` of rank 3 to 5 with any strides,
 float32, bfloat16 and float16; the chain may scale, add biases, fill by masks of any broadcastable shape;
-keys and values that are repeated for groups of query heads are read once; triangles built from ones are
-computed, not read, and what they hide is skipped; a float32 call of the library without a mask is spelled
-out first. Not covered: dropout in train mode, operations between softmax and the second product, einsum,
-scores that somebody else reads. What it is worth and its place in the graph are
-`attention_fuse.py`'s, the kernel's text `attention_source.py`'s.
+keys and values that are repeated for groups of query heads are read once; softmax may be in float32 between
+products of 16 bits; triangles built in the call are computed, not read, and what they hide is skipped.
+Not covered: dropout in train mode, operations between softmax and the second product (but NaN to 0),
+scores that somebody else reads. Other spellings are brought into this one by `attention_spelling.py`; what it
+is worth and its place in the graph are `attention_fuse.py`'s, the kernel's text `attention_source.py`'s.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain
+from kernel_lsp.rewrite.codegen.attention_masks import Triangle, end_of, triangle_of
 from kernel_lsp.rewrite.codegen.lower import is_identity
 from kernel_lsp.rewrite.codegen.pointwise import FLOATS, WHOLE, argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
 PRODUCTS = ("matmul", "bmm")
-SOFTMAX = ("softmax", "_softmax")
+SOFTMAX = ("softmax", "_softmax", "_safe_softmax")
+CASTS = ("to", "_to_copy", "type_as")
 LIBRARY = "scaled_dot_product_attention"
 LARGEST_HEAD = {torch.float32: 128, torch.bfloat16: 256, torch.float16: 256}
 
@@ -50,11 +51,14 @@ class Attention:
     v: fx.Node
     group: int
     """Query heads for each head of keys and values."""
-    triangles: dict[fx.Node, tuple[int, bool]]
-    """Node of ones -> (d, upper): true where key >= query + d (upper), or else where key < query + d."""
+    triangles: dict[fx.Node, Triangle]
+    """Masks that need not be read."""
     end: int | None
     """Keys from query + end on have no weight; None when none are known."""
 
+    blind: str | None = None
+    """What becomes of a query that sees no key: NaN (None), 0 (``zero``), or 0 whatever made it NaN
+    (``never nan``)."""
     as_library: bool = False
     """Stands for a call of the library, whose result has heads inside queries (on CUDA, float32)."""
 
@@ -84,12 +88,12 @@ def find(graph: Graph, out: fx.Node) -> Attention | None:
     if op_name(out) not in PRODUCTS or not _shaped(out):
         return None
     weights, node = [], out.args[0]
-    while is_identity(node) and is_pointwise(node) and graph.only_user(node) is not None:
+    while _hands_on(node) and graph.only_user(node) is not None:
         weights.append(node)
         node = node.args[0]
     softmax = node if op_name(node) in SOFTMAX else None
     if softmax is not None:
-        if not _last_dimension(softmax) or graph.only_user(softmax) is None:
+        if not _last_dimension(softmax, out) or graph.only_user(softmax) is None:
             return None
         weights.append(softmax)
         root, readers = softmax.args[0], {softmax}
@@ -101,16 +105,33 @@ def find(graph: Graph, out: fx.Node) -> Attention | None:
     return _whole(graph, out, softmax, found, tuple(reversed(weights)))
 
 
+def _hands_on(node: fx.Node) -> bool:
+    """It passes weights on: as they are, rounded to the type of the values, or with 0 for NaN."""
+    name = op_name(node)
+    if name == "nan_to_num":
+        return argument(node, "nan") in (None, 0)
+    if name in CASTS:  # the values' own type is checked where the product is
+        return node.meta["val"].dtype in FLOATS and node.args[0].meta["val"].dtype in FLOATS
+    return is_identity(node) and is_pointwise(node)
+
+
 def _shaped(out: fx.Node) -> bool:
     left, right = (arg.meta["val"] for arg in out.args)
-    same = left.dim() == right.dim() and left.dim() in (3, 4) and left.shape[:-2] == right.shape[:-2]
+    same = left.dim() == right.dim() and left.dim() in (3, 4, 5) and left.shape[:-2] == right.shape[:-2]
     return bool(same and left.dtype == right.dtype and left.dtype in FLOATS and left.numel() > 0)
 
 
-def _last_dimension(softmax: fx.Node) -> bool:
-    rank = softmax.meta["val"].dim()
-    same = softmax.meta["val"].dtype == softmax.args[0].meta["val"].dtype
-    return int(argument(softmax, "dim")) % rank == rank - 1 and same
+def _last_dimension(softmax: fx.Node, out: fx.Node) -> bool:
+    """Over the keys, in the type of the values or in float32."""
+    rank, dtype = softmax.meta["val"].dim(), softmax.meta["val"].dtype
+    own = {softmax.args[0].meta["val"].dtype, out.meta["val"].dtype, torch.float32}
+    return int(argument(softmax, "dim")) % rank == rank - 1 and dtype in own and _widens(softmax)
+
+
+def _widens(node: fx.Node) -> bool:
+    """The result has at least the digits of the operand."""
+    dtypes = [arg.meta["val"].dtype for _, arg in argument_nodes(node) if arg.meta["val"].is_floating_point()]
+    return all(node.meta["val"].dtype in (dtype, torch.float32) for dtype in dtypes)
 
 
 def _chain(graph: Graph, root: fx.Node, readers: set[fx.Node]) -> tuple[fx.Node, tuple[fx.Node, ...]] | None:
@@ -124,11 +145,14 @@ def _chain(graph: Graph, root: fx.Node, readers: set[fx.Node]) -> tuple[fx.Node,
         for p in products
         if _private(graph, p, inside | readers) and p.meta["val"].shape == root.meta["val"].shape
     ]
-    if len(scores) != 1 or any(
-        n.meta["val"].dtype != root.meta["val"].dtype for n in _spine(nodes, scores[0])
-    ):
+    # A product of queries with relative positions, added to it, is an operand like others.
+    if not scores or not all(_keeps_digits(n) for n in _spine(nodes, scores[0])):
         return None
     return scores[0], tuple(nodes)
+
+
+def _keeps_digits(node: fx.Node) -> bool:
+    return node.meta["val"].dtype in FLOATS and _widens(node)
 
 
 def _spine(nodes: list[fx.Node], scores: fx.Node) -> list[fx.Node]:
@@ -159,21 +183,27 @@ def _whole(
     scores, nodes = found
     q, keys = scores.args[0], scores.args[1]
     flipped = op_name(keys) in ("transpose", "mT") and _swaps_last(keys)
-    k, group_k = _repeated(keys.args[0] if flipped else keys)
-    v, group_v = _repeated(out.args[1])
-    if group_k != group_v or scores.meta["val"].dtype != q.meta["val"].dtype:
+    k, group_k = repeated(keys.args[0] if flipped else keys)
+    v, group_v = repeated(out.args[1])
+    if group_k != group_v or out.meta["val"].dtype != q.meta["val"].dtype:
         return None
     if max(q.meta["val"].shape[-1], v.meta["val"].shape[-1]) > LARGEST_HEAD[q.meta["val"].dtype]:
         return None
     masks = {n for node in nodes for _, n in argument_nodes(node)}
     # A row of ones that is broadcast over queries is no triangle over them.
     square = {n for n in masks if n.meta["val"].shape[-2:] == scores.meta["val"].shape[-2:]}
-    triangles = {n: t for n in graph.ordered(square) if (t := _triangle(graph, n))}
-    end = _end(nodes[-1] if nodes else scores, triangles, softmax is not None)
+    triangles = {n: t for n in graph.ordered(square) if (t := triangle_of(graph, n))}
+    end = end_of(nodes[-1] if nodes else scores, triangles, softmax is not None)
     return Attention(
         out=out, scores=scores, softmax=softmax, chain=nodes, weights=weights, q=q, k=k,
         k_transposed=not flipped, v=v, group=group_k, triangles=triangles, end=end,
+        blind=_blind(weights),
     )  # fmt: skip
+
+
+def _blind(weights: tuple[fx.Node, ...]) -> str | None:
+    names = {op_name(node) for node in weights}
+    return "never nan" if "nan_to_num" in names else "zero" if "_safe_softmax" in names else None
 
 
 def _swaps_last(node: fx.Node) -> bool:
@@ -183,7 +213,7 @@ def _swaps_last(node: fx.Node) -> bool:
     return sorted(int(dim) % rank for dim in node.args[1:3]) == [rank - 2, rank - 1]
 
 
-def _repeated(node: fx.Node) -> tuple[fx.Node, int]:
+def repeated(node: fx.Node) -> tuple[fx.Node, int]:
     """Behind repeat_interleave over heads, or expand and reshape, which give each head to a run of others."""
     if op_name(node) == "repeat_interleave" and node.meta["val"].dim() == 4:
         times, dim = argument(node, "repeats"), argument(node, "dim")
@@ -210,66 +240,6 @@ def _expanded(node: fx.Node) -> tuple[fx.Node, int]:
     if at != 2 or not same or tuple(node.meta["val"].shape) != (batch, heads * times, *rest):
         return node, 1
     return inner, int(times)
-
-
-# --- triangles ---------------------------------------------------------------------------
-
-
-def _triangle(graph: Graph, node: fx.Node) -> tuple[int, bool] | None:
-    """triu or tril of a matrix of ones, or the negation of one."""
-    if op_name(node) in ("bitwise_not", "logical_not"):
-        inner = _triangle(graph, node.args[0])
-        return (
-            None
-            if inner is None or node.args[0].meta["val"].dtype != torch.bool
-            else (inner[0], not inner[1])
-        )
-    if op_name(node) in ("unsqueeze", "expand", "alias", "detach") and _same_matrix(node):
-        return _triangle(graph, node.args[0])
-    if op_name(node) not in ("triu", "tril") or node.meta["val"].dim() != 2:
-        return None
-    if graph.fact(node.args[0]).const != 1.0:
-        return None
-    diagonal = int(argument(node, "diagonal", 0))
-    return (diagonal, True) if op_name(node) == "triu" else (diagonal + 1, False)
-
-
-def _same_matrix(node: fx.Node) -> bool:
-    """The view has the same last two dimensions, and ones before."""
-    shape, base = tuple(node.meta["val"].shape), tuple(node.args[0].meta["val"].shape)
-    return shape[-2:] == base[-2:] and len(base) >= 2 and math.prod(shape[:-2]) == 1
-
-
-def _end(root: fx.Node, triangles: dict[fx.Node, tuple[int, bool]], softmax: bool) -> int | None:
-    """The distance from which on the chain yields -inf (0 without softmax) whatever the scores are."""
-    later, node = [], root
-    while op_name(node) not in ("masked_fill", "where"):
-        tensors = argument_nodes(node)
-        if len(tensors) != 1 or not chain.fuses(node, root.meta["val"].shape):
-            return None
-        later.append(node)
-        node = tensors[0][1]
-    filled = _fills(node, triangles)
-    if filled is None:
-        return None
-    value = torch.tensor(float(filled[1]))
-    for step in reversed(later):
-        args = [value if isinstance(arg, fx.Node) else arg for arg in step.args]
-        value = step.target(*args, **step.kwargs)
-    gone = float(value) == (-math.inf if softmax else 0.0)
-    # A row without any key is NaN under softmax: the first one must keep a key.
-    return filled[0] if gone and (filled[0] >= 1 or not softmax) else None
-
-
-def _fills(node: fx.Node, triangles: dict[fx.Node, tuple[int, bool]]) -> tuple[int, float] | None:
-    """(distance, number) when everything from query + distance on becomes the number."""
-    if op_name(node) == "masked_fill":
-        mask, number, upper = argument(node, "mask"), argument(node, "value"), True
-    else:
-        mask, number, upper = argument(node, "condition"), argument(node, "other"), False
-    if mask not in triangles or triangles[mask][1] is not upper or not isinstance(number, (int, float)):
-        return None
-    return triangles[mask][0], float(number)
 
 
 # --- operands ----------------------------------------------------------------------------

@@ -15,12 +15,15 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as base_cost
+from kernel_lsp.rewrite.codegen import attention_library as library
 from kernel_lsp.rewrite.codegen import attention_source, chain, cost, launching
 from kernel_lsp.rewrite.codegen.attention import LIBRARY, Attention, find
-from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.attention_axes import PRODUCTS
+from kernel_lsp.rewrite.codegen.attention_spelling import spelled, spine_of
+from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Match
-from kernel_lsp.rewrite.graph import Graph, argument
+from kernel_lsp.rewrite.graph import Graph
 
 aten = torch.ops.aten
 FLOPS = {torch.float32: 55e12, torch.bfloat16: 280e12, torch.float16: 280e12}
@@ -34,25 +37,38 @@ MIN_SAVING = 0.1
 
 
 def matches(graph: Graph) -> list[Match]:
-    found = [find(graph, node) for node in graph.nodes]
-    by_hand = [match for item in found if item is not None for match in _matches(graph, item)]
-    calls = [
-        _call_match(graph, node) for node in graph.nodes if op_name(node) == LIBRARY and _plain_call(node)
+    by_hand = [
+        match for node in graph.nodes if op_name(node) in PRODUCTS for match in _by_person(graph, node)
     ]
-    return [*by_hand, *(match for match in calls if match is not None)]
+    calls = [node for node in graph.nodes if op_name(node) == LIBRARY]
+    own = [_call_match(graph, node) for node in calls if library.is_slow(node)]
+    shared = [_shared_match(graph, node) for node in calls if library.is_repeated(node)]
+    return [*by_hand, *(match for match in own if match is not None), *shared]
 
 
-def _plain_call(node: fx.Node) -> bool:
-    """The library's attention in float32, where its kernel is slower than ours; without a mask tensor."""
-    q, k, v = (arg.meta["val"] for arg in node.args[:3])
-    alike = q.dim() == k.dim() == v.dim() and q.dtype == k.dtype == v.dtype == torch.float32
-    bare = argument(node, "attn_mask") is None and not argument(node, "dropout_p")
-    return bool(alike and bare and q.dim() in (3, 4) and q.shape[:-2] == k.shape[:-2] == v.shape[:-2])
+def _by_person(graph: Graph, node: fx.Node) -> list[Match]:
+    """Of attention that ends in this product, in whatever spelling."""
+    if (item := find(graph, node)) is not None:
+        return _matches(graph, item, item.nodes)
+    spine = spine_of(graph, node)
+    if spine is None:
+        return []
+    twin = graph.copy()
+    try:
+        item = _spelled(twin, twin.named(node.name))
+    except RewriteError:  # a view that these strides refuse
+        return []
+    return [] if item is None else _matches(twin, item, spine.nodes)
+
+
+def _spelled(graph: Graph, node: fx.Node) -> Attention | None:
+    out = spelled(graph, node)
+    return None if out is None else find(graph, out)
 
 
 def _call_match(graph: Graph, node: fx.Node) -> Match | None:
     twin = graph.copy()
-    item = find(twin, _by_hand(twin, twin.named(node.name)))
+    item = find(twin, library.by_hand(twin, twin.named(node.name)))
     if item is None or item.sizes[-2] < FEW_QUERIES:
         return None
     flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
@@ -69,45 +85,40 @@ def _call_match(graph: Graph, node: fx.Node) -> Match | None:
     )
 
 
-def _by_hand(graph: Graph, node: fx.Node) -> fx.Node:
-    """Put what the library computes into the graph, operation by operation; the call itself goes."""
-    q, k, v = node.args[:3]
-    given = argument(node, "scale")
-    size = q.meta["val"].shape[-1]
-    turned = graph.call(aten.transpose.int, (k, -2, -1), before=node)
-    scores = graph.call(aten.matmul.default, (q, turned), before=node)
-    scores = graph.call(aten.mul.Tensor, (scores, given if given is not None else size**-0.5), before=node)
-    if argument(node, "is_causal"):
-        value = scores.meta["val"]
-        options = {"dtype": torch.bool, "device": value.device}
-        ones = graph.call(aten.ones.default, (list(value.shape[-2:]),), options, before=node)
-        hidden = graph.call(aten.triu.default, (ones, 1), before=node)
-        scores = graph.call(aten.masked_fill.Scalar, (scores, hidden, -math.inf), before=node)
-    weights = graph.call(aten.softmax.int, (scores, -1), before=node)
-    out = graph.call(aten.matmul.default, (weights, v), before=node)
-    graph.replace(node, out)
-    return out
+def _shared_match(graph: Graph, node: fx.Node) -> Match:
+    """The library without copies of keys and values for each head of a group."""
+    copies = sum(base_cost.moved_bytes_of(graph, arg) for arg in node.args[1:3])
+    saved_s = copies / base_cost.RATES.get(graph.device, base_cost.RATES["cpu"]).bytes_per_s
+    seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
+    return Match(
+        nodes=(node,),
+        label=graph.label(node),
+        summary="let the library's attention read keys and values once for each group of heads",
+        benefit=round(min(0.9, saved_s / (seconds + saved_s)), 4),
+        data={"out": node.name, "shared": True, "library": True, "parameters": {}},
+    )
 
 
-def _matches(graph: Graph, item: Attention) -> list[Match]:
+def _matches(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...]) -> list[Match]:
+    """``nodes`` are the program's own; the last one is its second product."""
     own = Match(
-        nodes=item.nodes,
-        label=graph.label(*item.nodes),
+        nodes=nodes,
+        label=graph.label(*nodes),
         summary=f"compute {_kind(item)} tile by tile, without writing the scores",
         benefit=_benefit(graph, item, FLOPS[item.dtype]),
         plain=False,
-        data={"out": item.out.name, "library": False, "parameters": parameters(item)},
+        data={"out": nodes[-1].name, "library": False, "parameters": parameters(item)},
     )
-    if not for_library(item):
+    if not library.means(item):
         return [own]
-    library = Match(
-        nodes=item.nodes,
-        label=graph.label(item.scores, item.out),
+    called = Match(
+        nodes=nodes,
+        label=graph.label(nodes[0], nodes[-1]),
         summary=f"call the library's attention for {_kind(item)}",
         benefit=_benefit(graph, item, LIBRARY_FLOPS[item.dtype]) if item.sizes[-2] >= FEW_QUERIES else 0.0,
-        data={"out": item.out.name, "library": True, "parameters": {}},
+        data={"out": nodes[-1].name, "library": True, "parameters": {}},
     )
-    return [own, library]
+    return [own, called]
 
 
 def _kind(item: Attention) -> str:
@@ -153,42 +164,19 @@ def parameters(item: Attention) -> dict[str, list[Any]]:
 # --- applying it -------------------------------------------------------------------------
 
 
-def for_library(item: Attention) -> bool:
-    """scaled_dot_product_attention means the same: a constant factor, and no mask or one that is causal."""
-    return item.softmax is not None and factor(item) is not None and item.group == 1
-
-
-def factor(item: Attention) -> float | None:
-    """What the scores are multiplied by, when the chain does nothing else (but hide what is causal)."""
-    scale, seen = 1.0, item.scores
-    for node in chain.real(item.chain):
-        args = argument_nodes(node)
-        if op_name(node) in ("mul", "div") and len(args) == 1 and args[0][1] is seen:
-            number = [arg for arg in node.args if isinstance(arg, (int, float))]
-            if len(number) != 1 or (op_name(node) == "div" and node.args[0] is not seen):
-                return None
-            scale = scale * number[0] if op_name(node) == "mul" else scale / number[0]
-        elif op_name(node) == "masked_fill" and item.end == 1 and argument(node, "mask") in item.triangles:
-            if node is not item.chain[-1]:
-                return None
-        elif node in item.triangles:
-            continue
-        else:
-            return None
-        seen = node
-    return scale if item.end in (None, 1) and math.isfinite(scale) else None
-
-
 def _found(graph: Graph, match: Match) -> Attention | None:
     """The match's attention; a call of the library is spelled out in the graph first."""
     node = graph.named(match.data["out"])
     if op_name(node) != LIBRARY:
-        return find(graph, node)
-    item = find(graph, _by_hand(graph, node))
+        return find(graph, node) or _spelled(graph, node)
+    item = find(graph, library.by_hand(graph, node))
     return None if item is None else replace(item, as_library=True)
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
+    if match.data.get("shared"):
+        claim = "a run of heads has the same keys and values"
+        return [Proof(claim=claim, holds=True, because="this call repeats each of them as a run")]
     item = _found(graph.copy(), match)
     assert item is not None
     over = "softmax runs over the keys" if item.softmax is not None else "no softmax between the products"
@@ -212,6 +200,8 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
+    if match.data.get("shared"):
+        return library.share(graph, graph.named(match.data["out"]))
     item = _found(graph, match)
     if item is None:
         raise RewriteError(
@@ -221,7 +211,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         graph.caveat("an infinite or NaN value at a hidden key no longer reaches the result")
     graph.caveat("softmax is computed online: sums run in another order")
     if match.data["library"]:
-        return _call_library(graph, item)
+        return library.call(graph, item)
     defaults = {name: choices[0] for name, choices in parameters(item).items()}
     known = {name: value for name, value in choice.items() if name in defaults}
     name = launching.unique_name(graph, "flash_attention" if item.softmax is not None else "fused_attention")
@@ -234,17 +224,3 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     call = graph.call_generated(kernel, inputs, like=like, before=item.out, name="attended")
     graph.replace(item.out, call)
     return None
-
-
-def _call_library(graph: Graph, item: Attention) -> None:
-    k = graph.call(aten.transpose.int, (item.k, -2, -1), before=item.out) if item.k_transposed else item.k
-    call = graph.call(
-        aten.scaled_dot_product_attention.default,
-        (item.q, k, item.v, None, 0.0, item.end is not None),
-        {"scale": factor(item)},
-        before=item.out,
-        name="attended",
-    )
-    if item.out.meta["val"].is_contiguous():  # the library may lay its result out as it lays out queries
-        call = graph.call(aten.contiguous.default, (call,), before=item.out, name="mixed")
-    graph.replace(item.out, call)

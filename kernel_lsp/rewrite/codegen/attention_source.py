@@ -13,7 +13,8 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import chain, source
-from kernel_lsp.rewrite.codegen.body import Body, Names
+from kernel_lsp.rewrite.codegen.attention_axes import TURNS, order_of
+from kernel_lsp.rewrite.codegen.body import Body, Names, number
 from kernel_lsp.rewrite.codegen.ir import Operand
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name, op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
@@ -27,10 +28,12 @@ TAKEN = (
     "q", "k", "v", "tile", "head", "batch", "heads", "queries", "keys", "start", "products", "weights",
     "row_max", "row_sum", "acc", "new_max", "pivot", "decay", "key_head", "n_queries", "n_keys", "inner",
     "columns", "here", "end", "tiles", "query", "near", "first", "q_here", "k_here", "v_here", "k_base",
-    "v_base", "kept", "out", "present", "cols",
+    "v_base", "kept", "out", "present", "cols", "members", "member", "total", "shown", "outer",
 )  # fmt: skip
 """Names that the templates below use themselves."""
-AXES = ("batch", "head", "query", "key")
+LEADS = ("batch", "head", "member")
+"""Of dimensions in front: one is a batch, a third one the members of a group of heads."""
+SIZES = {"batch": "batch", "head": "heads", "member": "members"}
 
 
 def emit(
@@ -48,14 +51,19 @@ def result_order(graph: Graph, item: Attention) -> list[int]:
     rank = item.out.meta["val"].dim()
     if item.as_library and rank == 4:
         return [0, 2, 1, 3]
-    readers = graph.users(item.out)
-    merged = rank == 4 and not graph.is_output(item.out) and bool(readers)
-    for reader in readers:
-        swapped = op_name(reader) == "transpose" and sorted(int(d) % 4 for d in reader.args[1:3]) == [1, 2]
-        follows = graph.users(reader)
-        plain = bool(follows) and all(op_name(n) in ("reshape", "contiguous", "flatten") for n in follows)
-        merged = merged and swapped and plain and not graph.is_output(reader)
-    return [0, 2, 1, 3] if merged else list(range(rank))
+    orders = [_merged(graph, reader) for reader in graph.users(item.out)]
+    known = bool(orders) and not graph.is_output(item.out) and all(order == orders[0] for order in orders)
+    return orders[0] if known and orders[0] is not None else list(range(rank))
+
+
+def _merged(graph: Graph, reader: fx.Node) -> list[int] | None:
+    """The order that a reader brings dimensions into, when nothing but merging them follows."""
+    if op_name(reader) not in TURNS or graph.is_output(reader):
+        return None
+    follows = graph.users(reader)
+    plain = bool(follows) and all(op_name(n) in ("reshape", "contiguous", "flatten") for n in follows)
+    order = order_of(reader)
+    return order if plain and order[-1] == len(order) - 1 else None
 
 
 class _Writer:
@@ -64,14 +72,15 @@ class _Writer:
 
         self.graph, self.item, self.choice, self.name = graph, item, choice, name
         self.rank = len(item.sizes)
+        self.leads = LEADS[: self.rank - 2]
         self.names = Names(TAKEN)  # of operands
         self.chain = chain.Chain(
             graph=graph, inside=set(item.chain), names=self.names, locate=locate_in(item.sizes)
         )
         self.seed = self.chain.seed(item.scores, "products")
         self.triangles = {
-            node: self.chain.seed(node, "hidden" if upper else "seen", self._truth(node))
-            for node, (_, upper) in item.triangles.items()
+            node: self.chain.seed(node, "hidden" if found.upper else "seen", self._truth(node))
+            for node, found in item.triangles.items()
         }
         self.root = self.chain.value(item.root)
         self.operands = list(self.chain.operands.values())
@@ -105,12 +114,22 @@ class _Writer:
         self._tile(inner)
         body.lines += inner.lines
         if self.item.softmax is not None:
-            body.add("acc = acc / row_sum[:, None]  # a query that sees no key is 0 / 0, as in torch")
+            self._divide(body)
         body.add(f"out_here = out_ptr + {self._base('out')} + query * stride_out_query")
         stored = f"present[:, None]{self._columns()}"
         body.add(f"tl.store(out_here + columns[None, :] * stride_out_inner, acc, mask={stored})")
         doc = "Each program handles BLOCK_QUERIES queries of one head."
         return source.kernel_text(f"_{self.name}_kernel", self._header(), doc, body.lines)
+
+    def _divide(self, body: Body) -> None:
+        if self.item.blind is None:
+            body.add("acc = acc / row_sum[:, None]  # a query that sees no key is 0 / 0, as in torch")
+        elif self.item.blind == "zero":
+            body.add("total = tl.where(row_sum == 0.0, 1.0, row_sum)  # a query that sees no key is 0")
+            body.add("acc = acc / total[:, None]")
+        else:
+            body.add("shown = row_sum > 0.0  # else no key was seen, or NaN: weights of 0 then")
+            body.add("acc = tl.where(shown[:, None], acc / row_sum[:, None], 0.0)")
 
     def _columns(self) -> str:
         return "" if self._exact(self.value) else f" & (columns < {self.value})[None, :]"
@@ -126,13 +145,13 @@ class _Writer:
             else "tl.program_id(0) % tiles"
         )
         body.add(f"tile = {order}" + ("  # longest first" if self.item.end is not None else ""))
-        if self.rank == 4:
-            body.add(
-                "head = ((tl.program_id(0) // tiles) % heads).to(tl.int64)  # int64: offsets can pass 2**31"
-            )
-            body.add("batch = (tl.program_id(0) // (tiles * heads)).to(tl.int64)")
-        else:
-            body.add("batch = (tl.program_id(0) // tiles).to(tl.int64)  # int64: offsets can pass 2**31")
+        steps, why = ["tiles"], "  # int64: offsets can pass 2**31"
+        for word in reversed(self.leads):
+            over = steps[0] if len(steps) == 1 else f"({' * '.join(steps)})"
+            place = f"tl.program_id(0) // {over}"
+            place = place if word == "batch" else f"({place}) % {SIZES[word]}"
+            body.add(f"{word} = ({place}).to(tl.int64){why}")
+            steps, why = [*steps, SIZES[word]], ""
         if self.item.group > 1:
             body.add(f"key_head = head // {self.item.group}  # so many heads of queries share one of keys")
         body.add("queries = tile * BLOCK_QUERIES + tl.arange(0, BLOCK_QUERIES)")
@@ -149,10 +168,10 @@ class _Writer:
         body.add(f"v_base = v_ptr + {self._base('v')} + columns[None, :] * stride_v_inner")
 
     def _base(self, name: str) -> str:
-        if self.rank == 3:
-            return f"batch * stride_{name}_batch"
-        head = "key_head" if name in "kv" and self.item.group > 1 else "head"
-        return f"batch * stride_{name}_batch + {head} * stride_{name}_head"
+        words = {word: word for word in self.leads}
+        if name in "kv" and self.item.group > 1:
+            words["head"] = "key_head"
+        return " + ".join(f"{here} * stride_{name}_{word}" for word, here in words.items())
 
     def _declare(self, body: Body) -> None:
         if self.item.softmax is not None:
@@ -172,10 +191,11 @@ class _Writer:
         body.add(f"products = tl.dot(q, tl.trans(k){precision})")
         body.known[self.seed] = "products"
         for node, value in self.triangles.items():
-            distance, upper = self.item.triangles[node]
+            found = self.item.triangles[node]
+            distance, upper = found.distance, found.upper
             shift = f" + {distance}" if distance > 0 else f" - {-distance}" if distance else ""
             inside = f"keys[None, :] {'>=' if upper else '<'} queries[:, None]{shift}"
-            truth = inside if value.dtype == "bool" else f"tl.where({inside}, 1.0, 0.0)"
+            truth = inside if value.dtype == "bool" else f"tl.where({inside}, {number(found.value)}, 0.0)"
             body.known[value] = body.define(value.hint or "hidden", truth)
         text = str(body.text(self.root))
         if self.item.softmax is not None:
@@ -224,13 +244,13 @@ class _Writer:
         return f"tl.load({here} + {' + '.join(far)}{mask})"
 
     def _axis(self, axis: int) -> str:
-        return AXES[axis] if self.rank == 4 else ("batch", "query", "key")[axis]
+        return (*self.leads, "query", "key")[axis]
 
     # --- launching -----------------------------------------------------------------------
 
     def _strides(self) -> list[tuple[str, str]]:
         """Name of the kernel's parameter and the launcher's expression."""
-        lead = ["batch", "head"][: self.rank - 2]
+        lead = [*self.leads]
         found = []
         for name, row in (("q", "query"), ("k", "key"), ("v", "key"), ("out", "query")):
             words = [*lead, row, "inner"]
@@ -249,7 +269,7 @@ class _Writer:
         return found
 
     def _header(self) -> list[str]:
-        heads = ["heads"] if self.rank == 4 else []
+        heads = [SIZES[word] for word in self.leads[1:]]
         fixed = ("BLOCK_QUERIES", "BLOCK_KEYS", "BLOCK_INNER", "BLOCK_COLUMNS")
         return [
             "q_ptr", "k_ptr", "v_ptr", *(f"{operand.name}_ptr" for operand in self.operands), "out_ptr",
@@ -258,7 +278,7 @@ class _Writer:
         ]  # fmt: skip
 
     def _shapes(self) -> list[tuple[str, str, str]]:
-        dtype, lead = dtype_name(self.item.dtype), "batch, heads, " if self.rank == 4 else "batch, "
+        dtype, lead = dtype_name(self.item.dtype), "".join(f"{SIZES[word]}, " for word in self.leads)
         shared = lead if self.item.group == 1 else f"batch, heads // {self.item.group}, "
         turned = "head_size, n_keys" if self.item.k_transposed else "n_keys, head_size"
         found = [
@@ -276,10 +296,13 @@ class _Writer:
     def launcher(self) -> str:
         item, order = self.item, result_order(self.graph, self.item)
         names = ["q", "k", "v", *(operand.name for operand in self.operands)]
-        sizes = ["batch", "heads", "n_queries"] if self.rank == 4 else ["batch", "n_queries"]
+        leads = [SIZES[word] for word in self.leads]
+        sizes = [*leads, "n_queries"]
         shape = [*sizes, "v.shape[-1]"]
         allocate = f"torch.empty(({', '.join(shape[i] for i in order)}), dtype=q.dtype, device=q.device)"
         swapped = order != list(range(self.rank))
+        back = [order.index(i) for i in range(self.rank)]
+        turned = "transpose(1, 2)" if back == [0, 2, 1, 3] else f"permute({', '.join(map(str, back))})"
         why = (
             "as the library lays it out" if item.as_library else "heads are merged next: then without a copy"
         )
@@ -290,18 +313,17 @@ class _Writer:
             "num_warps": self.choice["num_warps"],
         }  # fmt: skip
         arguments = [
-            *names, "out", *(text for _, text in self._strides()), *(["heads"] if self.rank == 4 else []),
+            *names, "out", *(text for _, text in self._strides()), *leads[1:],
             "n_queries", "n_keys", *(f"{name}={value}" for name, value in blocks.items()),
         ]  # fmt: skip
-        grid = source.blocks("n_queries", self.choice["BLOCK_QUERIES"]) + " * batch"
-        grid += " * heads" if self.rank == 4 else ""
+        grid = " * ".join([source.blocks("n_queries", self.choice["BLOCK_QUERIES"]), *leads])
         lines = [
             f"def {self.name}({', '.join(names)}):",
             *source.docstring(self.doc(), self._shapes()),
             f"    {', '.join(sizes)}, _ = q.shape",
             f"    n_keys = k.shape[{-1 if item.k_transposed else -2}]",
             f"    out = {allocate}",
-            *([f"    out = out.transpose(1, 2)  # {why}"] if swapped else []),
+            *([f"    out = out.{turned}  # {why}"] if swapped else []),
             f"    grid = ({grid},)",
             "    if out.numel() > 0:  # a grid of zero programs cannot be launched",
             source.wrapped(f"_{self.name}_kernel[grid](", arguments, ")", indent="        "),
