@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import cross_entropy, fuse, space, triplet
+from kernel_lsp.rewrite.codegen import cross_entropy, embedding, fuse, space, triplet
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
 def match(graph: Graph) -> list[Match]:
     pairs = fuse.reduction_matches(graph, space.LOSSES)
-    return [*pairs, *cross_entropy.matches(graph), *triplet.matches(graph)]
+    return [*pairs, *cross_entropy.matches(graph), *triplet.matches(graph), *embedding.matches(graph)]
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
@@ -26,5 +26,7 @@ def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
         cross_entropy.apply(graph, match, parameters)
     elif "triplet" in match.data:
         triplet.apply(graph, match, parameters)
+    elif "cosine_embedding" in match.data:
+        embedding.apply(graph, match, parameters)
     else:
         fuse.apply(graph, match, parameters)

@@ -22,8 +22,10 @@ from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Operand, Output, Region, Value, load, topological
 from kernel_lsp.rewrite.codegen.lower import Lowered
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, op_name
+from kernel_lsp.rewrite.codegen.space import WEIGHTS
+from kernel_lsp.rewrite.codegen.strides import inverse
 from kernel_lsp.rewrite.generated import Generated
-from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.graph import Graph, argument
 from kernel_lsp.rewrite.printing import Printer
 
 Emit: TypeAlias = Callable[[Region, str], "Generated | None"]
@@ -141,11 +143,18 @@ def _covered(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> bool:
         return False
     if not all(graph.carries(node) for node in lowered.outputs):
         return False  # the Function marks every result as trained
-    # xlogy has a slope of its own at target 0, which the expanded formula has not.
-    targets = [
-        arg for n in nodes if op_name(n) == "kl_div" for name, arg in argument_nodes(n) if name == "target"
-    ]
-    return not any(graph.carries(target) for target in targets)
+    constants = [arg for node in nodes for name, arg in argument_nodes(node) if name in _constants(node)]
+    return not any(graph.carries(arg) for arg in constants)
+
+
+def _constants(node: fx.Node) -> tuple[str, ...]:
+    """Arguments of a loss with another gradient than the formula's, or none. xlogy has a slope of its own at
+    target 0."""
+    if op_name(node) == "kl_div":
+        return () if argument(node, "log_target") else ("target",)
+    if op_name(node) == "binary_cross_entropy":
+        return ("target", "weight")
+    return WEIGHTS if op_name(node) == "binary_cross_entropy_with_logits" else ()
 
 
 # --- the backward region ---------------------------------------------------------------------
@@ -218,8 +227,9 @@ def _outputs(
 
 def _output(region: Region, rows: tuple[int, ...], operand: Operand, value: Value, taken: Names) -> Output:
     name = taken.fresh(f"grad_{operand.name}")
-    if len(operand.axes) == len(region.dims):
-        return Output(name=name, value=value, dtype=operand.dtype, shape=f"{operand.name}.shape")
+    if len(operand.axes) == len(region.dims):  # empty_like would give a strided one its gaps
+        shape = f"{operand.name}.{'size()' if operand.inner is not None else 'shape'}"
+        return Output(name=name, value=value, dtype=operand.dtype, shape=shape)
     if rows and not set(operand.axes) & set(rows):
         left = tuple(axis for axis in range(len(region.dims)) if axis not in rows)
         if operand.axes == left:
@@ -284,8 +294,11 @@ def reference_source(nodes: Sequence[fx.Node], lowered: Lowered, name: str) -> s
     names = {node: operand.name for node, operand in pairs}
     lines = [f"def {name}({source.signature(lowered.region)}):"]
     lines.append('    """The same in PyTorch, for gradients of gradients."""')
+    for node, view in lowered.views.items():
+        lines.append(f"    {names[node]} = {names[node]}.permute({inverse(view)})")
     lines += statements(nodes, names)[0]
-    results = ", ".join(names[node] for node in lowered.outputs)
+    turned = f".permute({lowered.order})" if lowered.order else ""
+    results = ", ".join(f"{names[node]}{turned}" for node in lowered.outputs)
     return "\n".join([*lines, f"    return {results}"])
 
 

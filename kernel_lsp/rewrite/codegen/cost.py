@@ -16,6 +16,7 @@ from kernel_lsp.rewrite.codegen.ir import Output, Region
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES, SOFTMAX, space_of
+from kernel_lsp.rewrite.codegen.strides import is_copy
 from kernel_lsp.rewrite.graph import Graph, argument
 
 LONG_ROW = 2048
@@ -25,6 +26,8 @@ TRITON_OVERHEAD_S = 12e-6
 AUTOGRAD_OVERHEAD_S = 25e-6
 """Assumed, not measured: torch.autograd.Function runs Python in both directions, eager's nodes do not."""
 
+SHORT = ("smooth_l1_loss", "binary_cross_entropy")
+"""Losses of one kernel and a mean."""
 # Composite operations run as several kernels in eager: (times the input is moved, launches).
 COMPOSITE = {
     "rms_norm": (6.0, 5),
@@ -39,7 +42,9 @@ COMPOSITE = {
     "layer_norm": (1.8, 1),
     "group_norm": (4.0, 2),  # 0.18 ms where bytes take 0.062 (32 x 256 x 64 x 64)
     **dict.fromkeys(("var", "std"), (2.4, 1)),  # 0.076 ms where bytes take 0.031 (4096 x 8192)
-    **dict.fromkeys([name for name in LOSSES if name != "smooth_l1_loss"], (2.5, 3)),
+    "binary_cross_entropy": (2.0, 2),
+    "cosine_embedding_loss": (5.0, 16),
+    **dict.fromkeys([name for name in LOSSES if name not in SHORT], (2.5, 3)),
 }
 
 
@@ -85,7 +90,7 @@ def eager_seconds(graph: Graph, node: fx.Node) -> float:
 
 
 def _eager_seconds(graph: Graph, node: fx.Node) -> float:
-    if is_identity(node):
+    if is_identity(node) and not is_copy(node):
         return 0.0
     base = cost.seconds(graph, node)
     passes, launches = _passes(node)

@@ -184,6 +184,12 @@ def _softplus(grad: Value, out: Value, x: Value, beta: float, threshold: float) 
     return (_where(_test("gt", scaled, threshold), grad, _mul(grad, apply("sigmoid", scaled))),)
 
 
+def _bce(grad: Value, out: Value, x: Value, y: Arg, low: Value, rest: Value) -> tuple[Value | None, ...]:
+    """(x - y) / (x (1 - x)), the denominator at least 1e-12, as torch has it; none for the target."""
+    steep = apply("clamp", _mul(apply("sub", 1.0, x), x), 1e-12, None, hint="variance")
+    return apply("div", _mul(grad, apply("sub", x, y)), steep), None, None, None
+
+
 def _elu(
     grad: Value, out: Value, x: Value, alpha: float, scale: float, inner: float
 ) -> tuple[Value | None, ...]:
@@ -271,6 +277,7 @@ RULES: dict[str, Rule] = {
     "leaky_relu": lambda grad, out, x, slope: (_where(_test("gt", x, 0.0), grad, _mul(grad, slope)),),
     "threshold": lambda grad, out, x, limit, value: (_where(_test("le", x, limit), 0.0, grad),),
     "softplus": _softplus,
+    "bce": _bce,
     "elu": _elu,
     "mish": _mish,
     "hardsigmoid": _hardsigmoid,

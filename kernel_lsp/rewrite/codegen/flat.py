@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import source
+from kernel_lsp.rewrite.codegen import source, strides
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.index import Space, offset, product, sizes_in
 from kernel_lsp.rewrite.codegen.ir import Operand, Region
@@ -27,10 +27,13 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
         "    offs = start + tl.arange(0, BLOCK_SIZE)",
         "    mask = offs < n_elements  # the last block reaches past the end",
     ]
-    if narrow(region):
+    steps = strides.argument_names(region)
+    if narrow(region) or (steps and len(region.dims) > 1):
         lines += [f"    {line}" for line in index_lines(region)]
-    names = Names([dim.name for dim in region.dims])
-    body = Body(names, lambda operand: flat_load(operand, region, "offs"))
+    if steps and len(region.dims) > 1:
+        lines += [f"    {line}" for line in _position_lines(region)]
+    names = Names([*(dim.name for dim in region.dims), *steps, *(f"at_{i}" for i in range(len(region.dims)))])
+    body = Body(names, lambda operand: _load(operand, region))
     body.need(*(output.value for output in region.outputs))
     for output in region.outputs:
         body.add(f"tl.store({output.name}_ptr + offs, {body.text(output.value)}, mask=mask)")
@@ -39,6 +42,7 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
     header = [
         *source.pointers(region),
         "n_elements",
+        *steps,
         *(f"{name}: tl.constexpr" for name in sizes),
         "BLOCK_SIZE: tl.constexpr",
     ]
@@ -54,7 +58,7 @@ def index_lines(region: Region) -> list[str]:
         "# Broadcasts are resolved in 32 bits: 64-bit division is many times slower.",
         f"index = (start % {period}).to(tl.int32) + tl.arange(0, BLOCK_SIZE)",
     ]
-    if any(operand.axes[:1] == (0,) for operand in narrow(region)):
+    if strides.argument_names(region) or any(operand.axes[:1] == (0,) for operand in narrow(region)):
         lines.append(f"lead = start // {period}")
     return lines
 
@@ -62,6 +66,23 @@ def index_lines(region: Region) -> list[str]:
 def narrow(region: Region) -> list[Operand]:
     """Operands that are broadcast along some dimensions and not along others."""
     return [operand for operand in region.operands if 0 < len(operand.axes) < len(region.dims)]
+
+
+def _load(operand: Operand, region: Region) -> str:
+    if operand.inner is None:
+        return flat_load(operand, region, "offs")
+    positions = ["offs"] if len(region.dims) == 1 else [f"at_{axis}" for axis in operand.axes]
+    return f"tl.load({operand.name}_ptr + {strides.address(operand, positions)}, mask=mask)"
+
+
+def _position_lines(region: Region) -> list[str]:
+    """The position along each dimension, for operands that are read by their strides."""
+    every = Space(variable="index", axes=tuple(range(len(region.dims))), lead="lead")
+    lines = []
+    for axis in every.axes:
+        where = offset(Operand(name="", dtype="", axes=(axis,)), region.dims, [every])
+        lines.append(f"at_{axis} = {where}" if axis == 0 else f"at_{axis} = ({where}).to(tl.int64)")
+    return lines
 
 
 def flat_load(operand: Operand, region: Region, offs: str) -> str:
@@ -75,11 +96,14 @@ def flat_load(operand: Operand, region: Region, offs: str) -> str:
 
 
 def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summary: str) -> str:
-    first = region.outputs[0]
+    first, named = region.outputs[0], sizes
+    if strides.argument_names(region):  # to reshape operands with
+        named = [dim.name for dim in region.dims]
     device = f"{region.operands[0].name}.device"
     arguments = [
         *(item.name for item in source.tensors(region)),
         "n_elements",
+        *strides.arguments(region),
         *sizes,
         f"BLOCK_SIZE={choice['BLOCK_SIZE']}",
         f"num_warps={choice['num_warps']}",
@@ -87,9 +111,10 @@ def _launcher(region: Region, choice: Mapping[str, Any], sizes: list[str], summa
     lines = [
         f"def {region.name}({source.signature(region)}):",
         source.described(summary, region),
-        *source.make_contiguous(region.operands),
+        *source.make_contiguous([operand for operand in region.operands if operand.inner is None]),
         *(source.allocate(output, device) for output in region.outputs),
-        *source.size_lines(region, sizes),
+        *source.size_lines(region, named),
+        *strides.reshaped(region),
         f"    n_elements = {first.name}.numel()",
         "    if n_elements > 0:  # a grid of zero programs cannot be launched",
         f"        grid = ({source.blocks('n_elements', choice['BLOCK_SIZE'])},)",

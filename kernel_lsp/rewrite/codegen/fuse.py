@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
-from kernel_lsp.rewrite.codegen import backward, cost, launching, training
+from kernel_lsp.rewrite.codegen import backward, cost, gated, launching, strides, training
 from kernel_lsp.rewrite.codegen.grow import grow, pointwise_groups
-from kernel_lsp.rewrite.codegen.lower import is_identity, lower
+from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity, lower
 from kernel_lsp.rewrite.codegen.pointwise import Unsupported, op_name
 from kernel_lsp.rewrite.codegen.space import NORMS, Shape, space_of
 from kernel_lsp.rewrite.codegen.templates import Template, emit, template_for
@@ -66,19 +67,39 @@ def _scalings(graph: Graph, match: Match) -> list[tuple[fx.Node, fx.Node]]:
 
 
 def pointwise_matches(graph: Graph) -> list[Match]:
-    matches = [match_of(graph, nodes, space) for nodes, space in pointwise_groups(graph)]
-    return [match for match in matches if match is not None]
+    written, parts = gated.written_out(graph) if gated.gates(graph) else (graph, {})
+    matches = [match_of(written, nodes, space) for nodes, space in pointwise_groups(written)]
+    found = [match for match in matches if match is not None]
+    return [_regated(graph, match, parts) for match in found if _is_chain(match, parts)]
+
+
+def _is_chain(match: Match, parts: dict[str, str]) -> bool:
+    """More than the two parts of one glu, which is a single kernel in eager."""
+    real = [node.name for node in match.nodes if not is_identity(node) or strides.is_copy(node)]
+    return len({parts.get(name, name) for name in real}) > 1
+
+
+def _regated(graph: Graph, match: Match, parts: dict[str, str]) -> Match:
+    """The match in a graph where each glu is still one operation."""
+    if not parts:
+        return match
+    names = dict.fromkeys(parts.get(node.name, node.name) for node in match.nodes)
+    nodes = tuple(graph.named(name) for name in names)
+    gates = [name for name in names if name in parts.values()]
+    return replace(match, nodes=nodes, label=graph.label(*nodes), data={**match.data, "gates": gates})
 
 
 def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: bool = False) -> Match | None:
     """None when the group cannot be generated or placed. A kernel that would not pay has benefit 0."""
-    real = [node for node in nodes if not is_identity(node)]
+    real = [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
     if not nodes or (len(real) < 2 and not alone):
         return None
     try:
-        lowered = lower(graph, nodes, space, "fused")
+        lowered = lower(graph, nodes, space, "fused", any_layout=True)
     except Unsupported:
         return None
+    if graph.gradients and lowered.order[-1:] == (0,):
+        return None  # sums over the last dimension, the batch here, are made within one block
     if not lowered.inputs or not lowered.outputs:
         return None
     if launching.place(graph, nodes, lowered.outputs, lowered.inputs) is None:
@@ -109,11 +130,12 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     """Replace the match's nodes with one launch."""
+    gated.write_out(graph, match.data.get("gates", ()))
     by_name = {node.name: node for node in graph.nodes}
     nodes = [by_name[name] for name in match.data["nodes"] if name in by_name]
     space: Shape = match.data["space"]
     try:
-        lowered = lower(graph, nodes, space, _name(nodes))
+        lowered = lower(graph, nodes, space, _name(nodes), any_layout=True)
     except Unsupported as error:
         raise RewriteError(f"{match.label} can no longer be generated: {error}") from error
     before = launching.place(graph, nodes, lowered.outputs, lowered.inputs)
@@ -125,8 +147,17 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     kernel = _named(graph, nodes, space, template, {**defaults, **known})
     if graph.gradients:
         backward.require_constants(graph, lowered)
-    launching.launch(graph, kernel, lowered.inputs, lowered.outputs, before)
+    inputs = [_viewed(graph, lowered, node, before) for node in lowered.inputs]
+    checked = any(op_name(node) == "binary_cross_entropy" for node in nodes)
+    launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
+    if checked:
+        graph.caveat("a probability outside of 0 to 1 gives NaN instead of an error")
     graph.caveat("intermediate results stay in float32; eager rounds each of them to the tensor's dtype")
+
+
+def _viewed(graph: Graph, lowered: Lowered, node: fx.Node, before: fx.Node) -> fx.Node:
+    view = lowered.views.get(node)
+    return strides.permuted(graph, node, view, before) if view else node
 
 
 def proofs(graph: Graph, match: Match) -> list[Proof]:
@@ -148,7 +179,7 @@ def _named(
     summary = f"{_words([n for n in nodes if not is_identity(n)])[:80]} in one pass.".capitalize()
 
     def make(name: str) -> Generated:
-        spoken = worded(graph, lower(graph, nodes, space, name))
+        spoken = worded(graph, lower(graph, nodes, space, name, any_layout=True))
         kernel = emit(spoken.region, template, choice, summary)
         return training.with_backward(graph, nodes, spoken, space, kernel) if graph.gradients else kernel
 
@@ -170,6 +201,7 @@ def _word(node: fx.Node) -> str:
         op_name(node)
         .strip("_")
         .replace("binary_cross_entropy_with_logits", "bce")
+        .replace("binary_cross_entropy", "bce")
         .replace("linalg_vector_", "")
     )
 

@@ -94,7 +94,7 @@ def _feeds_reduction(node: fx.Node, group: set[fx.Node]) -> bool:
 
 def _holds_channels(user: fx.Node, node: fx.Node) -> bool:
     """A norm's weight is aligned by its own rule; it stays an operand."""
-    held = op_name(user) in (*NORMS, "batch_norm")
+    held = op_name(user) in (*NORMS, "batch_norm", "prelu")
     return held and node in user.all_input_nodes and node is not user.args[0]
 
 

@@ -3,7 +3,7 @@
 A region iterates over named dimensions. A run of them may be reduced; then every value is
 either *full* (one element for each point) or *rowwise* (one element for each row, that is,
 for each point of the dimensions that are not reduced). Values form a directed acyclic graph
-compared by identity. Not covered: dynamic strides, float64 arithmetic, integer arithmetic.
+compared by identity. Not covered: float64 arithmetic, integer arithmetic.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Operand:
     dtype: str
     axes: tuple[int, ...]
     """Ascending indices of the dimensions where it varies; empty for one element."""
+    inner: int | None = None
+    """Of one that varies along all dimensions and is not contiguous: where its elements lie closest.
+    flat.py and tiled.py read it by its strides, other kernels read a copy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -1,6 +1,7 @@
 """The launch of a generated kernel in the graph: what it is called, where it stands, what it replaces.
 
 `unique_name` and `named` choose the launcher's name, `place` the spot, `results` and `launch` insert it.
+Results are written contiguous, over the nodes' dimensions or over these in another order.
 Not covered: launches whose results replace something else than whole nodes (recurrence.py), or are not
 contiguous (attention_fuse.py).
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 from torch import fx
 
+from kernel_lsp.rewrite.codegen import strides
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 
@@ -53,10 +55,17 @@ def place(
 
 
 def launch(
-    graph: Graph, kernel: Generated, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], before: fx.Node
+    graph: Graph,
+    kernel: Generated,
+    inputs: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    before: fx.Node,
+    order: Sequence[int] = (),
 ) -> None:
-    """Replace ``outputs`` by the results of one launch."""
-    made = results(graph, kernel, inputs, outputs, before)
+    """Replace ``outputs`` by the results of one launch, whose dimensions have this order."""
+    made = results(graph, kernel, inputs, outputs, before, order)
+    if order:
+        made = [strides.permuted(graph, node, strides.inverse(order), before) for node in made]
     if len(outputs) == 1:
         graph.replace(outputs[0], made[0])
         return
@@ -66,10 +75,15 @@ def launch(
 
 
 def results(
-    graph: Graph, kernel: Generated, inputs: Sequence[fx.Node], outputs: Sequence[fx.Node], before: fx.Node
+    graph: Graph,
+    kernel: Generated,
+    inputs: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    before: fx.Node,
+    order: Sequence[int] = (),
 ) -> list[fx.Node]:
     """A launch that nobody reads yet: one node for each of ``outputs``."""
-    values = [_contiguous(node.meta["val"]) for node in outputs]
+    values = [_contiguous(node.meta["val"], order) for node in outputs]
     if len(values) == 1:
         name = f"{outputs[0].name}_fused"
         return [graph.call_generated(kernel, inputs, like=values[0], before=before, name=name)]
@@ -79,7 +93,7 @@ def results(
     return [graph.call(operator.getitem, (call, index), before=before) for index in range(len(values))]
 
 
-def _contiguous(value: Any) -> Any:
+def _contiguous(value: Any, order: Sequence[int]) -> Any:
     """The fake result: kernels always write contiguous tensors."""
     with value.fake_mode:
-        return value.contiguous()
+        return (value.permute(*order) if order else value).contiguous()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import channelwise, reductions
+from kernel_lsp.rewrite.codegen import channelwise, reductions, strides
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, load
 from kernel_lsp.rewrite.codegen.pointwise import (
@@ -23,7 +24,7 @@ from kernel_lsp.rewrite.codegen.pointwise import (
     op_name,
 )
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, keeps_dims, shape_of, space_of
-from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.graph import Graph, is_op
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +36,10 @@ class Lowered:
     outputs: tuple[fx.Node, ...]
     values: dict[fx.Node, Value] = field(default_factory=dict)
     """What each covered node became, for `wording.worded`."""
+    views: dict[fx.Node, tuple[int, ...]] = field(default_factory=dict)
+    """Inputs whose dimensions the launcher gets in another order: strides.permuted."""
+    order: tuple[int, ...] = ()
+    """The dimensions of the results in the order in which they are written; empty for their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,22 +50,35 @@ class Wide:
     sizes: tuple[int, ...]
     """Sizes aligned with the expanded space: 1 where it is broadcast."""
     index: tuple[int | None, ...]
-    """For each dimension of the space, the tensor's own dimension; None when it has none there."""
+    """For each dimension of the space, that of what the launcher gets; None when it has none there."""
+    view: tuple[int, ...] = ()
+    """How its dimensions are permuted before the launcher gets it; empty for not at all."""
+
+    @property
+    def value(self) -> torch.Tensor:
+        """What the launcher gets."""
+        value: torch.Tensor = self.node.meta["val"]
+        return value.permute(self.view) if self.view else value
 
 
 NUMBER = Shape(sizes=(1,))
 """Where every tensor is a number without dimensions, such as the parts of a loss: one point."""
 
 
-def lower(graph: Graph, nodes: Sequence[fx.Node], space: Shape, name: str) -> Lowered:
-    """Raises Unsupported when the nodes do not fit the space."""
-    return _Lowering(graph, nodes, space).run(name)
+def lower(
+    graph: Graph, nodes: Sequence[fx.Node], space: Shape, name: str, *, any_layout: bool = False
+) -> Lowered:
+    """``any_layout``: a pointwise region may follow transposed results and read operands by their strides.
+    Raises Unsupported when the nodes do not fit the space."""
+    return _Lowering(graph, nodes, space, any_layout and not space.reduced).run(name)
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: Shape) -> None:
-        self.graph, self.nodes = graph, list(nodes)
+    def __init__(self, graph: Graph, nodes: Sequence[fx.Node], space: Shape, any_layout: bool) -> None:
+        self.graph, self.nodes, self.any_layout = graph, list(nodes), any_layout
         self.space = space if space.sizes else NUMBER
+        self.order = self._order()
+        self.sizes = tuple(self.space.expanded[dim] for dim in self.order)
         self.inside = set(nodes)
         self.squeezed = squeezed_nodes(nodes, space)
         self.wide: dict[tuple[fx.Node, tuple[int, ...]], Wide] = {}
@@ -94,7 +112,18 @@ class _Lowering:
         by_operand = {operand: key[0] for key, operand in self.operands.items()}
         inputs = tuple(by_operand[operand] for operand in region.operands)
         values = {k: v for k, v in self.values.items() if isinstance(k, fx.Node) and isinstance(v, Value)}
-        return Lowered(region=region, inputs=inputs, outputs=tuple(outputs), values=values)
+        views = {wide.node: wide.view for wide in self.wide.values() if wide.view}
+        turned = () if list(self.order) == sorted(self.order) else self.order
+        return Lowered(
+            region=region, inputs=inputs, outputs=tuple(outputs), values=values, views=views, order=turned
+        )
+
+    def _order(self) -> tuple[int, ...]:
+        """The dimensions of the space as the region visits them."""
+        rank = len(self.space.expanded)
+        if not self.any_layout:
+            return tuple(range(rank))
+        return strides.order_of([n.meta["val"] for n in output_nodes(self.graph, self.nodes)], rank)
 
     # --- values --------------------------------------------------------------------------
 
@@ -114,7 +143,7 @@ class _Lowering:
             return self.value(node.args[0])
         if space_of(node) is not None:
             return reductions.build(node, get)
-        if op_name(node) == "batch_norm":
+        if channelwise.has_channels(node):
             return channelwise.build(node, get)
         return TABLE[op_name(node)](node, get)
 
@@ -165,13 +194,24 @@ class _Lowering:
             sizes, index = (sizes[0], *split, *sizes[2:]), [index[0], index[1], index[1], *index[2:]]
         if any(n not in (1, whole) for n, whole in zip(sizes, space.expanded, strict=True)):
             raise Unsupported(f"{node.name} does not broadcast to the region")
-        return Wide(node=node, sizes=sizes, index=tuple(index))
+        return self._turned(Wide(node=node, sizes=sizes, index=tuple(index)))
+
+    def _turned(self, wide: Wide) -> Wide:
+        """Its dimensions in the order in which the region visits them."""
+        if list(self.order) == sorted(self.order):
+            return wide
+        sizes = tuple(wide.sizes[dim] for dim in self.order)
+        index = tuple(wide.index[dim] for dim in self.order)
+        view = strides.own_order(shape_of(wide.node), index)
+        if view:
+            own = iter(range(len(view)))
+            index = tuple(None if dim is None else next(own) for dim in index)
+        return Wide(node=wide.node, sizes=sizes, index=index, view=view)
 
     def _collapse(self) -> list[list[int]]:
         """Adjacent dimensions that every operand treats alike become one; size 1 vanishes."""
-        sizes = self.space.expanded
         groups: list[list[int]] = []
-        for axis, size in enumerate(sizes):
+        for axis, size in enumerate(self.sizes):
             if size == 1:
                 continue
             if groups and self._alike(groups[-1][-1], axis):
@@ -186,7 +226,17 @@ class _Lowering:
         reduced = self.space.reduced
         if (left in reduced) != (right in reduced):
             return False
-        return all((wide.sizes[left] != 1) == (wide.sizes[right] != 1) for wide in self.wide.values())
+        return all(
+            (wide.sizes[left] != 1) == (wide.sizes[right] != 1) and self._mergeable(wide, left, right)
+            for wide in self.wide.values()
+        )
+
+    def _mergeable(self, wide: Wide, left: int, right: int) -> bool:
+        """Always, but for an operand that is read by its strides."""
+        own = wide.index[left], wide.index[right]
+        if not self.any_layout or wide.sizes != self.sizes or own[0] is None or own[1] is None:
+            return True
+        return wide.value.is_contiguous() or strides.is_mergeable(wide.value, own[0], own[1])
 
     def _reduced(self) -> tuple[int, ...]:
         return tuple(i for i, group in enumerate(self.groups) if group[0] in self.space.reduced)
@@ -200,9 +250,13 @@ class _Lowering:
                 raise Unsupported(f"{node.name} is read in two different ways")
             named[node] = self.operand_name(node)
             axes = tuple(i for i, group in enumerate(self.groups) if wide.sizes[group[0]] != 1)
-            if len(axes) == len(self.groups) and not node.meta["val"].is_contiguous():
-                raise Unsupported(f"{node.name} is not contiguous: copying it first would cost a pass")
-            found[key] = Operand(name=named[node], dtype=dtype_name(node.meta["val"].dtype), axes=axes)
+            dtype, inner = dtype_name(node.meta["val"].dtype), None
+            if len(axes) == len(self.groups) and not wide.value.is_contiguous():
+                if not self.any_layout:
+                    raise Unsupported(f"{node.name} is not contiguous: copying it first would cost a pass")
+                steps = [wide.value.stride(wide.index[group[-1]]) for group in self.groups]
+                inner = min(reversed(range(len(steps))), key=lambda axis: steps[axis])
+            found[key] = Operand(name=named[node], dtype=dtype, axes=axes, inner=inner)
         return found
 
     def operand_name(self, node: fx.Node) -> str:
@@ -216,7 +270,7 @@ class _Lowering:
         return tuple(
             Dim(
                 name=name,
-                size=_product(self.space.expanded[axis] for axis in group),
+                size=_product(self.sizes[axis] for axis in group),
                 source=self._size_source(group),
             )
             for name, group in zip(names, self.groups, strict=True)
@@ -226,8 +280,14 @@ class _Lowering:
         chosen = {}
         for node in dict.fromkeys(wide.node for wide in self.wide.values()):
             path = self.graph.state.get(_behind_views(node))
-            chosen[node] = self.names.fresh(path.split(".")[-1] if path else node.name)
+            chosen[node] = self.names.fresh(path.split(".")[-1] if path else self._called(node))
         return chosen
+
+    def _called(self, node: fx.Node) -> str:
+        """A part of a chunk by its number, a transposed tensor by its own name."""
+        if is_op(node, *strides.TRANSPOSES):
+            node = node.args[0]
+        return f"{op_name(node.args[0])}_{node.args[1]}" if node.target is operator.getitem else node.name
 
     def _dim_names(self) -> list[str]:
         reduced, count = set(self._reduced()), len(self.groups)
@@ -253,14 +313,10 @@ class _Lowering:
 
     def _size_source(self, group: list[int]) -> str:
         full = [
-            w
-            for w in self.wide.values()
-            if all(n == m for n, m in zip(w.sizes, self.space.expanded, strict=True))
+            w for w in self.wide.values() if all(n == m for n, m in zip(w.sizes, self.sizes, strict=True))
         ]
-        varying = [
-            w for w in self.wide.values() if all(w.sizes[axis] == self.space.expanded[axis] for axis in group)
-        ]
-        several = [axis for axis, size in enumerate(self.space.expanded) if size != 1]
+        varying = [w for w in self.wide.values() if all(w.sizes[axis] == self.sizes[axis] for axis in group)]
+        several = [axis for axis, size in enumerate(self.sizes) if size != 1]
         if full and group == (several or [0]):  # a number may have no dimension to ask for
             return f"{self._operand_names[full[0].node]}.numel()"
         parts: dict[str, None] = {}
@@ -289,14 +345,13 @@ class _Lowering:
         shape = shape_of(node)
         if not shape:
             return "()"
+        if len(shape) == len(self.order):
+            shape = tuple(shape[dim] for dim in self.order)
+        alike = [wide for wide in self.wide.values() if tuple(wide.value.shape) == shape]
+        for wide in sorted(alike, key=self._is_strided) if math.prod(shape) > 1 else ():
+            return f"{self._operand_names[wide.node]}.{'size()' if self._is_strided(wide) else 'shape'}"
         for wide in self.wide.values():
-            if shape_of(wide.node) == shape and math.prod(shape) > 1:
-                return f"{self._operand_names[wide.node]}.shape"
-        for wide in self.wide.values():
-            if (
-                all(n == m for n, m in zip(wide.sizes, self.space.expanded, strict=True))
-                and self.space.groups is None
-            ):
+            if all(n == m for n, m in zip(wide.sizes, self.sizes, strict=True)) and self.space.groups is None:
                 return self._sizes_of(shape, wide, squeezed=node in self.squeezed)
         parts = []
         for axis, size in enumerate(shape):
@@ -306,6 +361,9 @@ class _Lowering:
             )
             parts.append(self._axis_source(wide_or, dim) if wide_or and size != 1 else str(size))
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def _is_strided(self, wide: Wide) -> bool:
+        return self.any_layout and wide.sizes == self.sizes and not wide.value.is_contiguous()
 
     def _sizes_of(self, shape: tuple[int, ...], wide: Wide, *, squeezed: bool) -> str:
         name = self._operand_names[wide.node]

@@ -58,7 +58,7 @@ def grow(graph: Graph, product: Product) -> list[fx.Node]:
 
 
 def _is_column_norm(graph: Graph, node: fx.Node) -> bool:
-    """Batch norm in eval mode over the columns: its parameters broadcast as a bias does."""
+    """Batch norm in eval mode over the columns, or PReLU: their parameters broadcast as a bias does."""
     return channelwise.is_channelwise(graph, node) and len(shape_of(node)) == 2
 
 
@@ -129,7 +129,7 @@ class _Lowering:
             return self.value(node.args[0])
         if op_name(node) in matmul_rows.REDUCTIONS:
             return reductions.build(node, get)
-        if op_name(node) == "batch_norm":
+        if channelwise.has_channels(node):
             return channelwise.build(node, get)
         return TABLE[op_name(node)](node, get)
 

@@ -210,6 +210,8 @@ RENDER: dict[str, Render] = {
     "softsign": lambda x: f"{x} / (1.0 + tl.abs({x}))",
     # 0 where x is, whatever the logarithm says, but for a NaN
     "xlogy": lambda x, y: f"tl.where(({x} == 0.0) & ({y} == {y}), 0.0, {x} * tl.log({y}))",
+    # A logarithm of its own for each side; its gradient is torch's, not that of the clamped logarithms.
+    "bce": lambda x, y, low, rest: f"({y} - 1.0) * {rest} - {y} * {low}",
     "sign": lambda x: f"tl.where({x} > 0.0, 1.0, tl.where({x} < 0.0, -1.0, 0.0))",  # 0 for NaN, as torch
     "isnan": lambda x: f"{x} != {x}",
     "to_float": lambda x: f"{x}.to(tl.float32)",

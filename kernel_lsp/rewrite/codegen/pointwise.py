@@ -231,6 +231,20 @@ def _leaky_relu(node: fx.Node, get: Get) -> Argument:
     return apply("leaky_relu", as_float(get("self")), float(_number(get("negative_slope"))))
 
 
+def prelu(node: fx.Node, get: Get) -> Value:
+    x = as_float(get("self"))
+    positive = apply("gt", x, 0.0, dtype="bool", hint="positive")
+    return apply("where", positive, x, apply("mul", as_float(get("weight")), x, hint="sloped"), hint="prelu")
+
+
+def _prelu(node: fx.Node, get: Get) -> Argument:
+    """With a single slope; several belong to channels (channelwise.py)."""
+    slope = argument(node, "weight")
+    if slope.meta["val"].numel() != 1:
+        raise Unsupported("a slope for each channel")
+    return prelu(node, get)
+
+
 def _threshold(node: fx.Node, get: Get) -> Argument:
     return apply("threshold", as_float(get("self")), get("threshold"), get("value"))
 
@@ -323,7 +337,7 @@ TABLE: dict[str, Builder] = {
     "clamp": _clamp, "clamp_min": _clamp_min, "clamp_max": _clamp_max, "hardtanh": _hardtanh,
     "relu6": lambda node, get: apply("hardtanh", as_float(get("self")), 0.0, 6.0, hint="relu6"),
     "gelu": _gelu, "mish": _mish, "softplus": _softplus, "elu": _elu, "selu": _selu, "celu": _celu,
-    "leaky_relu": _leaky_relu, "threshold": _threshold,
+    "leaky_relu": _leaky_relu, "prelu": _prelu, "threshold": _threshold,
     "addcmul": _added("mul"), "addcdiv": _added("div"), "lerp": _lerp, "hardshrink": _hardshrink,
     "to": _cast, "_to_copy": _cast, "type_as": _cast,
 }  # fmt: skip

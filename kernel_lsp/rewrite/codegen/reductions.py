@@ -152,7 +152,13 @@ def _pairwise_distance(node: fx.Node, get: Get) -> Value:
 
 
 def _loss(node: fx.Node, get: Get) -> Value:
-    each = LOSS[op_name(node)](node, as_float(get("self")), as_float(get("target")))
+    x, y = as_float(get("self")), as_float(get("target"))
+    if argument(node, "pos_weight") is None:
+        each = LOSS[op_name(node)](node, x, y)
+    else:
+        each = _bce_of_rare(x, y, as_float(get("pos_weight")))
+    if argument(node, "weight") is not None:
+        each = apply("mul", each, as_float(get("weight")), hint="weighted")
     how = argument(node, "reduction", 1)
     if how == 0:
         return each
@@ -182,6 +188,8 @@ def _huber(node: fx.Node, x: Value, y: Value) -> Value:
 
 
 def _kl_div(node: fx.Node, x: Value, y: Value) -> Value:
+    if argument(node, "log_target"):
+        return apply("mul", apply("exp", y), apply("sub", y, x, hint="difference"), hint="loss")
     # target * (log target - input), and 0 where the target is 0 (xlogy); NaN passes through.
     product = apply("mul", y, apply("sub", apply("log", y), x), hint="divergence")
     zero = apply("eq", y, 0.0, dtype="bool", hint="absent")
@@ -192,6 +200,20 @@ def _bce_with_logits(node: fx.Node, x: Value, y: Value) -> Value:
     # (1 - y) * x + log(1 + exp(-x)), with softplus's stable form of the logarithm.
     rest = apply("mul", apply("sub", 1.0, y), x, hint="linear")
     return apply("sub", rest, apply("log_sigmoid", x), hint="loss")
+
+
+def _bce_of_rare(x: Value, y: Value, weight: Value) -> Value:
+    """With weighted positives: (1 - y) * x - (1 + (weight - 1) * y) * log(sigmoid(x))."""
+    rest = apply("mul", apply("sub", 1.0, y), x, hint="linear")
+    share = apply("add", apply("mul", apply("sub", weight, 1.0), y), 1.0, hint="share")
+    return apply("sub", rest, apply("mul", share, apply("log_sigmoid", x)), hint="loss")
+
+
+def _bce(node: fx.Node, x: Value, y: Value) -> Value:
+    """Both logarithms are at least -100, as torch has it."""
+    low = apply("clamp", apply("log", x, hint="low"), -100.0, None, hint="log_probability")
+    rest = apply("clamp", apply("log1p", apply("neg", x), hint="low"), -100.0, None, hint="log_rest")
+    return apply("bce", x, y, low, rest, hint="loss")
 
 
 def _hinge_embedding(node: fx.Node, x: Value, y: Value) -> Value:
@@ -206,6 +228,7 @@ LOSS: dict[str, Callable[[fx.Node, Value, Value], Value]] = {
     "smooth_l1_loss": _smooth_l1,
     "huber_loss": _huber,
     "kl_div": _kl_div,
+    "binary_cross_entropy": _bce,
     "binary_cross_entropy_with_logits": _bce_with_logits,
     "hinge_embedding_loss": _hinge_embedding,
     "soft_margin_loss": lambda node, x, y: apply("softplus", apply("neg", apply("mul", x, y)), 1.0, 3.0e38),

@@ -42,8 +42,10 @@ POOLS = {f"adaptive_avg_pool{rank}d": rank for rank in (1, 2, 3)}
 """With an output of one element a channel they are means over so many last dimensions, which they keep."""
 PAIRS = ("cosine_similarity", "pairwise_distance")
 """Reductions of two tensors of one shape."""
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits",
-          "hinge_embedding_loss", "soft_margin_loss")  # fmt: skip
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy",
+          "binary_cross_entropy_with_logits", "hinge_embedding_loss", "soft_margin_loss")  # fmt: skip
+WEIGHTS = ("weight", "pos_weight")
+"""Arguments of a loss that are multiplied in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,13 +179,17 @@ def _pair(node: fx.Node) -> Shape:
 
 
 def _loss(node: fx.Node) -> Shape:
-    args = [arg for _, arg in argument_nodes(node)]
-    if any(arg.meta["val"].dtype not in FLOATS for arg in args) or len(args) != 2:
-        raise Unsupported("weights or whole-number targets")
-    if op_name(node) == "kl_div" and argument(node, "log_target"):
-        raise Unsupported("log targets")
-    sizes = tuple(torch.broadcast_shapes(*(shape_of(arg) for arg in args)))
+    args = dict(argument_nodes(node))
+    if any(arg.meta["val"].dtype not in FLOATS for arg in args.values()) or set(args) - {*WEIGHTS} != PAIR:
+        raise Unsupported("whole-number targets")
+    sizes = tuple(torch.broadcast_shapes(*(shape_of(args[name]) for name in PAIR)))
+    weights = [shape_of(args[name]) for name in WEIGHTS if name in args]
+    if any(torch.broadcast_shapes(sizes, shape) != sizes for shape in weights):
+        raise Unsupported("weights of more dimensions than the loss")
     if math.prod(sizes) == 0 or not sizes:
         raise Unsupported("no elements")
     none = argument(node, "reduction", 1) == 0
     return Shape(sizes=sizes, reduced=() if none else tuple(range(len(sizes))))
+
+
+PAIR = {"self", "target"}

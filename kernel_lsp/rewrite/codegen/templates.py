@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import flat, persistent, rows, split
+from kernel_lsp.rewrite.codegen import flat, persistent, rows, split, tiled
 from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.codegen.space import Shape
@@ -24,7 +24,7 @@ FEW_ROWS = 132
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
     kind: str
-    """flat, rows, split or persistent."""
+    """flat, tiled, rows, split or persistent."""
     parameters: dict[str, list[Any]]
     launches: int = 1
     passes: float = 1.0
@@ -33,6 +33,8 @@ class Template:
 
 def template_for(region: Region, space: Shape) -> Template:
     """How the region is run, from the workload's sizes."""
+    if not space.reduced and tiled.rows_of(region) is not None:
+        return Template(kind="tiled", parameters=dict(tiled.PARAMETERS))
     if not space.reduced:
         low = all(operand.dtype in ("bfloat16", "float16") for operand in region.operands)
         blocks = [2048, 1024, 4096] if low else flat.PARAMETERS["BLOCK_SIZE"]
@@ -107,6 +109,8 @@ def _split(region: Region, lines: int) -> Template:
 def emit(region: Region, template: Template, choice: Mapping[str, Any], summary: str) -> Generated:
     if template.kind == "flat":
         return flat.emit(region, choice, summary)
+    if template.kind == "tiled":
+        return tiled.emit(region, choice, summary)
     if template.kind == "split":
         return split.emit(region, choice, summary)
     if template.kind == "persistent":
