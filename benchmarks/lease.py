@@ -28,6 +28,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 BENCH = "-m kernel_lsp bench benchmarks/tasks"
 TRITON = "benchmarks/triton_targets.py --resume --lanes 5 --limit-s {early}"
+PACKED = (
+    "-m trainer.packed --table benchmarks/results/plans-h200-2026-11-21.json"
+    " --earlier benchmarks/results/policy-h200-2026-11-21.json --out .whl.policy"
+)
 JOBS = {
     "tests": "bash scripts/test-gpu {word}",
     "suite": BENCH + " --jobs 7 --shard={word} --limit-s {early} --out {out}/suite-{name}.json",
@@ -39,6 +43,8 @@ JOBS = {
     " --out {out}/transfer.json",
     "recording": "benchmarks/recording.py --limit-s 60 --out {out}/recording.json {word}",
     "training": "benchmarks/training.py --size 20m --out {out}/training.json",
+    "told": PACKED + " --tasks .whl.policy/generated --tasks benchmarks/tasks --jobs 16",
+    "policy": "-m trainer.short {word} --packed .whl.policy --limit-s {left} --out {out}/policy",
     "judging": "-m benchmarks.judging --out {out}/judging.json {word}",
     "idle": "benchmarks/idle.py --out {out}/idle.json",
 }

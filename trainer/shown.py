@@ -75,6 +75,8 @@ class Shown:
     """Keys of the steps so far -> what the engine showed; None: it refused the last one."""
     before: CallCost | None = None
     """Of the program as it was; None: a file from before it was told."""
+    current: bool = True
+    """The first plan is what the rule suggests now; False: what it suggested then."""
 
     @property
     def best(self) -> float:
@@ -198,13 +200,15 @@ def make(trajectory: Trajectory, source: str, capability: str | None) -> tuple[J
         tally.skip(NO_CAPTURE, str(trajectory.task_name))
         return None, tally
     views: dict[tuple[str, ...], Viewed | None] = {}
+    plans = tuple(_plans(trajectory, first))
     shown = Shown(
         name=str(trajectory.task_name),
         family=str(trajectory.family),
         situation=replace(situation, sites=_bare(situation.sites)),
-        plans=tuple(_plans(trajectory, first)),
+        plans=plans,
         views=views,
         before=session.view([]).cost,
+        current=bool(plans) and ruling.places(plans[0].steps) == first,
     )
     kept = []
     for plan in shown.plans:
@@ -283,6 +287,7 @@ def _json(task: Shown) -> Json:
         "family": task.family,
         "situation": wire.to_json(task.situation),
         "before": wire.to_json(task.before),
+        "current": task.current,
         "views": [json.loads(text) for text in unique],
         "plans": [
             {
@@ -312,6 +317,7 @@ def _task(told_: Json) -> Shown:
         plans=tuple(plans),
         views=views,
         before=wire.from_json(CallCost, told_["before"]) if told_.get("before") else None,
+        current=told_.get("current", True),
     )
 
 

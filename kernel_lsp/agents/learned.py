@@ -81,9 +81,9 @@ class LearnedPlanner:
         prefer: Prefer = lambda site: None,
         tell: Tell = lambda words: None,
     ) -> None:
-        """``name``: `Candidate.proposer`. ``margin``: of log-probability, to leave the rule's first course.
-        ``weighs``: it has learned to weigh courses. ``prefer``: parameters that won before count more than
-        the model's. ``tell`` is told why the model was left, when it was."""
+        """``name``: `Candidate.proposer`. ``margin``: of log-probability, or of ln(gain) where it weighs, to
+        leave the rule's first course. ``weighs``: it has learned to weigh courses. ``prefer``: parameters
+        that won before count more than the model's. ``tell`` is told why the model was left, when it was."""
         self._situation, self._name, self._answer, self._margin = situation, name, answer, margin
         self._weighs = weighs
         self._view, self._make, self._rule, self._prefer, self._tell = view, make, rule, prefer, tell
@@ -143,6 +143,7 @@ class LearnedPlanner:
             asked = Question(situation=self._situation, before=before.cost, rule=plans[0], course=plan)
             choice = (await self._answer(asked, asked.offer)).choices[0]
             gains.append(weighing.expected(choice.words, choice.logprobs))
+        gains[0] += self._margin
         order = sorted(range(len(courses)), key=lambda place: (-gains[place], place))
         found = [courses[place] for place in order]
         if order[0] != 0:

@@ -178,7 +178,7 @@ class Priced(Engine):
         return replace(await super().view(steps), cost=cost)
 
 
-async def weighed(engine: Engine, model: Model, told: list[str]) -> list[Course]:
+async def weighed(engine: Engine, model: Model, told: list[str], margin: float = 0.0) -> list[Course]:
     planner = LearnedPlanner(
         Situation(graph=GraphView(operations=()), sites=tuple(engine.sites), device="cuda"),
         name="policy",
@@ -186,6 +186,7 @@ async def weighed(engine: Engine, model: Model, told: list[str]) -> list[Course]
         view=engine.view,
         make=engine.make,
         rule=Planner(engine.make, engine.look),
+        margin=margin,
         weighs=True,
         tell=told.append,
     )
@@ -209,6 +210,11 @@ async def test_a_model_that_weighs_puts_the_most_promising_of_the_rules_courses_
     assert [course.candidate.id for course in rule][:2] == ["a:64+b+c", "a:64"]
     assert [course.candidate.id for course in found] == ["a:64", "b", "c", "a:64+b+c"]
     assert [course.candidate.proposer for course in found] == ["policy", "plan/2", "plan/2", "plan/2"]
+    sure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.1)  # ln(gain) of 0.13 is more
+    unsure = await weighed(Priced([A, B, C]), Model(shorter), told, margin=0.2)
+    assert [course.candidate.id for course in sure] == ["a:64", "b", "c", "a:64+b+c"]
+    assert [course.candidate.id for course in unsure] == ["a:64+b+c", "a:64", "b", "c"]
+    assert {course.candidate.proposer for course in unsure} == {"plan/2"}
     alike = await weighed(Priced([A, B, C]), Model(lambda talk, words, word: 1.0), told)
     unknown = await weighed(Engine([A, B, C]), Model(shorter), told)  # an engine that tells no cost
     failing = await weighed(Priced([A, B, C]), Model(shorter, fails_after=2), told)
