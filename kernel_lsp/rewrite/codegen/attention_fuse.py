@@ -23,7 +23,7 @@ from kernel_lsp.rewrite.codegen.attention_spelling import spelled, spine_of
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Match
-from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.graph import Graph, argument
 
 aten = torch.ops.aten
 FLOPS = {torch.float32: 55e12, torch.bfloat16: 280e12, torch.float16: 280e12}
@@ -42,8 +42,9 @@ def matches(graph: Graph) -> list[Match]:
     ]
     calls = [node for node in graph.nodes if op_name(node) == LIBRARY]
     own = [_call_match(graph, node) for node in calls if library.is_slow(node)]
+    causal = [_causal_match(graph, node) for node in calls if library.may_be_causal(node)]
     shared = [_shared_match(graph, node) for node in calls if library.is_repeated(node)]
-    return [*by_hand, *(match for match in own if match is not None), *shared]
+    return [*by_hand, *(match for match in (*own, *causal) if match is not None), *shared]
 
 
 def _by_person(graph: Graph, node: fx.Node) -> list[Match]:
@@ -82,6 +83,25 @@ def _call_match(graph: Graph, node: fx.Node) -> Match | None:
         benefit=round((library_s - own_s) / (library_s + others), 4) if worth else 0.0,
         plain=False,
         data={"out": node.name, "library": False, "parameters": parameters(item)},
+    )
+
+
+def _causal_match(graph: Graph, node: fx.Node) -> Match | None:
+    """The library's own causal attention, where the mask that it is given is just that."""
+    twin = graph.copy()
+    item = find(twin, library.by_hand(twin, twin.named(node.name)))
+    if item is None or item.end is None or not library.means(item):
+        return None
+    flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes)
+    read = base_cost.moved_bytes_of(graph, argument(node, "attn_mask"))
+    saved_s = 0.4 * flops / LIBRARY_FLOPS[item.dtype] + read / base_cost.RATES[graph.device].bytes_per_s
+    seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
+    return Match(
+        nodes=(node,),
+        label=f"{graph.label(node)}+causal",
+        summary="let the library's attention skip what its mask hides",
+        benefit=round(min(0.9, saved_s / (seconds + saved_s)), 4),
+        data={"out": node.name, "library": True, "parameters": {}},
     )
 
 

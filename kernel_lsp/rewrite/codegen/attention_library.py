@@ -89,6 +89,15 @@ def is_repeated(node: fx.Node) -> bool:
     return bool(low and bare and fits and not argument(node, "enable_gqa") and _grouped(node) == 1)
 
 
+def may_be_causal(node: fx.Node) -> bool:
+    """It has a mask, and reads it: the library's fastest kernels take none."""
+    q, k, v = (arg.meta["val"] for arg in node.args[:3])
+    alike = (
+        q.dim() == k.dim() == v.dim() and q.dim() in (3, 4) and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+    )
+    return bool(alike and argument(node, "attn_mask") is not None and not argument(node, "dropout_p"))
+
+
 def share(graph: Graph, node: fx.Node) -> None:
     q, (k, _), (v, _) = node.args[0], *(repeated(arg) for arg in node.args[1:3])
     call = graph.call(
@@ -109,7 +118,7 @@ def means(item: Attention) -> bool:
     plain = item.softmax is not None and factor(item) is not None and len(item.sizes) <= 4
     # In float32 the library has no kernel for groups: it repeats keys and values as the program does.
     grouped = item.group == 1 or (len(item.sizes) == 4 and item.dtype != torch.float32)
-    return plain and grouped and item.blind is None
+    return plain and grouped and item.blind != "never nan"
 
 
 def factor(item: Attention) -> float | None:
