@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernel_lsp import analysis, workloads
 from kernel_lsp.errors import RewriteError, WorkloadError
+from kernel_lsp.pipeline import applied
 from kernel_lsp.pipeline.elsewhere import named_elsewhere
 from kernel_lsp.records import (
     Analysis,
@@ -67,7 +68,8 @@ def prepare(job: Job) -> Prepared | Outcome:
         folder = Path(job.folder) if job.folder else None
         other = named_elsewhere(program.kernel, job.text, program.source, Path(job.path).absolute(), folder)
         program = replace(program, elsewhere=other)
-    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=known[0])
+    workload = applied.fitted(known[0], program.source, program.launcher)
+    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=workload)
 
 
 def reference(job: Job) -> str | None:
@@ -107,6 +109,8 @@ def _workloads(
         launcher = analysis.find_target(found, name)
         if launcher is not None:
             more, others = workloads.workloads_for(snapshot, launcher, folder)
+        elif (applied_with := applied.workloads_of(snapshot, target, name, found, folder)) is not None:
+            more, others = applied_with
         else:  # without a comment above it, it is no target of its own
             more, others = workloads.recorded(snapshot, replace(target, qualname=name), folder)
         problems += others

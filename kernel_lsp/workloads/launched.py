@@ -103,9 +103,16 @@ def _busy(entry: dict[str, Any]) -> Busy:
 
 
 def _called_with(place: Place, entry: dict[str, Any]) -> tuple[ArgSpec, ...] | None:
-    if any("unknown" in one for one in entry.get("called_with", ())):
+    given = [one for one in entry.get("called_with", ()) if not _is_context(one, entry)]
+    if any("unknown" in one for one in given):
         return None
-    return arguments(place, entry, "called_with")
+    return arguments(place, {**entry, "called_with": given} if given else entry, "called_with")
+
+
+def _is_context(one: dict[str, Any], entry: dict[str, Any]) -> bool:
+    """The first argument of an autograd Function's forward, which ``apply`` makes."""
+    name = str(entry.get("launcher")).rpartition("::")[2].split(".")
+    return len(name) > 1 and name[-1] == "forward" and one.get("unknown") == f"{name[-2]}Backward"
 
 
 def _launch(place: Place, entry: dict[str, Any]) -> Launch:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Program, Target, TargetKind
+from kernel_lsp.rewrite.kernels.operators import Operator, applying, operator_of, said_launcher
 from kernel_lsp.rewrite.kernels.source import Function, Source, assigned, names_in
 
 ENTRY = "launch_on_copies"
@@ -41,16 +42,35 @@ def judged(program: Program, target: Target, launcher: str | None = None) -> Pro
 def launching(program: Program, kernel: str, launcher: str) -> Program:
     """The sliced program, entered by its launcher. Raises RewriteError where either is not there."""
     source = Source.parse(program.source, kernel, launcher)
-    if source.needs_object(launcher):
+    operator = operator_of(source.tree, launcher)
+    if operator is None and source.needs_object(launcher):
         raise RewriteError(
             f"{kernel} is launched by {launcher}, a method, which is not called without its object: "
             "write a function that launches it, with a workload above it"
         )
     made = replace(program, entry=launcher, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher)
-    if not (copied := written_arguments(source)):
+    copied = written_arguments(source)
+    if operator is not None:
+        around = _applied(source, operator, copied)
+    elif copied:
+        around = _around(source.function(launcher), launcher, copied)
+    else:
         return made
-    text = program.source.rstrip("\n") + "\n\n\n" + _around(source.function(launcher), launcher, copied)
-    return replace(made, source=text, entry=ENTRY)
+    return replace(made, source=program.source.rstrip("\n") + "\n\n\n" + around, entry=ENTRY)
+
+
+def _applied(source: Source, operator: Operator, written: list[str]) -> str:
+    """Raises RewriteError where a backward changes the gradients that it is given."""
+    if not operator.is_backward:
+        own = {a.arg for a in operator.parameters}
+        return applying(operator, ENTRY, [name for name in written if name in own], all_copied=False)
+    if changed := [name for name in written if name in operator.given]:
+        raise RewriteError(
+            f"{source.launcher} writes into {changed[0]}, a gradient that autograd may still need, so it is "
+            "not called again and again: write into a tensor of its own"
+        )
+    forward = Source.parse(source.text, source.kernel, f"{operator.name}.forward")
+    return applying(operator, ENTRY, written_arguments(forward), all_copied=bool(written))
 
 
 def launcher_of(program: str, entry: str) -> str:
@@ -58,6 +78,8 @@ def launcher_of(program: str, entry: str) -> str:
     if entry != ENTRY:
         return entry
     source = Source.parse(program, ENTRY, ENTRY)
+    if (said := said_launcher(source.function(ENTRY))) is not None:
+        return said
     call = next(n for n in ast.walk(source.function(ENTRY).body[-2]) if isinstance(n, ast.Call))
     return ast.unparse(call.func)
 

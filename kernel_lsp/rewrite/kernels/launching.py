@@ -47,7 +47,8 @@ def observe(program: Program, workload: Workload) -> tuple[Launched, ...]:
         found = _alike(program, found, _followed(program, workload, Guessing(2, holds=True)))
     if not found:
         raise CaptureError(
-            f"{program.entry} launched no Triton kernel for this workload", "give a workload that launches it"
+            f"{_launcher(program)} launched no Triton kernel for this workload",
+            "give a workload that launches it",
         )
     return tuple(found)
 
@@ -66,7 +67,7 @@ def _followed(program: Program, workload: Workload, guess: Guessing) -> list[Lau
                 except (Exception, SystemExit) as error:  # the launcher is the user's code
                     said = f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]
                     raise CaptureError(
-                        f"{program.entry} could not be followed to its launches ({said})",
+                        f"{_launcher(program)} could not be followed to its launches ({said})",
                         "launch the kernel from a function whose launches follow from shapes alone",
                     ) from error
     return found
@@ -77,7 +78,7 @@ def _alike(program: Program, first: list[Launched], second: list[Launched]) -> l
     facts = [[replace(one, arguments={}) for one in launches] for launches in (first, second)]
     if facts[0] != facts[1]:
         raise CaptureError(
-            f"{program.entry} chooses what it launches by values (.item() or a condition on a tensor)",
+            f"{_launcher(program)} chooses what it launches by values (.item() or a condition on a tensor)",
             "launch the kernel from a function whose launches follow from shapes alone",
         )
     return [
@@ -90,6 +91,11 @@ def _alike(program: Program, first: list[Launched], second: list[Launched]) -> l
         )
         for one, other in zip(first, second, strict=True)
     ]
+
+
+def _launcher(program: Program) -> str:
+    """As the user knows it, where the entry is a function of ours around it."""
+    return program.launcher or program.entry
 
 
 def _owners(launcher: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[int, str]:
