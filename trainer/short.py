@@ -73,6 +73,8 @@ FINAL_S = {"weigh": 40.0, "talk": 130.0}
 """What a seed takes at most on a GPU, evaluation included (a guess); less is not begun with."""
 SEEDS = 4
 BOTH = "both"
+WAITING_S = 120.0
+"""For rows that are being told."""
 RESERVE_S = 15.0
 """To write the last results."""
 
@@ -354,7 +356,8 @@ def opened(form: str, end: float, options: argparse.Namespace) -> Job:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(1)
-    while not (options.packed / packed.ROWS).exists() and time.monotonic() < end - RESERVE_S:
+    patience = time.monotonic() + min(WAITING_S, 0.5 * (end - time.monotonic()))
+    while not (options.packed / packed.ROWS).exists() and time.monotonic() < patience:
         time.sleep(1.0)  # another track tells them
     tasks, rows = packed.load(options.packed / packed.ROWS)
     pad = int(models.compact_tokenizer().pad_token_id)
