@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_lsp.rewrite.codegen import cross_entropy, embedding, fuse, space, triplet
+from kernel_lsp.rewrite.codegen import cross_entropy, cross_entropy_maps, embedding, fuse, space, triplet
 from kernel_lsp.rewrite.skill import Graph, Match, Proof
 
 
 def match(graph: Graph) -> list[Match]:
     pairs = fuse.reduction_matches(graph, space.LOSSES)
-    return [*pairs, *cross_entropy.matches(graph), *triplet.matches(graph), *embedding.matches(graph)]
+    classes = [*cross_entropy.matches(graph), *cross_entropy_maps.matches(graph)]
+    return [*pairs, *classes, *triplet.matches(graph), *embedding.matches(graph)]
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
@@ -24,6 +25,8 @@ def parameters(graph: Graph, match: Match) -> dict[str, list[Any]]:
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
     if "cross_entropy" in match.data:
         cross_entropy.apply(graph, match, parameters)
+    elif "cross_entropy_maps" in match.data:
+        cross_entropy_maps.apply(graph, match, parameters)
     elif "triplet" in match.data:
         triplet.apply(graph, match, parameters)
     elif "cosine_embedding" in match.data:

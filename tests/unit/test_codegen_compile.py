@@ -12,6 +12,8 @@ HALF = "torch.randn(4096, 16384, dtype=torch.bfloat16), torch.randn(16384, dtype
 FAMILIES = [
     ("fused-pointwise", "F.gelu(x + y) * torch.tanh(x) + F.mish(y)", WIDE),
     ("fused-pointwise", "F.elu(x * y) + F.softplus(x)", HALF),
+    ("fused-pointwise", "F.gelu(x.t() + y) * 0.5", WIDE),
+    ("fused-pointwise", "(lambda a, b: F.silu(a) * b)(*x.chunk(2, -1)) + y[:8192]", HALF),
     ("fused-row-softmax", "torch.softmax(x * 0.125 + y, dim=-1)", WIDE),
     ("fused-row-softmax", "F.log_softmax(x + y, dim=-1)", HALF),
     ("fused-row-softmax", "torch.softmax(x, dim=1) * 2 + y", "torch.randn(64, 512, 64, 64), torch.randn(64)"),
@@ -23,6 +25,11 @@ FAMILIES = [
     ("fused-reduction", "((x - y) ** 2).mean()", WIDE),
     ("fused-reduction", "torch.logsumexp(x + y, -1)", WIDE),
     ("fused-loss", "F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))", WIDE),
+    (
+        "fused-loss",
+        "F.cross_entropy(x, y, weight=torch.ones(21, device=x.device), label_smoothing=0.1)",
+        "torch.randn(8, 21, 512, 512), torch.randint(0, 21, (8, 512, 512))",
+    ),
     ("fused-loss", "F.cross_entropy(x, y)", "torch.randn(4096, 50257), torch.randint(0, 50257, (4096,))"),
 ]
 
