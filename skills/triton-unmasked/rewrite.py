@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.kernels import deciding, terms
-from kernel_lsp.rewrite.kernels.blocks import grid_of, passed
+from kernel_lsp.rewrite.kernels.blocks import passed
 from kernel_lsp.rewrite.kernels.deciding import Constant
+from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.terms import Reader, Terms
 from kernel_lsp.rewrite.kernels.view import Kernel, Launched, Match, Proof, proof
 

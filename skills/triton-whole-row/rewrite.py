@@ -9,7 +9,8 @@ import ast
 import copy
 
 from kernel_lsp.rewrite.kernels import launchers, places
-from kernel_lsp.rewrite.kernels.blocks import OF_LOOP, adjustable
+from kernel_lsp.rewrite.kernels.blocks import adjustable
+from kernel_lsp.rewrite.kernels.grids import OF_LOOP
 from kernel_lsp.rewrite.kernels.looped import Looped, accumulations, looped, once, values_of
 from kernel_lsp.rewrite.kernels.source import called, names_in
 from kernel_lsp.rewrite.kernels.values import REDUCTIONS, Access, Place, Values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernel_lsp.lineage.places import block_text, range_of, untuned_launch
-from kernel_lsp.rewrite.kernels.blocks import grid_of
+from kernel_lsp.rewrite.kernels.grids import grid_of
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
