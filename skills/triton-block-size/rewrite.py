@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.blocks import Block, adjustable
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
@@ -10,7 +11,7 @@ LARGEST_TILE = 256
 
 
 def match(kernel: Kernel) -> list[Match]:
-    found = [block for block in adjustable(kernel) if block.places and len(block.choices()) > 1]
+    found = [b for b in adjustable(kernel) if (b.places or b.decided) and len(b.choices()) > 1]
     if not found:
         return []
     names = ", ".join(block.name for block in found)
@@ -24,6 +25,7 @@ def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
         for one in (
             proof(f"{block.name} may have another value", True, _because(block)),
             proof(f"the grid follows {block.name}", True, f"in the launcher, {block.why}"),
+            *([heuristics.proof_of(kernel, block.name)] if block.decided else []),
             proof(
                 f"no result shows {block.name}",
                 True,
@@ -55,6 +57,8 @@ def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
         if parameters[block.name] != block.value:
             for place in block.places:
                 kernel.replace(place, str(parameters[block.name]))
+    changed = {b.name: parameters[b.name] for b in match.data if b.decided}
+    heuristics.settle(kernel, {n: v for n, v in changed.items() if v != kernel.launched[0].constants[n]})
 
 
 def _because(block: Block) -> str:

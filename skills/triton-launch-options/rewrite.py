@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from kernel_lsp.rewrite.kernels import heuristics
 from kernel_lsp.rewrite.kernels.source import called
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
+OPTIONS = ("num_warps", "num_stages")
 WARPS, STAGES = (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 5)
 MOST_GUESSED = 16
 """Of warps: 32 leave each thread 64 registers, which only a measurement can favor."""
@@ -21,26 +23,42 @@ def match(kernel: Kernel) -> list[Match]:
 
 
 def preconditions(kernel: Kernel, match: Match) -> list[Proof]:
-    launch = kernel.source.launches()[0]
+    launch, settled = kernel.source.launches()[0], heuristics.decided(kernel)
     spread = any(k.arg is None for k in launch.call.keywords)
     named = launch.keyword("num_warps") is not None
-    decided = [name for name in kernel.launched[0].options if launch.keyword(name) is None]
+    options = kernel.launched[0].options
+    decided = [name for name in options if launch.keyword(name) is None and name not in settled]
+    free = not spread and not decided
     return [
         proof(
             "nothing else sets them",
-            named or (not spread and not decided),
-            "the launch names them, which nothing can do twice"
+            named or free or "num_warps" in settled,
+            "the kernel's heuristics do, which overrule its launches"
+            if "num_warps" in settled
+            else "the launch names them, which nothing can do twice"
             if named
             else "the launch names its keywords, and no heuristic adds to them"
-            if not spread and not decided
+            if free
             else f"{', '.join(decided) or '**options'} may be set elsewhere",
         ),
-        proof(
-            "the kernel does not ask for them",
-            not called(kernel.function, "num_warps"),
-            "its text reads neither warps nor stages",
-        ),
+        *([_unread(kernel)] if settled & {*OPTIONS} else []),
+        _unasked(kernel),
     ]
+
+
+def _unasked(kernel: Kernel) -> Proof:
+    asked = called(kernel.function, "num_warps")
+    return proof("the kernel does not ask for them", not asked, "its text reads neither warps nor stages")
+
+
+def _unread(kernel: Kernel) -> Proof:
+    """Other launches of the kernel get them too, and compute the same."""
+    others = sorted({name for option in OPTIONS for name in heuristics.readers(kernel, option)})
+    return proof(
+        "nothing else comes from them",
+        not others,
+        f"{', '.join(others) or 'no other constant'} is computed from them",
+    )
 
 
 def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
@@ -51,6 +69,7 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {"num_warps": list(dict.fromkeys([*first, *_few(kernel)]))}
     launch = kernel.source.launches()[0]
     free = launch.keyword("num_stages") is not None or all(k.arg for k in launch.call.keywords)
+    free = free or "num_stages" in heuristics.decided(kernel)
     loops = any("range" in kernel.text(n) for n in kernel.function.body)
     if free and loops and called(kernel.function, "dot"):
         stages = options.get("num_stages", DEFAULT_STAGES)
@@ -59,10 +78,13 @@ def parameters(kernel: Kernel, match: Match) -> dict[str, list[object]]:
 
 
 def apply(kernel: Kernel, match: Match, parameters: dict[str, object]) -> None:
+    now, settled = kernel.launched[0].options, heuristics.decided(kernel)
+    numbers = {n: value for n, value in parameters.items() if n in settled and value != now.get(n)}
+    heuristics.settle(kernel, numbers)
+    parameters = {name: value for name, value in parameters.items() if name not in settled}
     launch = kernel.source.launches()[0]
     said = {name: node for name in parameters if (node := launch.keyword(name)) is not None}
     changed = {node: str(parameters[name]) for name, node in said.items()}
-    now = kernel.launched[0].options
     added = [
         f"{name}={value}"
         for name, value in parameters.items()

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_lsp.rewrite.kernels import cutting
+from kernel_lsp.rewrite.kernels import cutting, heuristics
 from kernel_lsp.rewrite.kernels.grids import (
     OF_GRID,
     OF_LOOP,
@@ -52,6 +52,8 @@ class Block:
     """Constants of the launcher's text that are its value; empty: autotune chooses it."""
     why: str
     """The fact that shows how it is used."""
+    decided: bool = False
+    """A heuristic of the kernel's decorator computes it: there it becomes a constant."""
 
     @property
     def of_grid(self) -> bool:
@@ -83,6 +85,11 @@ def adjustable(kernel: Kernel) -> list[Block]:
             values = {config[name] for one in kernel.launched for config in one.configs if name in config}
             if values and follows(kernel, name, why, None):
                 found.append(Block(name, max(values), masked, (), why))
+        elif name in heuristics.decided(kernel):
+            # Today's heuristic follows the size at hand; without masks a constant may fit today's alone.
+            if masked and heuristics.may_be_constant(kernel, name) and follows(kernel, name, why, None):
+                value = int(kernel.launched[0].constants[name])
+                found.append(Block(name, value, masked, (), why, decided=True))
         elif (places := _places(kernel, name, why)) is not None:
             found.append(Block(name, int(kernel.launched[0].constants[name]), masked, tuple(places), why))
     return found

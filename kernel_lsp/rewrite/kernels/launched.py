@@ -47,3 +47,5 @@ class Launched:
     options: dict[str, int] = field(default_factory=dict)
     configs: tuple[dict[str, Any], ...] = ()
     """Of autotune: constants and options together, each a choice."""
+    decided: dict[str, frozenset[str]] = field(default_factory=dict)
+    """What ``triton.heuristics`` decided: a constant or an option, and what it was computed from."""

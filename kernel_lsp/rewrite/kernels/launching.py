@@ -118,7 +118,7 @@ def _storage(tensor: torch.Tensor) -> int:
 @contextlib.contextmanager
 def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[None]:
     """Launches go into ``found``. The interpreter's class is another one; autotune stands before both."""
-    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
@@ -131,18 +131,60 @@ def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[Non
         return _Compiled(found)
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found.append(_launched(self, args, kwargs, owners))
+        found.append(replace(_launched(self, args, kwargs, owners), decided=dict(decided)))
         return _Compiled(found)
 
+    decided: dict[str, frozenset[str]] = {}
+
+    def decide(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for name, heuristic in self.values.items():
+            given = _Asked({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+            kwargs[name] = heuristic(given)
+            decided[name] = frozenset(given.asked)
+        try:
+            return self.fn.run(*args, **kwargs)
+        finally:
+            for name in self.values:
+                decided.pop(name, None)
+
     tuners = [kind for kind in _subclasses(Autotuner) if "run" in vars(kind)]
-    kept = [(kind, kind.run) for kind in (*tuners, InterpretedFunction, JITFunction)]
+    kept = [(kind, kind.run) for kind in (*tuners, Heuristics, InterpretedFunction, JITFunction)]
     for kind, _ in kept:
-        kind.run = tuned if issubclass(kind, Autotuner) else run
+        kind.run = tuned if issubclass(kind, Autotuner) else decide if kind is Heuristics else run
     try:
         yield
     finally:
         for kind, original in kept:
             kind.run = original
+
+
+class _Asked(dict[str, Any]):
+    """A launch's arguments, as a heuristic is given them: it is seen which it looks at."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __iter__(self) -> Iterator[str]:  # ``**given`` and copies come here, and ask for all
+        self.asked |= set(super().keys())
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        return list(self)
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
 
 
 def _subclasses(kind: Any) -> list[Any]:
