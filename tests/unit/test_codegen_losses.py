@@ -280,14 +280,19 @@ def test_gradients_of_cosine_embeddings(trainer, reduction) -> None:
             PAIR,
             "self.w = nn.Parameter(torch.rand(13))",
         ),
-        # Their kernels have no backward.
-        (
-            "F.cross_entropy(x, y)",
-            "torch.randn(3, 5, 7, requires_grad=True), torch.randint(0, 5, (3, 7))",
-            "",
-        ),
         (
             "F.cross_entropy(x, y, weight=self.w)",
+            "torch.randn(3, 5, requires_grad=True), torch.randint(0, 5, (3,))",
+            "self.w = nn.Parameter(torch.rand(5))",
+        ),
+        # Weights and smoothed labels together have no backward here.
+        (
+            "F.cross_entropy(x, y, weight=self.w, label_smoothing=0.1)",
+            "torch.randn(3, 5, 7, requires_grad=True), torch.randint(0, 5, (3, 7))",
+            held("5"),
+        ),
+        (
+            "F.cross_entropy(x, y, weight=self.w, label_smoothing=0.1)",
             "torch.randn(3, 5, requires_grad=True), torch.randint(0, 5, (3,))",
             held("5"),
         ),
@@ -296,6 +301,39 @@ def test_gradients_of_cosine_embeddings(trainer, reduction) -> None:
 def test_losses_that_step_aside_in_training(expression, inputs, init) -> None:
     opened = session(program(expression, inputs, init=init), "fused-loss")
     assert opened.rewrites["fused-loss"].match(opened.graph) == []
+
+
+TRAINED_MAPS = {
+    "image": "torch.randn(3, 5, 4, 7, requires_grad=True), torch.randint(0, 5, (3, 4, 7))",
+    "ignored": "torch.randn(2, 5, 301, requires_grad=True),"
+    " torch.randint(0, 5, (2, 301)).index_fill(1, torch.tensor([2, 3]), -100)",
+    "one position": "torch.randn(2, 5, 1, requires_grad=True), torch.randint(0, 5, (2, 1))",
+    "rows": "torch.randn(9, 5, requires_grad=True), torch.tensor([0, 4, -100, 3, 4, -100, 1, 2, 0])",
+}
+
+
+@pytest.mark.parametrize("how", ["mean", "sum", "none"])
+@pytest.mark.parametrize("settings", SETTINGS[:3])
+@pytest.mark.parametrize("name", TRAINED_MAPS)
+def test_gradients_of_cross_entropy(trainer, name, settings, how) -> None:
+    loss = f"F.cross_entropy(x, y, reduction='{how}'{settings})"
+    trained_agrees(trainer, program(loss, TRAINED_MAPS[name], init=held("5")), "fused-loss")
+
+
+@pytest.mark.parametrize("name", ["image", "rows"])
+def test_gradients_of_gradients_of_cross_entropy(trainer, name) -> None:
+    source = program("F.cross_entropy(x, y, weight=self.w)", TRAINED_MAPS[name], init=held("5"))
+    trained_agrees(trainer, source, "fused-loss", twice=True)
+
+
+def test_gradients_of_bfloat16_maps(trainer) -> None:
+    inputs = TRAINED_MAPS["image"].replace("4, 7, requires", "4, 7, dtype=torch.bfloat16, requires")
+    trained_agrees(trainer, program("F.cross_entropy(x, y)", inputs), "fused-loss")
+
+
+def test_the_loss_may_be_part_of_a_larger_gradient(trainer) -> None:
+    loss = "F.cross_entropy(x * 2, y, label_smoothing=0.1) * 3 + x.square().mean()"
+    trained_agrees(trainer, program(loss, TRAINED_MAPS["image"]), "fused-loss")
 
 
 def test_a_kernel_without_a_backward_is_guarded() -> None:

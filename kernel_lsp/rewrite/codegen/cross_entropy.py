@@ -1,7 +1,7 @@
 """Cross entropy over rows of logits: logsumexp minus the picked logit, then a sum over the rows.
 
 Covered: cross_entropy, and nll_loss of log_softmax; logits [rows, classes], whole-number targets [rows];
-mean, sum and none; ignore_index; label smoothing; class weights, but not in training.
+mean, sum and none; ignore_index; label smoothing; class weights; training, but not with both of these.
 Not covered: probabilities as targets. Dimensions after the classes: cross_entropy_maps.py.
 """
 
@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.rewrite import guard
 from kernel_lsp.rewrite.codegen import backward, cost, launching, source
 from kernel_lsp.rewrite.codegen.cross_entropy_source import (
     BACKWARD,
     COUNTED,
     KERNEL,
     LAUNCHER,
+    SCALED,
     SMOOTHING,
     TOTAL,
     WEIGHTED,
@@ -32,11 +34,20 @@ PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [4096, 2048, 8192], "num_warps
 
 
 def matches(graph: Graph) -> list[Match]:
-    return [_match(graph, node) for node in graph.nodes if _is_covered(node) and _is_trainable(graph, node)]
+    return [_match(graph, node) for node in graph.nodes if _is_covered(node) and is_trainable(graph, node)]
 
 
-def _is_trainable(graph: Graph, node: fx.Node) -> bool:
-    return not graph.gradients or not (graph.origin.hides_gradients or weight_of(node) is not None)
+def is_trainable(graph: Graph, node: fx.Node) -> bool:
+    """No gradient is recorded, or there is a backward for it: not for weights, which have none in torch."""
+    if not graph.gradients or (weight := weight_of(node)) is None:
+        return not (graph.gradients and graph.origin.hides_gradients)
+    return not (graph.origin.hides_gradients or smoothing_of(node) or graph.carries(weight))
+
+
+def require_constant_weight(graph: Graph, node: fx.Node) -> None:
+    weight = weight_of(node)
+    for text in guard.flags(graph, weight) if weight is not None else ():
+        graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
 
 
 def logits_of(node: fx.Node) -> fx.Node | None:
@@ -68,6 +79,17 @@ def covered_rank(node: fx.Node) -> int:
     logits, target, weight = given.meta["val"], node.args[1].meta["val"], weight_of(node)
     plain = logits.dtype in FLOATS and target.dtype == torch.int64
     return int(logits.dim()) if plain and (weight is None or weight.meta["val"].dtype in FLOATS) else 0
+
+
+HOW = {0: "none", 1: "mean", 2: "sum"}
+
+
+def settings_of(node: fx.Node) -> str:
+    """Its keyword arguments, where logits, targets and weights have these names."""
+    how, smoothing = HOW[argument(node, "reduction", 1)], smoothing_of(node)
+    weight = ", weight=weight" if weight_of(node) is not None else ""
+    labels = f", label_smoothing={smoothing}" if smoothing else ""
+    return f'{weight}, ignore_index={argument(node, "ignore_index", -100)}, reduction="{how}"{labels}'
 
 
 def _is_covered(node: fx.Node) -> bool:
@@ -109,6 +131,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
         kernel = _trained(node, kernel)
+        require_constant_weight(graph, node)
     call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
@@ -131,24 +154,28 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
         "    log_sum = torch.empty((2, n_rows), dtype=torch.float32, device=logits.device)\n"
         "    if n_rows",
     )
-    text = text.replace("logits, target, loss, n_cols,", "logits, target, loss, log_sum, n_cols,")
+    text = text.replace(", loss, n_cols,", ", loss, log_sum, n_cols,")
     if how == 1:
         text = text.replace("out_ptr, n_rows,", "out_ptr, count_ptr, n_rows,")
         text = text.replace("    tl.store(out_ptr, total)", "    tl.store(out_ptr, total)\n"
                             "    tl.store(count_ptr, tl.sum(lane_count, axis=0))")  # fmt: skip
-        text = text.replace("(loss, target, out, n_rows", "(loss, target, out, count, n_rows")
+        text = text.replace(", out, n_rows", ", out, count, n_rows")
         text = text.replace("    out = torch.empty((),", "    count = torch.empty((), dtype=torch.float32, "
                             "device=logits.device)\n    out = torch.empty((),")  # fmt: skip
         text = text.replace("    return out\n", "    return out, log_sum, count\n")
     text = text.replace("    return out\n", "    return out, log_sum\n")
     text = text.replace("    return loss\n", "    return loss, log_sum\n")
-    smoothing = smoothing_of(node)
+    smoothing, weighted = smoothing_of(node), weight_of(node) is not None
     scale = "tl.load(grad_out_ptr" + (" + row)" if how == 0 else ")") + ".to(tl.float32)"
     text += "\n\n" + backward.AGAIN + "\n\n" + BACKWARD.format(
         name=name,
         title=source.title(name),
         ignore=ignore,
-        how={0: "none", 1: "mean", 2: "sum"}[how],
+        weight=", weight" if weighted else "",
+        weight_pointer="weight_ptr, " if weighted else "",
+        weighted=SCALED if weighted else "",
+        contiguous="        weight = weight.contiguous()\n" if weighted else "",
+        nothing="None, None" if weighted else "None",
         scale=f"{scale} / tl.load(count_ptr)" if how == 1 else scale,
         scale_arguments="grad_out_ptr, count_ptr" if how == 1 else "grad_out_ptr",
         scale_values="grad_out, count" if how == 1 else "grad_out",
@@ -156,7 +183,7 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
         kept="*ctx.kept" if how == 1 else "ctx.kept",
         rest=1.0 - smoothing,
         smoothed=f" - {smoothing} / n_cols" if smoothing else "",
-        labels=f", label_smoothing={smoothing}" if smoothing else "",
+        settings=settings_of(node),
     )  # fmt: skip
     return replace(kernel, definitions=text, supports_autograd=True)
 

@@ -2,8 +2,8 @@
 
 Neighbors in memory are positions, so a program takes a block of them and walks over the classes; each lane
 keeps its own maximum and sum, and no probability is written. A second launch adds what the programs left.
-Covered: mean, sum and none; ignore_index; class weights; label smoothing. Not covered: training, maps whose
-channels lie innermost, probabilities as targets.
+Covered: mean, sum and none; ignore_index; class weights; label smoothing; training, but not with both.
+Not covered: maps whose channels lie innermost, probabilities as targets.
 """
 
 from __future__ import annotations
@@ -12,13 +12,28 @@ from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import cost, launching, source
+from kernel_lsp.rewrite.codegen import backward, cost, launching, source
 from kernel_lsp.rewrite.codegen.cross_entropy import (
+    HOW,
     covered_rank,
+    is_trainable,
     logits_of,
     operands,
+    require_constant_weight,
+    settings_of,
     smoothing_of,
     weight_of,
+)
+from kernel_lsp.rewrite.codegen.cross_entropy_maps_source import (
+    BACKWARD,
+    COUNTED,
+    KEEP,
+    KERNEL,
+    SCALED,
+    SMOOTHING,
+    STORE,
+    TOTAL,
+    WEIGHTED,
 )
 from kernel_lsp.rewrite.codegen.pointwise import dtype_name
 from kernel_lsp.rewrite.generated import Generated, Match
@@ -26,100 +41,9 @@ from kernel_lsp.rewrite.graph import Graph, argument
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [256, 512, 128], "num_warps": [4, 8]}
 
-KERNEL = '''\
-@triton.jit
-def _{name}_kernel(
-    logits_ptr, target_ptr, {weight_pointer}{result}_ptr, n_classes, n_positions, BLOCK_SIZE: tl.constexpr,
-):
-    """Each program handles BLOCK_SIZE positions of one image and walks over the classes."""
-    program = tl.program_id(0).to(tl.int64)  # int64: offsets can pass 2**31
-    n_blocks = tl.cdiv(n_positions, BLOCK_SIZE)
-    offs = program % n_blocks * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    mask = offs < n_positions  # the last block of an image is not full
-    image = program // n_blocks
-    first = logits_ptr + image * n_classes * n_positions + offs
-    lane_max = tl.full([BLOCK_SIZE], float("-inf"), tl.float32)
-    lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-{before}    where = first
-    for {label} in range(n_classes):
-        logits = tl.load(where, mask=mask, other=0.0).to(tl.float32)
-        new_max = tl.maximum(lane_max, logits)
-        # Lanes that saw only -inf: exp(-inf - -inf) would be NaN where it must weigh nothing.
-        pivot = tl.where(new_max == float("-inf"), 0.0, new_max)
-        lane_sum = lane_sum * tl.exp(lane_max - pivot) + tl.exp(logits - pivot)
-        lane_max = new_max
-{step}        where += n_positions
-    target = tl.load(target_ptr + image * n_positions + offs, mask=mask, other={ignore})
-    kept = target != {ignore}
-    # Targets outside of the classes read nothing and give NaN, where eager stops with an assertion.
-    valid = kept & (target >= 0) & (target < n_classes)
-    picked = tl.load(first + target * n_positions, mask=valid, other=float("nan")).to(tl.float32)
-    loss = tl.log(lane_sum) + (lane_max - picked)  # in this order: a common shift of the logits cancels
-{weighted}{smoothed}    loss = tl.where(kept, loss, 0.0)
-{store}'''
-
-STORE = {
-    0: "    tl.store(loss_ptr + image * n_positions + offs, loss, mask=mask)\n",
-    1: """\
-    tl.store(partial_ptr + program, tl.sum(loss, axis=0))
-    tl.store(partial_ptr + tl.num_programs(0) + program, tl.sum(tl.where(kept, {weight}, 0.0), axis=0))
-""",
-    2: "    tl.store(partial_ptr + program, tl.sum(loss, axis=0))\n",
-}
-WEIGHTED = """\
-    weight = tl.load(weight_ptr + target, mask=valid, other=1.0).to(tl.float32)
-    loss *= weight
-"""
-BEFORE = """\
-    anchor = tl.load(first, mask=mask, other=0.0).to(tl.float32)
-    anchor = tl.where(tl.abs(anchor) < float("inf"), anchor, 0.0)  # a common shift costs no digits
-    lane_total = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-"""
-SMOOTHING = {
-    False: {
-        "before": BEFORE,
-        "step": "        lane_total += logits - anchor\n",
-        "smoothed": """\
-    every = tl.log(lane_sum) + (lane_max - anchor) - lane_total / n_classes  # mean over classes
-    loss = {rest} * loss + {smoothing} * every
-""",
-    },
-    True: {
-        "before": BEFORE + "    all_weights = 0.0\n",
-        "step": """\
-        class_weight = tl.load(weight_ptr + label).to(tl.float32)
-        lane_total += class_weight * (logits - anchor)
-        all_weights += class_weight
-""",
-        "smoothed": """\
-    every = all_weights * (tl.log(lane_sum) + (lane_max - anchor)) - lane_total
-    loss = {rest} * loss + {smoothing} * (every / n_classes)
-""",
-    },
-}
-"""What smoothed labels add to the kernel, by whether classes have weights."""
-
-TOTAL = '''\
-@triton.jit
-def _{name}_total_kernel(partial_ptr, out_ptr, n_programs, BLOCK_SIZE: tl.constexpr):
-    """One program adds what the others left, in a fixed order."""
-    lane_sum = tl.full([BLOCK_SIZE], 0.0, tl.float32)
-{before}    for start in range(0, n_programs, BLOCK_SIZE):
-        offs = start + tl.arange(0, BLOCK_SIZE)
-        mask = offs < n_programs  # the last block is not full
-        lane_sum += tl.load(partial_ptr + offs, mask=mask, other=0.0)
-{step}    tl.store(out_ptr, tl.sum(lane_sum, axis=0){divided})
-'''
-COUNTED = {
-    "before": "    lane_count = tl.full([BLOCK_SIZE], 0.0, tl.float32)\n",
-    "step": "        lane_count += tl.load(partial_ptr + n_programs + offs, mask=mask, other=0.0)\n",
-    "divided": " / tl.sum(lane_count, axis=0)",
-}
-"""What a mean adds."""
-
 
 def matches(graph: Graph) -> list[Match]:
-    return [_match(graph, node) for node in graph.nodes if not graph.gradients and _is_covered(node)]
+    return [_match(graph, node) for node in graph.nodes if _is_covered(node) and is_trainable(graph, node)]
 
 
 def _is_covered(node: fx.Node) -> bool:
@@ -135,76 +59,140 @@ def _match(graph: Graph, node: fx.Node) -> Match:
     nodes = [node] if node.args[0] is logits else [node.args[0], node]
     launches = 1 if argument(node, "reduction", 1) == 0 else 2
     fused_s = cost.read_once_seconds(graph, operands(node), launches=launches)
+    benefit = cost.benefit(graph, nodes, fused_s, 0.1)
+    if graph.gradients:
+        fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
+        benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
     return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
         summary="compute cross entropy of maps without writing the probabilities",
-        benefit=cost.benefit(graph, nodes, fused_s, 0.1),
+        benefit=benefit,
         plain=False,
+        differentiable=True,
         data={"nodes": [node.name], "parameters": PARAMETERS, "cross_entropy_maps": True},
     )
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
-    kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
+    name = launching.unique_name(graph, "fused_cross_entropy")
+    kernel = _Writer(node, name, choice, graph.gradients).generated()
+    if graph.gradients:
+        require_constant_weight(graph, node)
     call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
 
 
-def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:
-    how, weighted = argument(node, "reduction", 1), weight_of(node) is not None
-    kernels = [_kernel(node, name)]
-    if how != 0:
-        more = COUNTED if how == 1 else dict.fromkeys(COUNTED, "")
-        kernels.append(TOTAL.format(name=name, **more))
-    definitions = "\n\n".join([*kernels, _launcher(node, choice, name, weighted)])
-    return Generated(name=name, imports=source.IMPORTS, definitions=definitions, summary="cross entropy")
+class _Writer:
+    """Kernels and launchers for one call."""
 
+    def __init__(self, node: fx.Node, name: str, choice: dict[str, Any], trained: bool) -> None:
+        self.node, self.name, self.trained = node, name, trained
+        self.how, self.ignore = HOW[argument(node, "reduction", 1)], argument(node, "ignore_index", -100)
+        self.weighted, self.smoothing = weight_of(node) is not None, smoothing_of(node)
+        self.block, self.warps = choice["BLOCK_SIZE"], choice["num_warps"]
+        self.names = ["logits", "target", "weight"] if self.weighted else ["logits", "target"]
+        self.counts = trained and self.how == "mean"
 
-def _kernel(node: fx.Node, name: str) -> str:
-    how, weighted, smoothing = argument(node, "reduction", 1), weight_of(node) is not None, smoothing_of(node)
-    more = SMOOTHING[weighted] if smoothing else dict.fromkeys(("before", "step", "smoothed"), "")
-    more = {**more, "smoothed": more["smoothed"].format(smoothing=smoothing, rest=1.0 - smoothing)}
-    return KERNEL.format(
-        name=name,
-        ignore=argument(node, "ignore_index", -100),
-        result="loss" if how == 0 else "partial",
-        label="label" if smoothing and weighted else "_",
-        weight_pointer="weight_ptr, " if weighted else "",
-        weighted=WEIGHTED if weighted else "",
-        store=STORE[how].format(weight="weight" if weighted else "1.0"),
-        **more,
-    )
+    def generated(self) -> Generated:
+        parts = [self._kernel()]
+        if self.how != "none":
+            parts.append(self._total())
+        parts.append(self._launcher())
+        if self.trained:
+            parts += [backward.AGAIN, self._backward()]
+        return Generated(
+            name=self.name,
+            imports=source.IMPORTS,
+            definitions="\n\n".join(parts),
+            summary="cross entropy",
+            supports_autograd=self.trained,
+        )
 
+    def _kernel(self) -> str:
+        more = dict.fromkeys(("before", "step", "smoothed"), "")
+        if self.smoothing:
+            more = dict(SMOOTHING[self.weighted])
+            more["smoothed"] = more["smoothed"].format(smoothing=self.smoothing, rest=1.0 - self.smoothing)
+        return KERNEL.format(
+            name=self.name,
+            ignore=self.ignore,
+            result="loss" if self.how == "none" else "partial",
+            label="label" if self.smoothing and self.weighted else "_",
+            weight_pointer="weight_ptr, " if self.weighted else "",
+            kept_pointer="log_sum_ptr, " if self.trained else "",
+            keep=KEEP if self.trained else "",
+            weighted=WEIGHTED if self.weighted else "",
+            store=STORE[self.how].format(weight="weight" if self.weighted else "1.0"),
+            **more,
+        )
 
-def _launcher(node: fx.Node, choice: dict[str, Any], name: str, weighted: bool) -> str:
-    how, dtype = argument(node, "reduction", 1), dtype_name(node.meta["val"].dtype)
-    names = ["logits", "target", "weight"] if weighted else ["logits", "target"]
-    launches = "one launch" if how == 0 else "two launches"
-    block, warps = choice["BLOCK_SIZE"], choice["num_warps"]
-    sizes = ["n_classes", "n_positions", f"BLOCK_SIZE={block}", f"num_warps={warps}"]
-    if how == 0:
-        result, made = "loss", f"torch.empty(target.shape, dtype=torch.{dtype}, device=logits.device)"
-    else:
-        lines = 2 if how == 1 else 1  # a mean counts as well
-        result = "partial"
-        made = f"torch.empty(({lines}, n_programs), dtype=torch.float32, device=logits.device)"
-    text = [
-        f"def {name}({', '.join(names)}):",
-        f'    """Cross entropy in {launches}; no probability is written."""',
-        f"    {', '.join(names)} = {', '.join(f'{item}.contiguous()' for item in names)}",
-        "    n_images, n_classes = logits.shape[:2]",
-        "    n_positions = logits.shape[2:].numel()",
-        f"    n_programs = n_images * ({source.blocks('n_positions', block)})",
-        f"    {result} = {made}",
-        "    if n_programs > 0:  # a grid of zero programs cannot be launched",
-        source.wrapped(f"_{name}_kernel[(n_programs,)](", [*names, result, *sizes], ")", indent=" " * 8),
-    ]
-    if how != 0:
-        text += [
-            f"    out = torch.empty((), dtype=torch.{dtype}, device=logits.device)",
-            f"    _{name}_total_kernel[(1,)](partial, out, n_programs, BLOCK_SIZE=1024, num_warps=4)",
+    def _total(self) -> str:
+        more = COUNTED if self.how == "mean" else dict.fromkeys(COUNTED, "")
+        pointer, store = "", ""
+        if self.counts:
+            pointer, store = "count_ptr, ", "    tl.store(count_ptr, tl.sum(lane_count, axis=0))\n"
+        return TOTAL.format(name=self.name, count_pointer=pointer, store=store, **more)
+
+    def _launcher(self) -> str:
+        dtype, names = dtype_name(self.node.meta["val"].dtype), self.names
+        launches = "one launch" if self.how == "none" else "two launches"
+        lines = 2 if self.how == "mean" else 1  # a mean counts as well
+        result, shape, kind = "partial", f"({lines}, n_programs)", "float32"
+        if self.how == "none":
+            result, shape, kind = "loss", "target.shape", dtype
+        kept = ["log_sum"] if self.trained else []
+        sizes = ["n_classes", "n_positions", f"BLOCK_SIZE={self.block}", f"num_warps={self.warps}"]
+        called = source.wrapped(
+            f"_{self.name}_kernel[(n_programs,)](", [*names, result, *kept, *sizes], ")", indent=" " * 8
+        )
+        text = [
+            f"def {self.name}{'_forward' if self.trained else ''}({', '.join(names)}):",
+            f'    """Cross entropy in {launches}; no probability is written."""',
+            f"    {', '.join(names)} = {', '.join(f'{item}.contiguous()' for item in names)}",
+            "    n_images, n_classes = logits.shape[:2]",
+            "    n_positions = logits.shape[2:].numel()",
+            f"    n_programs = n_images * ({source.blocks('n_positions', self.block)})",
+            _empty(result, shape, kind),
+            *([_empty("log_sum", "(n_images, 2, n_positions)", "float32")] if kept else []),
+            "    if n_programs > 0:  # a grid of zero programs cannot be launched",
+            called,
         ]
-    return "\n".join([*text, f"    return {'loss' if how == 0 else 'out'}", ""])
+        if self.how != "none":
+            count = ["count"] if self.counts else []
+            arguments = ", ".join(["partial", "out", *count, "n_programs"])
+            text += [_empty(item, "()", "float32") for item in count] + [
+                _empty("out", "()", dtype),
+                f"    _{self.name}_total_kernel[(1,)]({arguments}, BLOCK_SIZE=1024, num_warps=4)",
+            ]
+            kept += count
+        returned = ", ".join(["loss" if self.how == "none" else "out", *kept])
+        return "\n".join([*text, f"    return {returned}", ""])
+
+    def _backward(self) -> str:
+        at = " + image * n_positions + offs, mask=mask" if self.how == "none" else ""
+        scale = f"tl.load(grad_out_ptr{at}).to(tl.float32)"
+        return BACKWARD.format(
+            name=self.name,
+            title=source.title(self.name),
+            names=", ".join(self.names),
+            ignore=self.ignore,
+            weight_pointer="weight_ptr, " if self.weighted else "",
+            weighted=SCALED if self.weighted else "",
+            scale=f"{scale} / tl.load(count_ptr)" if self.counts else scale,
+            scale_pointers="grad_out_ptr, count_ptr" if self.counts else "grad_out_ptr",
+            scale_values="grad_out, ctx.kept[1]" if self.counts else "grad_out",
+            rest=1.0 - self.smoothing,
+            smoothed=f" - {self.smoothing} / n_classes" if self.smoothing else "",
+            blocks=source.blocks("n_positions", self.block),
+            block=self.block,
+            warps=self.warps,
+            nothing=", ".join("None" for _ in self.names[1:]),
+            settings=settings_of(self.node),
+        )
+
+
+def _empty(name: str, shape: str, dtype: str) -> str:
+    return f"    {name} = torch.empty({shape}, dtype=torch.{dtype}, device=logits.device)"

@@ -106,7 +106,8 @@ def {name}(logits, target{weight}):
 BACKWARD = '''\
 @triton.jit
 def _{name}_backward_kernel(
-    logits_ptr, target_ptr, log_sum_ptr, {scale_arguments}, grad_logits_ptr, n_cols, BLOCK_SIZE: tl.constexpr,
+    logits_ptr, target_ptr, {weight_pointer}log_sum_ptr, {scale_arguments}, grad_logits_ptr, n_cols,
+    BLOCK_SIZE: tl.constexpr,
 ):
     """Each program handles a block of one row: probability, less one at the target, times the gradient."""
     row = tl.program_id(0).to(tl.int64)  # int64: row * n_cols can pass 2**31
@@ -117,7 +118,7 @@ def _{name}_backward_kernel(
     row_max, log_sum = tl.load(log_sum_ptr + row), tl.load(log_sum_ptr + tl.num_programs(0) + row)
     probability = tl.exp((logits - row_max) - log_sum)
     scale = {scale}
-    grad = (probability - tl.where(cols == target, {rest}, 0.0){smoothed}) * scale
+{weighted}    grad = (probability - tl.where(cols == target, {rest}, 0.0){smoothed}) * scale
     tl.store(grad_logits_ptr + row * n_cols + cols, tl.where(target == {ignore}, 0.0, grad), mask=mask)
 
 
@@ -125,9 +126,9 @@ class _{title}(torch.autograd.Function):
     """Cross entropy; two numbers a row are kept for the backward, which makes the probabilities again."""
 
     @staticmethod
-    def forward(ctx, logits, target):
-        out, log_sum{count_name} = {name}_forward(logits, target)
-        ctx.save_for_backward(logits, target)
+    def forward(ctx, logits, target{weight}):
+        out, log_sum{count_name} = {name}_forward(logits, target{weight})
+        ctx.save_for_backward(logits, target{weight})
         ctx.kept = log_sum{count_name}
         return out
 
@@ -135,22 +136,27 @@ class _{title}(torch.autograd.Function):
     def backward(ctx, grad_out):
         if torch.is_grad_enabled():  # create_graph=True: a kernel has no derivative of its own
             return differentiate_again(ctx, {name}_eager, grad_out)
-        (logits, target), log_sum{count_name} = ctx.saved_tensors, {kept}
+        (logits, target{weight}), log_sum{count_name} = ctx.saved_tensors, {kept}
         logits, target, grad_out = logits.contiguous(), target.contiguous(), grad_out.contiguous()
-        n_rows, n_cols = logits.shape
+{contiguous}        n_rows, n_cols = logits.shape
         grad_logits = torch.empty_like(logits)
         if n_rows > 0:  # a grid of zero programs cannot be launched
             _{name}_backward_kernel[(n_rows, (n_cols + 4095) // 4096)](
-                logits, target, log_sum, {scale_values}, grad_logits, n_cols, BLOCK_SIZE=4096, num_warps=8,
+                logits, target{weight}, log_sum, {scale_values}, grad_logits, n_cols,
+                BLOCK_SIZE=4096, num_warps=8,
             )
-        return grad_logits, None
+        return grad_logits, {nothing}
 
 
-def {name}_eager(logits, target):
+def {name}_eager(logits, target{weight}):
     """The same in PyTorch, for gradients of gradients."""
-    return torch.nn.functional.cross_entropy(logits, target, ignore_index={ignore}, reduction="{how}"{labels})
+    return torch.nn.functional.cross_entropy(logits, target{settings})
 
 
-def {name}(logits, target):
-    return _{title}.apply(logits, target)
+def {name}(logits, target{weight}):
+    return _{title}.apply(logits, target{weight})
 '''
+SCALED = """\
+    valid = (target >= 0) & (target < n_cols)
+    scale *= tl.load(weight_ptr + target, mask=valid, other=float("nan")).to(tl.float32)
+"""
