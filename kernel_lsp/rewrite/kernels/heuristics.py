@@ -8,7 +8,8 @@ only. Not covered: several such decorators, and those beneath autotune.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite.kernels.launched import Launched
@@ -105,3 +106,35 @@ def _uses(kernel: Kernel) -> int:
 
 def _claim(name: str) -> str:
     return f"{name} may be a number"
+
+
+# --- where it is observed ----------------------------------------------------------------------
+
+
+class Asked(dict[str, Any]):
+    """A launch's arguments, as a heuristic is given them: it is seen which it looks at."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+    def __iter__(self) -> Iterator[str]:  # ``**given`` and copies come here, and ask for all
+        self.asked |= set(super().keys())
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        return list(self)
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Program, Workload
+from kernel_lsp.rewrite.kernels.heuristics import Asked
 from kernel_lsp.rewrite.kernels.launched import Blocks, Launched, Pointer
 from kernel_lsp.rewrite.kernels.pretending import Guessing, on_a_gpu
 from kernel_lsp.rewrite.loading import OnCpu, conversions, execute, lookup, make_arguments
@@ -138,7 +139,7 @@ def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[Non
 
     def decide(self: Any, *args: Any, **kwargs: Any) -> Any:
         for name, heuristic in self.values.items():
-            given = _Asked({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+            given = Asked({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
             kwargs[name] = heuristic(given)
             decided[name] = frozenset(given.asked)
         try:
@@ -156,35 +157,6 @@ def _written_down(found: list[Launched], owners: dict[int, str]) -> Iterator[Non
     finally:
         for kind, original in kept:
             kind.run = original
-
-
-class _Asked(dict[str, Any]):
-    """A launch's arguments, as a heuristic is given them: it is seen which it looks at."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        super().__init__(given)
-        self.asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.asked.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.asked.add(name)
-        return super().get(name, default)
-
-    def __iter__(self) -> Iterator[str]:  # ``**given`` and copies come here, and ask for all
-        self.asked |= set(super().keys())
-        return super().__iter__()
-
-    def keys(self) -> Any:
-        return list(self)
-
-    def values(self) -> Any:
-        return [self[name] for name in self]
-
-    def items(self) -> Any:
-        return [(name, self[name]) for name in self]
 
 
 def _subclasses(kind: Any) -> list[Any]:
