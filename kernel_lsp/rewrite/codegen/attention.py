@@ -88,7 +88,7 @@ def find(graph: Graph, out: fx.Node) -> Attention | None:
     if op_name(out) not in PRODUCTS or not _shaped(out):
         return None
     weights, node = [], out.args[0]
-    while _hands_on(node) and graph.only_user(node) is not None:
+    while _hands_on(node, out) and graph.only_user(node) is not None:
         weights.append(node)
         node = node.args[0]
     softmax = node if op_name(node) in SOFTMAX else None
@@ -105,13 +105,13 @@ def find(graph: Graph, out: fx.Node) -> Attention | None:
     return _whole(graph, out, softmax, found, tuple(reversed(weights)))
 
 
-def _hands_on(node: fx.Node) -> bool:
+def _hands_on(node: fx.Node, out: fx.Node) -> bool:
     """It passes weights on: as they are, rounded to the type of the values, or with 0 for NaN."""
     name = op_name(node)
     if name == "nan_to_num":
         return argument(node, "nan") in (None, 0)
-    if name in CASTS:  # the values' own type is checked where the product is
-        return node.meta["val"].dtype in FLOATS and node.args[0].meta["val"].dtype in FLOATS
+    if name in CASTS:
+        return node.meta["val"].dtype in (out.meta["val"].dtype, torch.float32)
     return is_identity(node) and is_pointwise(node)
 
 
@@ -181,11 +181,13 @@ def _whole(
     weights: tuple[fx.Node, ...],
 ) -> Attention | None:
     scores, nodes = found
-    q, keys = scores.args[0], scores.args[1]
+    q, keys = _stored(scores.args[0], out), _stored(scores.args[1], out)
     flipped = op_name(keys) in ("transpose", "mT") and _swaps_last(keys)
-    k, group_k = repeated(keys.args[0] if flipped else keys)
+    k, group_k = repeated(_stored(keys.args[0] if flipped else keys, out))
     v, group_v = repeated(out.args[1])
-    if group_k != group_v or out.meta["val"].dtype != q.meta["val"].dtype:
+    k = _stored(k, out)
+    dtypes = {node.meta["val"].dtype for node in (q, k, v, out)}
+    if group_k != group_v or len(dtypes) != 1:
         return None
     if max(q.meta["val"].shape[-1], v.meta["val"].shape[-1]) > LARGEST_HEAD[q.meta["val"].dtype]:
         return None
@@ -199,6 +201,14 @@ def _whole(
         k_transposed=not flipped, v=v, group=group_k, triangles=triangles, end=end,
         blind=_blind(weights),
     )  # fmt: skip
+
+
+def _stored(node: fx.Node, out: fx.Node) -> fx.Node:
+    """Behind a conversion to float32: products of 16-bit numbers are summed in float32 here anyway."""
+    dtype = out.meta["val"].dtype
+    while op_name(node) in CASTS and node.args[0].meta["val"].dtype == dtype and _widens(node):
+        node = node.args[0]
+    return node
 
 
 def _blind(weights: tuple[fx.Node, ...]) -> str | None:

@@ -146,8 +146,8 @@ def _hides_later(item: Attention, node: fx.Node) -> bool:
     )
     if item.end != 1 or not last:
         return False
-    if op_name(node) == "masked_fill":
-        return argument(node, "mask") in item.triangles
+    if op_name(node) in ("masked_fill", "where"):
+        return node.args[0 if op_name(node) == "where" else 1] in item.triangles
     masks = [item.triangles[n] for _, n in argument_nodes(node) if n in item.triangles]
     return op_name(node) == "add" and any(mask.value == -math.inf for mask in masks)
 

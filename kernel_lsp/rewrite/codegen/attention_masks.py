@@ -35,9 +35,10 @@ def triangle_of(graph: Graph, node: fx.Node) -> Triangle | None:
         inner = triangle_of(graph, node.args[0])
         plain = inner is not None and node.args[0].meta["val"].dtype == torch.bool
         return replace(inner, upper=not inner.upper) if inner is not None and plain else None
-    if name == "eq" and node.args[1] == 0 and node.args[1] is not False:
+    if name in ("eq", "ne") and isinstance(node.args[1], (int, float)) and node.args[1] == 0:
         inner = triangle_of(graph, node.args[0])  # what is 0 is what lies outside
-        return replace(inner, upper=not inner.upper, value=1.0) if inner is not None else None
+        outside = inner is not None and inner.upper is (name == "ne")
+        return replace(inner, upper=outside, value=1.0) if inner is not None else None
     if name in (*VIEWS, "to", "_to_copy", "slice") and _same_matrix(node):
         return _converted(triangle_of(graph, node.args[0]), node)
     if name in ("gt", "ge", "lt", "le"):
@@ -71,6 +72,9 @@ def _constant(graph: Graph, node: fx.Node) -> float | None:
     if op_name(node) in ("full", "new_full", "full_like"):
         value = argument(node, "fill_value")
         return float(value) if isinstance(value, (int, float)) else None
+    if op_name(node) in ("to", "_to_copy"):
+        found = _constant(graph, node.args[0])
+        return found if found in (0.0, 1.0) or node.meta["val"].dtype.is_floating_point else None
     return graph.fact(node).const
 
 
@@ -128,6 +132,9 @@ def end_of(root: fx.Node, triangles: dict[fx.Node, Triangle], softmax: bool) -> 
     """The distance from which on the chain yields -inf (0 without softmax) whatever the scores are."""
     later, node = [], root
     while (filled := _fills(node, triangles)) is None:
+        if softmax and _hides_more(node):  # what is -inf stays so
+            node = node.args[0]
+            continue
         tensors = argument_nodes(node)
         if len(tensors) != 1 or not chain.fuses(node, root.meta["val"].shape):
             return None
@@ -140,6 +147,11 @@ def end_of(root: fx.Node, triangles: dict[fx.Node, Triangle], softmax: bool) -> 
     gone = float(value) == (-math.inf if softmax else 0.0)
     # A row without any key is NaN under softmax: the first one must keep a key.
     return filled[0] if gone and (filled[0] >= 1 or not softmax) else None
+
+
+def _hides_more(node: fx.Node) -> bool:
+    """Fills with -inf by a mask of unknown values, as for padding."""
+    return op_name(node) == "masked_fill" and argument(node, "value") == -math.inf
 
 
 def _fills(node: fx.Node, triangles: dict[fx.Node, Triangle]) -> tuple[int, float] | None:

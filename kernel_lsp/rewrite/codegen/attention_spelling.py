@@ -33,8 +33,9 @@ from kernel_lsp.rewrite.codegen.attention_axes import (
 from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.graph import Graph, argument, aten
 
+CASTS = ("to", "_to_copy", "type_as")
 SOFTMAX = ("softmax", "_softmax", "_safe_softmax")
-HANDED_ON = ("to", "_to_copy", "type_as", "dropout", "contiguous", "clone", "alias", "detach", "expand")
+HANDED_ON = (*CASTS, "dropout", "contiguous", "clone", "alias", "detach", "expand")
 LONGEST = 2 * chain.MAX_NODES
 MOST_DIMENSIONS = 5
 
@@ -262,7 +263,15 @@ class _Writer:
 
     def _factor(self, whole: Product, at: int, roles: Dim) -> fx.Node:
         """In this order of dimensions, and broadcast without a copy where others have a dimension more."""
-        node = self._arranged(whole.tensors[at], whole.factors[at], roles)
+        given = whole.tensors[at]
+        if op_name(given) not in CASTS:
+            return self._broadcast(given, whole.factors[at], roles)
+        # Converted last: a kernel reads what is stored.
+        made = self._broadcast(given.args[0], whole.factors[at], roles)
+        return self.graph.call(given.target, (made, *given.args[1:]), given.kwargs, before=self.out)
+
+    def _broadcast(self, given: fx.Node, dims: Dims, roles: Dim) -> fx.Node:
+        node = self._arranged(given, dims, roles)
         sizes, has = [label.size for label in roles], node.meta["val"].shape
         if tuple(has) == tuple(sizes):
             return node
