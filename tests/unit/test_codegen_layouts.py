@@ -75,6 +75,9 @@ STEPS = [
     ("(x.unfold(1, 3, 2) + y).relu()", "4, 9", "3"),
     ("torch.diagonal(x) * 2 + y", "9, 9", "9"),
     ("(x.transpose(1, 2) + y).relu()", "2, 5, 3", "2, 3, 5"),
+    ("(x.expand(4, 7, 5) * 2 + y).relu()", "7, 5", "5"),
+    ("(x[:, None].expand(-1, 4, 5) * 2).relu() + y", "3, 5", "5"),
+    ("(x.expand(4, 7, 5) * 2).relu() * y[0]", "7, 1", "5"),
 ]
 
 
@@ -181,6 +184,17 @@ def test_what_is_one_operation_or_of_another_type_is_left_alone(expression) -> N
     found = matches(program(expression, pair("64, 64", "64, 64")), "fused-pointwise")[1]
     assert all(len([n for n in match.nodes if "mul" in n.name or "add" in n.name]) == 2 for match in found)
     assert not any("double" in match.label for match in found)
+
+
+def test_two_that_are_expanded_measure_each_other(interpreter) -> None:
+    source = program("(x.expand(4, 7, 5) * y.expand(4, 7, 5)).relu()", pair("7, 1", "4, 1, 5"))
+    agrees(interpreter, source, rewritten(source, "fused-pointwise"))
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_a_sum_over_what_is_expanded_is_left_alone(dim) -> None:
+    source = program(f"(x.expand(4, 7, 5) * 2).sum({dim})", "torch.randn(7, 5)", arguments="x")
+    assert matches(source, "fused-reduction")[1] == []
 
 
 def test_results_in_two_layouts_do_not_share_a_kernel() -> None:

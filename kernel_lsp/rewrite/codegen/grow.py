@@ -11,7 +11,7 @@ from torch import fx
 
 from kernel_lsp.rewrite.codegen.channelwise import is_channelwise
 from kernel_lsp.rewrite.codegen.lower import is_identity, output_nodes, squeezed_nodes
-from kernel_lsp.rewrite.codegen.pointwise import is_pointwise, op_name
+from kernel_lsp.rewrite.codegen.pointwise import argument_nodes, is_pointwise, op_name
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, shape_of, space_of
 from kernel_lsp.rewrite.graph import Graph, argument
 
@@ -147,8 +147,28 @@ def pointwise_groups(graph: Graph) -> list[tuple[list[fx.Node], Shape]]:
         if node in taken or not acts or is_identity(node):
             continue
         space = Shape(sizes=shape_of(node))
-        nodes = grow(graph, node, space, taken)
+        nodes = _measured(grow(graph, node, space, taken), space)
         taken.update(nodes)
         if nodes:
             found.append((nodes, space))
     return found[::-1]
+
+
+def _measured(nodes: list[fx.Node], space: Shape) -> list[fx.Node]:
+    """Without what expands a tensor along a dimension that no other operand has: the kernel reads the
+    expanded tensor, and its sizes there."""
+    inside = set(nodes)
+    outside = {arg for node in nodes for _, arg in argument_nodes(node) if arg not in inside}
+    if all(any(_size_at(arg, axis) == size for arg in outside) for axis, size in _wide(space)):
+        return nodes
+    return [n for n in nodes if op_name(n) not in ("expand", "broadcast_part") or n.args[0] in inside]
+
+
+def _wide(space: Shape) -> list[tuple[int, int]]:
+    """Dimensions of more than one element, counted from the last, with their sizes."""
+    return [(axis - len(space.sizes), size) for axis, size in enumerate(space.sizes) if size != 1]
+
+
+def _size_at(node: fx.Node, axis: int) -> int:
+    shape = shape_of(node)
+    return shape[axis] if len(shape) >= -axis else 1

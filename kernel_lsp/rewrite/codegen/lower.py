@@ -321,7 +321,10 @@ class _Lowering:
             return f"{self._operand_names[full[0].node]}.numel()"
         parts: dict[str, None] = {}
         for axis in group:
-            wide = next(iter([*full, *varying, *(w for w in self.wide.values() if w.sizes[axis] != 1)]))
+            known = [*full, *varying, *(w for w in self.wide.values() if w.sizes[axis] != 1)]
+            if not known:
+                raise Unsupported("a dimension that no operand has")
+            wide = known[0]
             parts[self._axis_source(wide, axis)] = None
         split = [axis for axis in group if axis in (1, 2)]
         if self.space.groups is not None and len(split) == 2:  # groups * (channels // groups)
