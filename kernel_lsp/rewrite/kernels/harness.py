@@ -60,17 +60,11 @@ def launching(program: Program, kernel: str, launcher: str) -> Program:
 
 
 def _applied(source: Source, operator: Operator, written: list[str]) -> str:
-    """Raises RewriteError where a backward changes the gradients that it is given."""
-    if not operator.is_backward:
-        own = {a.arg for a in operator.parameters}
-        return applying(operator, ENTRY, [name for name in written if name in own], all_copied=False)
-    if changed := [name for name in written if name in operator.given]:
-        raise RewriteError(
-            f"{source.launcher} writes into {changed[0]}, a gradient that autograd may still need, so it is "
-            "not called again and again: write into a tensor of its own"
-        )
-    forward = Source.parse(source.text, source.kernel, f"{operator.name}.forward")
-    return applying(operator, ENTRY, written_arguments(forward), all_copied=bool(written))
+    if operator.is_backward:
+        forward = Source.parse(source.text, source.kernel, f"{operator.name}.forward")
+        return applying(operator, ENTRY, [*written, *written_arguments(forward)])
+    own = {a.arg for a in operator.parameters}
+    return applying(operator, ENTRY, [name for name in written if name in own])
 
 
 def launcher_of(program: str, entry: str) -> str:

@@ -30,11 +30,6 @@ class Operator:
     def is_backward(self) -> bool:
         return self.launcher is not self.forward
 
-    @property
-    def given(self) -> frozenset[str]:
-        """Of a backward: the gradients that it is handed."""
-        return frozenset(a.arg for a in _positional(self.launcher)[1:]) if self.is_backward else frozenset()
-
 
 def operator_of(tree: ast.Module, launcher: str) -> Operator | None:
     """Raises RewriteError where it is one that cannot be called from its text."""
@@ -56,13 +51,13 @@ def operator_of(tree: ast.Module, launcher: str) -> Operator | None:
     return Operator(name, forward, methods[method], tuple(own if "setup_context" in methods else own[1:]))
 
 
-def applying(operator: Operator, entry: str, copied: list[str], *, all_copied: bool) -> str:
+def applying(operator: Operator, entry: str, copied: list[str]) -> str:
     """A function of this name with the arguments of ``apply``; ``copied`` are handed on as copies, and
-    returned with the result. ``all_copied``: so is what a backward may write into."""
+    returned with the result. A backward that writes into anything gets copies of everything."""
     head = f'def {entry}({_signature(operator)}):\n    """{operator.name}.{operator.launcher.name}"""\n'
     passed = ", ".join(a.arg for a in operator.parameters)
     if operator.is_backward:
-        return head + _gradients(operator.name, passed, all_copied or bool(copied))
+        return head + _gradients(operator.name, passed, bool(copied))
     copies = "".join(f"    {name} = {name} if {name} is None else {name}.clone()\n" for name in copied)
     result = ", ".join(["result", *copied])
     return f"{head}{copies}    result = {operator.name}.apply({passed})\n    return {result}\n"
@@ -74,8 +69,9 @@ def said_launcher(function: Function) -> str | None:
 
 
 def _gradients(name: str, passed: str, copied: bool) -> str:
-    copies = "[one.clone() if any(one is leaf for leaf in leaves) else one for one in given]"
+    copies = "[one.clone() if isinstance(one, torch.Tensor) else one for one in given]"
     handed = copies if copied else "given"
+    upstream = "one.detach().clone()" if copied else "one.detach()"
     return (
         "    import torch\n\n"
         f"    given = [{passed}]\n"
@@ -87,7 +83,9 @@ def _gradients(name: str, passed: str, copied: bool) -> str:
         f"        result = {name}.apply(*{handed})\n"
         "    made = result if isinstance(result, tuple) else (result,)\n"
         "    made = [one for one in made if isinstance(one, torch.Tensor) and one.requires_grad]\n"
-        "    return torch.autograd.grad(made, leaves, [one.detach() for one in made], allow_unused=True)\n"
+        f"    upstream = [{upstream} for one in made]\n"
+        "    found = torch.autograd.grad(made, leaves, upstream, allow_unused=True)\n"
+        "    return tuple(one if one is None else one.detach() for one in found)\n"
     )
 
 
