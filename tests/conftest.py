@@ -16,11 +16,11 @@ LONGEST = (
     "e2e/test_docs.py",
     "e2e/test_server_bad_input.py",
     "e2e/test_server.py",
+    "unit/test_cluster.py",
     "unit/test_algebra_affine.py",
     "unit/test_backbone_transformers.py",
     "unit/test_codegen_attention.py",
     "adversarial/test_baselines.py",
-    "unit/test_cluster.py",
 )
 """By measured seconds of processor time (200 to 45), save that a person's commands come after files that only
 compute, when scripts/test has installed everything. xdist gives whole files to its processes in this order
