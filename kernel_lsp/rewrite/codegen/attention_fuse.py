@@ -6,6 +6,7 @@ What counts as attention is attention.py's. Every rate is one of an H200.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,41 +38,53 @@ MIN_SAVING = 0.1
 
 
 def matches(graph: Graph) -> list[Match]:
-    by_hand = [
-        match for node in graph.nodes if op_name(node) in PRODUCTS for match in _by_person(graph, node)
-    ]
+    twin = _Twin(graph)
+    products = [node for node in graph.nodes if op_name(node) in PRODUCTS]
     calls = [node for node in graph.nodes if op_name(node) == LIBRARY]
-    own = [_call_match(graph, node) for node in calls if library.is_slow(node)]
-    causal = [_causal_match(graph, node) for node in calls if library.may_be_causal(node)]
-    shared = [_shared_match(graph, node) for node in calls if library.is_repeated(node)]
-    return [*by_hand, *(match for match in (*own, *causal) if match is not None), *shared]
+    found = [match for node in products for match in _by_person(graph, node, twin)]
+    found += [match for node in calls for match in _of_library(graph, node, twin)]
+    return found
 
 
-def _by_person(graph: Graph, node: fx.Node) -> list[Match]:
+class _Twin:
+    """A copy of the graph in which one attention after the other is spelled plainly; made when needed."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.made: Graph | None = None
+
+    def item(self, node: fx.Node, spell: Callable[[Graph, fx.Node], fx.Node | None]) -> Attention | None:
+        made = self.made or self.graph.copy()
+        self.made = None
+        try:
+            out = spell(made, made.named(node.name))
+        except RewriteError:  # a view that these strides refuse: the copy is half written
+            return None
+        self.made = made
+        return None if out is None else find(made, out)
+
+
+def _by_person(graph: Graph, node: fx.Node, twin: _Twin) -> list[Match]:
     """Of attention that ends in this product, in whatever spelling."""
-    if (item := find(graph, node)) is not None:
-        return _matches(graph, item, item.nodes)
+    if (plain := find(graph, node)) is not None:
+        return _matches(graph, plain, plain.nodes)
     spine = spine_of(graph, node)
-    if spine is None:
-        return []
-    twin = graph.copy()
-    try:
-        item = _spelled(twin, twin.named(node.name))
-    except RewriteError:  # a view that these strides refuse
-        return []
-    return [] if item is None else _matches(twin, item, spine.nodes)
+    item = twin.item(node, spelled) if spine is not None else None
+    return _matches(graph, item, spine.nodes) if spine is not None and item is not None else []
 
 
-def _spelled(graph: Graph, node: fx.Node) -> Attention | None:
-    out = spelled(graph, node)
-    return None if out is None else find(graph, out)
+def _of_library(graph: Graph, node: fx.Node, twin: _Twin) -> list[Match]:
+    slow, masked = library.is_slow(node), library.may_be_causal(node)
+    item = twin.item(node, library.by_hand) if slow or masked else None
+    found = [_shared_match(graph, node)] if library.is_repeated(node) else []
+    if item is not None and slow and item.sizes[-2] >= FEW_QUERIES:
+        found.append(_call_match(graph, node, item))
+    if item is not None and masked and item.end is not None and library.means(item):
+        found.append(_causal_match(graph, node, item))
+    return found
 
 
-def _call_match(graph: Graph, node: fx.Node) -> Match | None:
-    twin = graph.copy()
-    item = find(twin, library.by_hand(twin, twin.named(node.name)))
-    if item is None or item.sizes[-2] < FEW_QUERIES:
-        return None
+def _call_match(graph: Graph, node: fx.Node, item: Attention) -> Match:
     flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes) * (0.6 if item.end is not None else 1.0)
     library_s, own_s = (flops / rate[item.dtype] + cost.TRITON_OVERHEAD_S for rate in (LIBRARY_FLOPS, FLOPS))
     others = sum(cost.eager_seconds(graph, other) for other in graph.nodes if other is not node)
@@ -82,26 +95,30 @@ def _call_match(graph: Graph, node: fx.Node) -> Match | None:
         summary=f"compute {_kind(item)} on tensor cores with float32's error",
         benefit=round((library_s - own_s) / (library_s + others), 4) if worth else 0.0,
         plain=False,
-        data={"out": node.name, "library": False, "parameters": parameters(item)},
+        data=_data(item, node, library=False),
     )
 
 
-def _causal_match(graph: Graph, node: fx.Node) -> Match | None:
+def _data(item: Attention, out: fx.Node, library: bool) -> dict[str, Any]:
+    """What proofs and `apply` know a match by: its second product in the program, and what was seen there."""
+    own = {} if library else parameters(item)
+    facts = {"end": item.end, "softmax": item.softmax is not None}
+    return {"out": out.name, "library": library, "parameters": own, **facts}
+
+
+def _causal_match(graph: Graph, node: fx.Node, item: Attention) -> Match:
     """The library's own causal attention, where the mask that it is given is just that."""
-    twin = graph.copy()
-    item = find(twin, library.by_hand(twin, twin.named(node.name)))
-    if item is None or item.end is None or not library.means(item):
-        return None
     flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes)
-    read = base_cost.moved_bytes_of(graph, argument(node, "attn_mask"))
-    saved_s = 0.4 * flops / LIBRARY_FLOPS[item.dtype] + read / base_cost.RATES[graph.device].bytes_per_s
+    rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
+    read_s = base_cost.moved_bytes_of(graph, argument(node, "attn_mask")) / rates.bytes_per_s
+    saved_s = 0.4 * flops / LIBRARY_FLOPS[item.dtype] + read_s
     seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
     return Match(
         nodes=(node,),
         label=f"{graph.label(node)}+causal",
         summary="let the library's attention skip what its mask hides",
         benefit=round(min(0.9, saved_s / (seconds + saved_s)), 4),
-        data={"out": node.name, "library": True, "parameters": {}},
+        data=_data(item, node, library=True),
     )
 
 
@@ -125,18 +142,19 @@ def _matches(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...]) -> list[
         nodes=nodes,
         label=graph.label(*nodes),
         summary=f"compute {_kind(item)} tile by tile, without writing the scores",
-        benefit=_benefit(graph, item, FLOPS[item.dtype]),
+        benefit=_benefit(graph, item, nodes, FLOPS[item.dtype]),
         plain=False,
-        data={"out": nodes[-1].name, "library": False, "parameters": parameters(item)},
+        data=_data(item, nodes[-1], library=False),
     )
     if not library.means(item):
         return [own]
+    many = item.sizes[-2] >= FEW_QUERIES
     called = Match(
         nodes=nodes,
         label=graph.label(nodes[0], nodes[-1]),
         summary=f"call the library's attention for {_kind(item)}",
-        benefit=_benefit(graph, item, LIBRARY_FLOPS[item.dtype]) if item.sizes[-2] >= FEW_QUERIES else 0.0,
-        data={"out": nodes[-1].name, "library": True, "parameters": {}},
+        benefit=_benefit(graph, item, nodes, LIBRARY_FLOPS[item.dtype]) if many else 0.0,
+        data=_data(item, nodes[-1], library=True),
     )
     return [own, called]
 
@@ -146,7 +164,7 @@ def _kind(item: Attention) -> str:
     return f"{causal}{'' if item.softmax is not None else 'softmax-free '}attention"
 
 
-def _benefit(graph: Graph, item: Attention, flops_per_s: float) -> float:
+def _benefit(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...], flops_per_s: float) -> float:
     rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
     head, value = item.head_sizes
     points = math.prod(item.sizes)
@@ -164,7 +182,7 @@ def _benefit(graph: Graph, item: Attention, flops_per_s: float) -> float:
     fused_s = max(flops * seen / flops_per_s, tensors / rates.bytes_per_s) + cost.TRITON_OVERHEAD_S
     if fused_s > eager_s * (1.0 - MIN_SAVING):
         return 0.0
-    others = sum(cost.eager_seconds(graph, node) for node in graph.nodes if node not in set(item.nodes))
+    others = sum(cost.eager_seconds(graph, node) for node in graph.nodes if node not in set(nodes))
     return round((eager_s - fused_s) / (eager_s + others), 4)
 
 
@@ -188,7 +206,10 @@ def _found(graph: Graph, match: Match) -> Attention | None:
     """The match's attention; a call of the library is spelled out in the graph first."""
     node = graph.named(match.data["out"])
     if op_name(node) != LIBRARY:
-        return find(graph, node) or _spelled(graph, node)
+        if (item := find(graph, node)) is not None:
+            return item
+        out = spelled(graph, node)
+        return None if out is None else find(graph, out)
     item = find(graph, library.by_hand(graph, node))
     return None if item is None else replace(item, as_library=True)
 
@@ -197,25 +218,19 @@ def proofs(graph: Graph, match: Match) -> list[Proof]:
     if match.data.get("shared"):
         claim = "a run of heads has the same keys and values"
         return [Proof(claim=claim, holds=True, because="this call repeats each of them as a run")]
-    item = _found(graph.copy(), match)
-    assert item is not None
-    over = "softmax runs over the keys" if item.softmax is not None else "no softmax between the products"
+    end, softmax = match.data["end"], match.data["softmax"]
+    over = "softmax runs over the keys" if softmax else "no softmax between the products"
     found = [
-        Proof(claim=over, holds=True, because="its dimension is the last one of the scores"),
+        Proof(claim=over, holds=True, because="its dimension is that of the keys in both products"),
         Proof(claim="nobody else reads the scores or the weights", holds=True, because="the graph's edges"),
         Proof(
             claim="no gradient is lost", holds=True,
             because="the dispatch guard takes the original path while gradients are recorded",
         ),
     ]  # fmt: skip
-    if item.end is not None:
-        found.append(
-            Proof(
-                claim=f"keys from query + {item.end} on have no weight",
-                holds=True,
-                because="the mask is a triangle of ones made in this call",
-            )
-        )
+    if end is not None:
+        why = "the mask is a triangle made in this call"
+        found.append(Proof(claim=f"keys from query + {end} on have no weight", holds=True, because=why))
     return found
 
 
