@@ -1,8 +1,9 @@
 """Bring a captured graph to the form skills expect: no in-place ops, no tracer artifacts.
 
 An in-place op on a fresh tensor nobody has a view of equals its ordinary twin; every later reader
-gets the new value. Anything else (inputs, views, buffers) is refused. The counter of batch norm
-(``num_batches_tracked.add_``) is the one in-place op that stays: it is an effect.
+gets the new value; a fresh tensor that is filled slice by slice is a stack (filling.py). Anything else
+(inputs, views, buffers) is refused. The counter of batch norm (``num_batches_tracked.add_``) is the one
+in-place op that stays: it is an effect.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.errors import CaptureError
+from kernel_lsp.rewrite.filling import settle, unfill
 from kernel_lsp.rewrite.graph import Graph, is_op
 
 aten = torch.ops.aten
@@ -22,6 +24,7 @@ IDENTITY = (aten.lift_fresh_copy, aten.lift_fresh, aten.detach_)
 
 def clean(graph: Graph) -> None:
     """In place. Raises CaptureError on a change that has no ordinary twin."""
+    copies = unfill(graph)
     for node in graph.nodes:
         if is_op(node, aten._assert_tensor_metadata):
             graph.fx.erase_node(node)
@@ -32,6 +35,7 @@ def clean(graph: Graph) -> None:
             _make_ordinary(graph, node)
         elif node.target is operator.getitem and not node.users:
             graph.fx.erase_node(node)  # the tracer unpacks every result, used or not
+    settle(graph, copies)
 
 
 def _is_mutable(node: fx.Node) -> bool:

@@ -8,6 +8,7 @@ from kernel_lsp.rewrite.codegen import recurrence
 from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
 from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof
+from kernel_lsp.rewrite.walks import Walk
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
 LAUNCH_S = 12e-6
@@ -43,7 +44,7 @@ def _found(graph: Graph, loop: Loop) -> recurrence.Recurrence | None:
 def _match(graph: Graph, found: recurrence.Recurrence) -> Match:
     loop = found.loop
     eager = sum(cost.seconds(graph, node) for node in loop.nodes)
-    moved = sum(cost.moved_bytes_of(graph, base) for base in found.sequences.values())
+    moved = sum(_bytes(graph, walk) for walk in found.walks.values())
     moved += len(loop.listed) * cost.moved_bytes_of(graph, loop.steps[1][-1]) * loop.length
     ours = max(moved / cost.RATES["cuda"].bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
     return Match(
@@ -54,3 +55,8 @@ def _match(graph: Graph, found: recurrence.Recurrence) -> Match:
         plain=False,
         data={"found": found},
     )
+
+
+def _bytes(graph: Graph, walk: Walk) -> int:
+    """What is moved for a tensor that is walked through; a copy reads it and writes it once more."""
+    return cost.moved_bytes_of(graph, walk.base) * (1 if graph.val(walk.base).is_contiguous() else 3)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from kernel_lsp.rewrite.codegen import recurrence
 from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
 from kernel_lsp.rewrite.printing import Printer
+from kernel_lsp.rewrite.results import Result, first_reader, launch, results_of
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
     Generated,
@@ -20,6 +21,7 @@ from kernel_lsp.rewrite.skill import (
     is_op,
     proof,
 )
+from kernel_lsp.rewrite.walks import Walk
 
 SHORTEST_KERNEL_S = 2.5e-6
 handles_loops = True
@@ -47,10 +49,11 @@ def match(graph: Graph) -> list[Match]:
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     loop: Loop = match.data["loop"]
     dtypes = {graph.fact(loop.steps[1][i]).dtype for i in _places(graph, loop)}
+    dims = sorted({walk.dim for walk in loop.walks})
     return [
         proof("all steps are the same", True, f"{loop.length} steps, compared one by one with their weights"),
         proof(
-            "rows of a product do not mix", True, "the loop walks along dimension 0, linear along the last"
+            "rows of a product do not mix", True, f"steps lie along dimension {dims}, features along another"
         ),
         proof("no digits are lost", dtypes <= set(EXACT_DTYPES), f"{sorted(map(str, dtypes))}"),
     ]
@@ -59,43 +62,65 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     loop: Loop = match.data["loop"]
     writer = _Writer(graph, loop)
-    results = [(i, True) for i in loop.listed] + [(i, False) for i in loop.final]
-    before = _first_reader(graph, loop)
+    results = results_of(graph, loop)
+    before = first_reader(graph, loop)
     kernel, inputs = writer.write(results, before)
-    recurrence.launch(graph, loop, kernel, inputs, results, before, "states")
+    launch(graph, loop, kernel, inputs, results, before, "states")
 
 
-def _places(graph: Graph, loop: Loop) -> dict[int, str]:
-    """Operations of a step that are a linear layer of a slice (``whole``), or of a slice with a state behind
-    it (``joined``)."""
-    step, slices = loop.steps[1], [nodes[1] for _, nodes in loop.slices]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """A product of a step that contains one of a slice (``walk``) with a weight that no step changes."""
+
+    walk: Walk
+    joined: Node | None = None
+    """The concatenation of which the slice is one end; None where it is the slice alone."""
+    columns: tuple[int, int] = (0, 0)
+    """The weight's columns for the slice."""
+    rest: tuple[int, int] = (0, 0)
+    """The columns for what is beside it."""
+
+
+def _places(graph: Graph, loop: Loop) -> dict[int, _Place]:
+    """Numbers of operations -> what of them is one product for all steps."""
+    walked = {node: walk for walk in loop.walks for node in walk.slices[1]}
+    changing = {*loop.steps[0], *loop.steps[1], *walked}
     found = {}
-    for index, node in enumerate(step):
-        if not is_op(node, aten.linear) or any(arg in step for arg in node.args[1:]):
+    for index, node in enumerate(loop.steps[1]):
+        if not _is_product(graph, node) or any(arg in changing for arg in node.args[1:]):
             continue
-        given = node.args[0]
-        if given in slices:
-            found[index] = "whole"
-        elif (
-            is_op(given, aten.cat)
-            and given in step
-            and len(given.users) == 1
-            and _joins(graph, given, slices)
-        ):
-            found[index] = "joined"
-    return found
+        if node.args[0] in walked:
+            found[index] = _Place(walk=walked[node.args[0]])
+        elif (place := _joined(graph, loop, node, walked)) is not None:
+            found[index] = place
+    joined = {place.joined for place in found.values()}
+    inside = {loop.steps[1][index] for index in found}
+    opened = {node for node in joined if node is not None and set(node.users) <= inside}
+    return {index: place for index, place in found.items() if place.joined is None or place.joined in opened}
 
 
-def _joins(graph: Graph, node: Node, slices: Sequence[Node]) -> bool:
-    parts, dim = node.args[0], (*node.args, 0)[1]
-    last = dim % graph.val(node).dim() == graph.val(node).dim() - 1
-    return last and len(parts) == 2 and parts[0] in slices and parts[1] not in slices
+def _is_product(graph: Graph, node: Node) -> bool:
+    """A linear layer, or a product with a matrix from the right: each row of the input on its own."""
+    if is_op(node, aten.linear):
+        return True
+    return is_op(node, aten.matmul, aten.mm) and graph.val(node.args[1]).dim() == 2
 
 
-def _first_reader(graph: Graph, loop: Loop) -> Node:
-    order, inside = {node: i for i, node in enumerate(graph.fx.nodes)}, set(loop.nodes)
-    readers = [user for node in loop.nodes for user in node.users if user not in inside]
-    return min(readers, key=lambda node: order[node])
+def _joined(graph: Graph, loop: Loop, node: Node, walked: dict[Node, Walk]) -> _Place | None:
+    """A linear layer of a slice and what stands beside it, concatenated along the features."""
+    given = node.args[0]
+    if not is_op(node, aten.linear) or not is_op(given, aten.cat) or given not in loop.steps[1]:
+        return None
+    parts, dim, rank = given.args[0], (*given.args, 0)[1], graph.val(given).dim()
+    if dim % rank != rank - 1 or [part in walked for part in parts].count(True) != 1:
+        return None
+    whole, own = (graph.val(item).shape[-1] for item in (given, next(p for p in parts if p in walked)))
+    if parts[0] in walked:
+        return _Place(walk=walked[parts[0]], joined=given, columns=(0, own), rest=(own, whole))
+    if parts[-1] in walked:
+        columns, rest = (whole - own, whole), (0, whole - own)
+        return _Place(walk=walked[parts[-1]], joined=given, columns=columns, rest=rest)
+    return None
 
 
 class _Writer:
@@ -107,21 +132,28 @@ class _Writer:
         self.inputs: dict[Node, str] = {}
         """What the function takes -> the name of its argument."""
 
-    def write(self, results: list[tuple[int, bool]], before: Node) -> tuple[Generated, list[Node]]:
+    def write(self, results: Sequence[Result], before: Node) -> tuple[Generated, list[Node]]:
         walked = self._walked(before)
         for initial, index in self.loop.carried:
             self.names[self.loop.steps[0][index]] = self._argument(
                 initial, self.loop.variable(self.graph, index)
             )
         lines = self._in_place(self._step_lines())
-        lists = {index: f"every_{self.loop.variable(self.graph, index)}" for index, every in results if every}
+        lists = {
+            result.index: f"every_{self.loop.variable(self.graph, result.index)}"
+            for result in results
+            if result.every
+        }
         lines += [f"{lists[index]}.append({self.names[self.step[index]]})" for index in lists]
         states = [(self.names[self.loop.steps[0][i]], self.names[self.step[i]]) for _, i in self.loop.carried]
         if moved := [pair for pair in states if pair[0] != pair[1]]:
             lines.append(f"{', '.join(old for old, _ in moved)} = {', '.join(new for _, new in moved)}")
         held = {index: self.names[self.loop.steps[0][index]] for _, index in self.loop.carried}
-        ends = [f"torch.stack({lists[i]})" if every else held[i] for i, every in results]
-        items, tensors = ", ".join(walked.values()), ", ".join(self.inputs[base] for base in walked)
+        ends = [
+            _stacked(result, lists[result.index]) if result.every else held[result.index]
+            for result in results
+        ]
+        items, tensors = ", ".join(item for item, _ in walked), ", ".join(text for _, text in walked)
         many = len(walked) > 1
         function = unique_name(self.graph, "recurrent_steps")
         text = [
@@ -132,6 +164,7 @@ class _Writer:
             *(f"        {line}" for line in lines),
             f"    return {', '.join(ends)}",
         ]
+        launched = sum(cost.seconds(self.graph, node) > 0 for node in self.step) - len(self.products)
         kernel = Generated(
             name=function,
             imports=("import torch", "import torch.nn.functional as F"),
@@ -139,7 +172,7 @@ class _Writer:
             summary="the steps of a recurrence behind one product for all inputs",
             is_triton=False,
             supports_autograd=True,
-            launches=self.loop.length * max(len(lines), 1),
+            launches=self.loop.length * max(launched + len(self.rest), 1),
         )
         return kernel, list(self.inputs)
 
@@ -153,46 +186,55 @@ class _Writer:
         self.names[new] = self.names[old]
         return [*lines[:-1], f"{self.names[old]} = {last}"]
 
-    def _walked(self, before: Node) -> dict[Node, str]:
-        """Tensor that the loop still walks through -> the name of its slice; products are made here."""
-        found: dict[Node, str] = {}
-        bases = {nodes[1]: base for base, nodes in self.loop.slices}
+    def _walked(self, before: Node) -> list[tuple[str, str]]:
+        """The name of each slice of a step, and what the loop still walks through for it, as the source of
+        all slices in order; products are made here."""
+        found = []
+        places = _places(self.graph, self.loop)
         self.products: dict[int, str] = {}
         self.rest: dict[int, Node] = {}
-        for index, kind in _places(self.graph, self.loop).items():
-            node = self.step[index]
-            given, weight, *bias = node.args
-            if kind == "joined":
-                size = self.graph.fact(given.args[0][0]).shape[-1]
-                parts = ((0, size), (size, 2**63 - 1))
-                weight, self.rest[index] = (
-                    self.graph.call(aten.slice.Tensor, (weight, 1, *ends), before=before) for ends in parts
-                )
-                self._argument(self.rest[index], "state_weight")
-                given = given.args[0][0]
-            product = self.graph.call(
-                aten.linear.default, (bases[given], weight, *bias), before=before, name="projected"
-            )
-            name = self._argument(product, "projected")
-            found[product] = self.products[index] = f"{name}_t"
-        gone = {self.step[i].args[0] for i in self.products}
-        for slice_, base in bases.items():
-            if any(
-                u in self.step and u not in gone and self.step.index(u) not in self.products
-                for u in slice_.users
-            ):
-                found[base] = self.names[slice_] = f"{self._argument(base, self.graph.variable(base))}_t"
+        for index, place in places.items():
+            name = self._argument(self._product(index, place, before), "projected")
+            self.products[index] = f"{name}_t"
+            found.append((f"{name}_t", _slices(name, _dim_of_product(self.graph, place.walk), place.walk)))
+        gone = {self.step[i] for i in places} | {p.joined for p in places.values() if p.joined is not None}
+        for walk in self.loop.walks:
+            readers = {user for node in walk.slices[1] for user in node.users if user in self.step}
+            if readers - gone:
+                name = self._argument(self._read(walk, before), self.graph.variable(walk.base))
+                self.names.update(dict.fromkeys(walk.slices[1], self._fresh(f"{name}_t")))
+                found.append((self.names[walk.slices[1][0]], _slices(name, walk.dim, walk)))
         return found
+
+    def _read(self, walk: Walk, before: Node) -> Node:
+        """The part of the tensor that the loop reads."""
+        if walk.is_whole:
+            return walk.base
+        ends = min(walk.indices), max(walk.indices) + 1
+        return self.graph.call(aten.slice.Tensor, (walk.base, walk.dim, *ends), before=before)
+
+    def _product(self, index: int, place: _Place, before: Node) -> Node:
+        """The product of all steps."""
+        node, walk, call = self.step[index], place.walk, self.graph.call
+        _, weight, *bias = node.args
+        given = self._read(walk, before)
+        if _dim_of_product(self.graph, walk) != walk.dim:
+            given = call(aten.movedim.int, (given, walk.dim, 0), before=before)
+        if place.joined is not None:
+            self.rest[index] = call(aten.slice.Tensor, (weight, 1, *place.rest), before=before)
+            self._argument(self.rest[index], "state_weight")
+            weight = call(aten.slice.Tensor, (weight, 1, *place.columns), before=before)
+        op = aten.linear.default if is_op(node, aten.linear) else aten.matmul.default
+        return call(op, (given, weight, *bias), before=before, name="projected")
 
     def _step_lines(self) -> list[str]:
         printer, lines = Printer("F", None), []
-        joined = {self.step[i].args[0] for i in self.rest}
+        joined = {self.step[i].args[0] for i in self.rest}  # its parts are multiplied where they are
         for index, node in enumerate(self.step):
             if node in joined:
                 continue
             if index in self.rest:
-                state = node.args[0].args[0][1]
-                product = f"F.linear({self._operand(state)}, {self._operand(self.rest[index])})"
+                product = f"F.linear({self._beside(node.args[0])}, {self._operand(self.rest[index])})"
                 text = f"{self.products[index]} + {product}"
             elif index in self.products:
                 self.names[node] = self.products[index]
@@ -202,6 +244,12 @@ class _Writer:
             self.names[node] = self._fresh(self.loop.variable(self.graph, index))
             lines.append(f"{self.names[node]} = {text}")
         return lines
+
+    def _beside(self, joined: Node) -> str:
+        """What is concatenated with the slice."""
+        slices = {node for walk in self.loop.walks for node in walk.slices[1]}
+        parts = [self._operand(part) for part in joined.args[0] if part not in slices]
+        return parts[0] if len(parts) == 1 else f"torch.cat(({', '.join(parts)}), dim=-1)"
 
     def _operand(self, node: Node) -> str:
         if node not in self.names:
@@ -216,6 +264,22 @@ class _Writer:
     def _fresh(self, wish: str) -> str:
         taken = {*self.names.values(), *self.inputs.values()}
         return next(n for n in (wish, *(f"{wish}_{i}" for i in range(2, 99))) if n not in taken)
+
+
+def _dim_of_product(graph: Graph, walk: Walk) -> int:
+    """Where the steps are in the product: it has its features last, so they go first if they were there."""
+    return walk.dim if walk.dim < graph.val(walk.base).dim() - 1 else 0
+
+
+def _slices(name: str, dim: int, walk: Walk) -> str:
+    """The slices in the order of the steps; a tensor is the sequence of those along dimension 0."""
+    every = f"{name}.unbind({dim})" if dim else name
+    return f"reversed({every})" if walk.is_backward else every
+
+
+def _stacked(result: Result, every: str) -> str:
+    dim = f", dim={result.dim}" if result.dim else ""
+    return f"torch.stack({every}{'[::-1]' * result.is_backward}{dim})"
 
 
 def _last_part(graph: Graph, node: Node) -> str:
