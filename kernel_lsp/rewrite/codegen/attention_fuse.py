@@ -20,7 +20,8 @@ from kernel_lsp.rewrite.codegen import attention_library as library
 from kernel_lsp.rewrite.codegen import attention_source, chain, cost, launching
 from kernel_lsp.rewrite.codegen.attention import LIBRARY, Attention, find
 from kernel_lsp.rewrite.codegen.attention_axes import PRODUCTS
-from kernel_lsp.rewrite.codegen.attention_spelling import spelled, spine_of
+from kernel_lsp.rewrite.codegen.attention_roles import spine_of
+from kernel_lsp.rewrite.codegen.attention_spelling import spelled
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
 from kernel_lsp.rewrite.generated import Match
