@@ -336,6 +336,13 @@ def test_the_loss_may_be_part_of_a_larger_gradient(trainer) -> None:
     trained_agrees(trainer, program(loss, TRAINED_MAPS["image"]), "fused-loss")
 
 
+@pytest.mark.parametrize("inputs", [ROWS, MAPS["image"]], ids=["rows", "maps"])
+def test_the_guard_counts_the_weights(inputs) -> None:
+    """The kernel would read past the end where torch refuses."""
+    after = rewritten(program("F.cross_entropy(x, y, weight=self.w)", inputs, init=held("5")), "fused-loss")
+    assert "w.shape == (5,)" in after
+
+
 def test_a_kernel_without_a_backward_is_guarded() -> None:
     after = rewritten(program("F.cross_entropy(x, y)", MAPS["image"]), "fused-loss")
     assert "torch.is_grad_enabled()" in after

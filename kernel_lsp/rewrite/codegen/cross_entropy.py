@@ -44,9 +44,15 @@ def is_trainable(graph: Graph, node: fx.Node) -> bool:
     return not (graph.origin.hides_gradients or smoothing_of(node) or graph.carries(weight))
 
 
-def require_constant_weight(graph: Graph, node: fx.Node) -> None:
+def require_weight(graph: Graph, node: fx.Node) -> None:
+    """What the guard checks of the weights: one for each class, and constant where gradients are recorded."""
     weight = weight_of(node)
-    for text in guard.flags(graph, weight) if weight is not None else ():
+    if weight is None:
+        return
+    if (path := graph.state.get(weight)) is not None:
+        size = tuple(graph.val(weight).shape)
+        graph.require(f"{guard.self_path(path)}.shape == {size}", "the kernel reads one for each class")
+    for text in guard.flags(graph, weight) if graph.gradients else ():
         graph.require(f"not (torch.is_grad_enabled() and {text})", "no gradient is computed for it")
 
 
@@ -131,7 +137,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
         kernel = _trained(node, kernel)
-        require_constant_weight(graph, node)
+    require_weight(graph, node)
     call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")

@@ -19,7 +19,7 @@ from kernel_lsp.rewrite.codegen.cross_entropy import (
     is_trainable,
     logits_of,
     operands,
-    require_constant_weight,
+    require_weight,
     settings_of,
     smoothing_of,
     weight_of,
@@ -78,8 +78,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
     name = launching.unique_name(graph, "fused_cross_entropy")
     kernel = _Writer(node, name, choice, graph.gradients).generated()
-    if graph.gradients:
-        require_constant_weight(graph, node)
+    require_weight(graph, node)
     call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
     graph.replace(node, call)
     graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
