@@ -272,8 +272,8 @@ def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
 
 
 def no_monitor_of_progress() -> None:
-    """torch.compile shows its search for kernels with tqdm, whose first bar starts a thread that stays. That is
-    not the candidate's doing, yet it was called cheating for it (max-autotune, torch 2.11, H200)."""
+    """torch.compile shows its search for kernels with tqdm, whose first bar starts a thread that stays: not
+    the candidate's doing, yet it was called cheating for it (max-autotune, torch 2.11, H200)."""
     tqdm = sys.modules.get("tqdm")  # imported with torch, where it is installed
     if tqdm is not None:
         tqdm.tqdm.monitor_interval = 0
