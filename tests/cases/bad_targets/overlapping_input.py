@@ -1,5 +1,5 @@
-# expect: silent
-"""Elements of the input lie on top of each other."""
+# expect: rewritten
+"""Elements of the input lie on top of each other: they are only read, each where it lies."""
 
 import torch
 import torch.nn as nn

@@ -20,7 +20,7 @@ def _recurrence_kernel(
     average = tl.load(average_ptr + offs, mask=mask)
     keep = tl.load(keep_ptr + index % n_cols, mask=mask)
     rsub = tl.load(rsub_ptr + index % n_cols, mask=mask)
-    here = offs  # in the slices of the current step; grows in int64
+    here = offs  # in the slice of the current step, in int64
     # What a step reads does not depend on the state, so it is fetched several steps ahead.
     for _ in tl.range(0, n_steps, num_stages=STEPS_AHEAD):
         frames_t = tl.load(frames_ptr + here, mask=mask)
@@ -43,8 +43,8 @@ def recurrence(keep, average, rsub, frames):
     average = average.contiguous()
     rsub = rsub.contiguous()
     frames = frames.contiguous()
-    out = torch.empty_like(frames, dtype=torch.float32)
     n_steps, n_elements = frames.shape[0], frames[0].numel()
+    out = torch.empty_like(frames, dtype=torch.float32)
     n_cols = average.shape[1]
     if n_elements > 0:  # a grid of zero programs cannot be launched
         grid = ((n_elements + 127) // 128,)
