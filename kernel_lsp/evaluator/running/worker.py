@@ -271,20 +271,11 @@ def serve(requests: wire.Pipe, replies: wire.Pipe, answer: Answer) -> None:
             wire.write_frame(replies, {**reply, **told}, out.blobs)
 
 
-def no_monitor_of_progress() -> None:
-    """torch.compile shows its search for kernels with tqdm, whose first bar starts a thread that stays: not
-    the candidate's doing, yet it was called cheating for it (max-autotune, torch 2.11, H200)."""
-    tqdm = sys.modules.get("tqdm")  # imported with torch, where it is installed
-    if tqdm is not None:
-        tqdm.tqdm.monitor_interval = 0
-
-
 def main() -> None:
     requests, replies = wire.claim_stdio()
     warnings.simplefilter("ignore")
     worker = Worker(sys.argv[1])
     devices.few_threads(worker.device)
-    no_monitor_of_progress()
     serve(requests, replies, lambda message, blobs, out: answer(worker, message, blobs, out))
 
 

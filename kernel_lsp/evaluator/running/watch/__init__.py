@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernel_lsp.evaluator.running.watch.events import Listener
-from kernel_lsp.evaluator.running.watch.flags import children, flags, threads
+from kernel_lsp.evaluator.running.watch.flags import children, flags, no_monitor_of_progress, threads
 from kernel_lsp.evaluator.running.watch.functions import Functions
 from kernel_lsp.evaluator.running.watch.outputs import Note, output_problems
 
@@ -42,6 +42,7 @@ class Watch:
     def start(self) -> None:
         self._changes = Functions().changes
         self._flags = flags()
+        no_monitor_of_progress()
         self._threads = threads()
         self._children = set(children())  # a compiler that ran out of time may not have ended yet
         self._listener.start()

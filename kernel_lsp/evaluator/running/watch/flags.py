@@ -117,6 +117,14 @@ def threads() -> int:
     return _thread._count()
 
 
+def no_monitor_of_progress() -> None:
+    """torch.compile shows its search for kernels with tqdm, whose first bar starts a thread that stays: not
+    the candidate's doing, yet it was called cheating for it (max-autotune, torch 2.11, H200)."""
+    tqdm = sys.modules.get("tqdm")  # imported with torch, where it is installed
+    if tqdm is not None:
+        tqdm.tqdm.monitor_interval = 0
+
+
 def children() -> list[int]:
     """Process ids that this process has started and that still run."""
     found: list[int] = []
