@@ -78,3 +78,12 @@ def rewritten(source: str, skill: str, **parameters) -> str:
     assert found, f"{skill} does not match {[node.name for node in session.graph.nodes]}"
     best = max(found, key=lambda match: len(match.nodes))
     return session.propose([Step(skill=skill, site=best.label, parameters=parameters)]).candidate.program
+
+
+def as_close_as_eager(interpreter: Child, before: str, after: str) -> None:
+    """Both against float64, by the fast path."""
+    found = interpreter.ask(before=before, after=after)
+    assert not found["fell_back"] and all(found["same_kind"])
+    slack = 2**-6 if "bfloat16" in before or "half" in before else 3e-6
+    for ours, eager in zip(found["ours"], found["eager"], strict=True):
+        assert ours <= 2 * eager + slack

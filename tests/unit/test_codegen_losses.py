@@ -1,7 +1,7 @@
 """Losses with weights, classes of maps, log targets and cosines in Triton's interpreter, against float64."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import Child, as_close_as_eager, matches, program, rewritten
 from training_helpers import Child as TrainingChild
 from training_helpers import agrees as trained_agrees
 from training_helpers import session
@@ -26,11 +26,7 @@ def trainer():
 
 def agrees(interpreter, source: str) -> str:
     after = rewritten(source, "fused-loss")
-    found = interpreter.ask(before=source, after=after)
-    assert not found["fell_back"] and all(found["same_kind"])
-    slack = 2**-6 if "bfloat16" in source or "half" in source else 3e-6
-    for ours, eager in zip(found["ours"], found["eager"], strict=True):
-        assert ours <= 2 * eager + slack
+    as_close_as_eager(interpreter, source, after)
     return after
 
 

@@ -113,22 +113,28 @@ def operands(node: fx.Node) -> list[fx.Node]:
 
 
 def _match(graph: Graph, node: fx.Node) -> Match:
+    data = {"parameters": PARAMETERS, "cross_entropy": True}
+    return matched(graph, node, operands(node)[:1], "cross entropy", data)
+
+
+def matched(graph: Graph, node: fx.Node, read: list[fx.Node], what: str, data: dict[str, Any]) -> Match:
+    """The loss with the log_softmax before it, where there is one. ``read``: what is read once, forward."""
     logits = logits_of(node)
-    assert logits is not None
     nodes = [node] if node.args[0] is logits else [node.args[0], node]
-    fused_s = cost.read_once_seconds(graph, [logits], launches=_launches(node))
+    launches = 1 if argument(node, "reduction", 1) == 0 else 2
+    fused_s = cost.read_once_seconds(graph, read, launches=launches)
     benefit = cost.benefit(graph, nodes, fused_s, 0.1)
     if graph.gradients:
-        fused_s += cost.read_once_seconds(graph, [logits, logits], launches=1)
+        fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
         benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
     return Match(
         nodes=tuple(nodes),
         label=graph.label(*nodes),
-        summary="compute cross entropy without writing the probabilities",
+        summary=f"compute {what} without writing the probabilities",
         benefit=benefit,
         plain=False,
         differentiable=True,
-        data={"nodes": [node.name], "parameters": PARAMETERS, "cross_entropy": True},
+        data={"nodes": [node.name], **data},
     )
 
 
@@ -137,6 +143,11 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     kernel = _generate(node, choice, launching.unique_name(graph, "fused_cross_entropy"))
     if graph.gradients:
         kernel = _trained(node, kernel)
+    put(graph, node, kernel)
+
+
+def put(graph: Graph, node: fx.Node, kernel: Generated) -> None:
+    """The kernel's call in the place of the loss."""
     require_weight(graph, node)
     call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
     graph.replace(node, call)
@@ -192,10 +203,6 @@ def _trained(node: fx.Node, kernel: Generated) -> Generated:
         settings=settings_of(node),
     )  # fmt: skip
     return replace(kernel, definitions=text, supports_autograd=True)
-
-
-def _launches(node: fx.Node) -> int:
-    return 1 if argument(node, "reduction", 1) == 0 else 2
 
 
 def _generate(node: fx.Node, choice: dict[str, Any], name: str) -> Generated:

@@ -12,14 +12,15 @@ from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import backward, cost, launching, source
+from kernel_lsp.rewrite.codegen import backward, launching, source
 from kernel_lsp.rewrite.codegen.cross_entropy import (
     HOW,
     covered_rank,
     is_trainable,
     logits_of,
+    matched,
     operands,
-    require_weight,
+    put,
     settings_of,
     smoothing_of,
     weight_of,
@@ -55,33 +56,15 @@ def _is_covered(node: fx.Node) -> bool:
 
 
 def _match(graph: Graph, node: fx.Node) -> Match:
-    logits = logits_of(node)
-    nodes = [node] if node.args[0] is logits else [node.args[0], node]
-    launches = 1 if argument(node, "reduction", 1) == 0 else 2
-    fused_s = cost.read_once_seconds(graph, operands(node), launches=launches)
-    benefit = cost.benefit(graph, nodes, fused_s, 0.1)
-    if graph.gradients:
-        fused_s += cost.read_once_seconds(graph, [operands(node)[0]] * 2, launches=1)
-        benefit = cost.trained_benefit(graph, nodes, fused_s, 0.1)
-    return Match(
-        nodes=tuple(nodes),
-        label=graph.label(*nodes),
-        summary="compute cross entropy of maps without writing the probabilities",
-        benefit=benefit,
-        plain=False,
-        differentiable=True,
-        data={"nodes": [node.name], "parameters": PARAMETERS, "cross_entropy_maps": True},
-    )
+    data = {"parameters": PARAMETERS, "cross_entropy_maps": True}
+    return matched(graph, node, operands(node), "cross entropy of maps", data)
 
 
 def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     node = graph.named(match.data["nodes"][0])
     name = launching.unique_name(graph, "fused_cross_entropy")
     kernel = _Writer(node, name, choice, graph.gradients).generated()
-    require_weight(graph, node)
-    call = graph.call_generated(kernel, operands(node), like=node.meta["val"], before=node, name="loss")
-    graph.replace(node, call)
-    graph.caveat("a target outside of the classes gives NaN instead of a device assertion")
+    put(graph, node, kernel)
 
 
 class _Writer:

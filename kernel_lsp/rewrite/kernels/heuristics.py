@@ -86,9 +86,8 @@ def _written(values: ast.expr) -> dict[str, ast.expr]:
     pairs = zip(values.keys, values.values, strict=True)
     named = [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
     after = next((i for i, key in reversed([*enumerate(values.keys)]) if key is None), -1)
-    late = {
-        id(value) for value in values.values[after + 1 :]
-    }  # what a spread brings may overrule earlier ones
+    # What a spread brings may overrule earlier ones.
+    late = {id(value) for value in values.values[after + 1 :]}
     return {name: value for name, value in named if isinstance(name, str) and id(value) in late}
 
 
