@@ -18,6 +18,7 @@ from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import EvalStatus
 
+TRACKER = "multiprocessing.resource_tracker"
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
 REFERENCE = """
 import torch
@@ -39,10 +40,13 @@ def request(body: str = "pass") -> EvaluationRequest:
 
 
 def children(name: str = "") -> list[psutil.Process]:
+    """What the gate has started. Other tests leave Python's own tracker of shared memory in this process,
+    which lives as long as it does."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if name in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+            command = " ".join(process.cmdline())
+            if name in command and TRACKER not in command and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.NoSuchProcess:
             continue
