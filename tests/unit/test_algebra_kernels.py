@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from codegen_helpers import Child
 from rewrite_helpers import module, on_cpu, program, skill, workload
@@ -12,13 +10,6 @@ from kernel_lsp.records import Step
 from kernel_lsp.rewrite.engine import Session
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def interpreter() -> Iterator[Child]:
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def for_a_gpu(source: str, name: str, **parameters: object) -> str:
@@ -97,13 +88,6 @@ COMPILED = [
     ("reduce-before-conv", "Conv1d(16, 64, 3, padding=1)", "(32, 16, 8192)", "y.sum(2)"),
     ("conv-transpose-by-phase", "ConvTranspose3d(16, 24, 3, 2)", "(8, 16, 12, 24, 24)", "F.gelu(y)"),
 ]
-
-
-@pytest.fixture(scope="module")
-def compiler() -> Iterator[Child]:
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize(("name", "layer", "shape", "tail"), COMPILED)

@@ -1,7 +1,7 @@
 """flash-attention: any mask is kept, and what is not quite attention is left alone."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -48,13 +48,6 @@ MASKED = [
     ("torch.softmax((q @ k.mT).masked_fill(b, -1e9), -1) @ v", ROWS),
     ("torch.softmax((q @ k.mT).masked_fill(b, float('-inf')), -1) @ v", ROWS),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source) -> None:
@@ -188,13 +181,6 @@ def test_low_precision_and_wide_heads():
         source = program(f"torch.softmax({SCORES}, -1) @ v", inputs, arguments="q, k, v")
         found = matches(source, "flash-attention")[1]
         assert len([match for match in found if not match.plain]) == count
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

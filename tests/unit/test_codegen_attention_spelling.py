@@ -1,7 +1,7 @@
 """flash-attention: attention in the spellings of people, near misses in these, and the library."""
 
 import pytest
-from codegen_helpers import Child, matches, rewritten
+from codegen_helpers import matches, rewritten
 
 from kernel_lsp.records import Step
 
@@ -202,13 +202,6 @@ NEAR_MISSES = {
 }
 
 
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
-
-
 def judged(interpreter, source: str, after: str) -> None:
     """As close to float64 as eager is, up to rounding; NaN at the same places."""
     found = interpreter.ask(before=source, after=after)
@@ -362,13 +355,6 @@ def test_gradients_take_the_original_path(tmp_path):
         ours, theirs = made.Model().train(mode)(*inputs), made.Model()._forward_eager(*inputs)
         found, wanted = (torch.autograd.grad(out.square().sum(), inputs) for out in (ours, theirs))
         assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize("name", ["groups by einsum", "keys without heads", "positions compared"])

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -13,13 +13,6 @@ AFFINE = "self.norm.weight.data.uniform_(), self.norm.bias.data.uniform_()"
 INIT = "self.norm = nn.BatchNorm{}d(5, eps=1e-3{}).eval(); {}"
 PLAIN = ", affine=False"
 IMAGE = "torch.randn(3, 5, 4, 7), torch.randn(3, 5, 4, 7)"
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source: str, skill: str) -> str:

@@ -1,7 +1,7 @@
 """Every kernel family compiles ahead of time for sm_80 and sm_90 and keeps its values in registers."""
 
 import pytest
-from codegen_helpers import Child, program, rewritten
+from codegen_helpers import program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -32,13 +32,6 @@ FAMILIES = [
     ),
     ("fused-loss", "F.cross_entropy(x, y)", "torch.randn(4096, 50257), torch.randint(0, 50257, (4096,))"),
 ]
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize("skill, expression, inputs", FAMILIES)

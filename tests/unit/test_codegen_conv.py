@@ -1,7 +1,7 @@
 """Generated convolutions: right in Triton's interpreter, free of spills, silent where they must be."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -9,20 +9,6 @@ pytest.importorskip("triton")
 
 IMAGE = "torch.randn(2, 6, 9, 11)"
 WIDE = "torch.randn(2, 20, 9, 11)"
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 def source(expression: str, inputs: str, layer: str, more: str = "", arguments: str = "x") -> str:

@@ -1,28 +1,13 @@
 """PReLU, GLU and their relatives as parts of pointwise kernels, in Triton's interpreter against float64."""
 
 import pytest
-from codegen_helpers import Child, as_close_as_eager, matches, program, rewritten
-from training_helpers import Child as TrainingChild
+from codegen_helpers import as_close_as_eager, matches, program, rewritten
 from training_helpers import agrees as trained_agrees
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 SPECIAL = 'torch.tensor([[float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e-30, -1e-30, -3.0]])'
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
-
-
-@pytest.fixture(scope="module")
-def trainer():
-    child = TrainingChild()
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source: str) -> str:

@@ -1,7 +1,7 @@
 """Generated kernels in Triton's interpreter against float64 torch: awkward shapes, NaN, low precision."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -12,13 +12,6 @@ SPECIAL = (
     " -1e-4, 88.0, -104.0, 25.0, -3.0, 3.0]),"
     " torch.linspace(-2, 2, 12)"
 )
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source: str, skill: str, **parameters) -> None:

@@ -1,26 +1,11 @@
 """Pointwise kernels over transposed, sliced, expanded and channels-last tensors, in Triton's interpreter."""
 
 import pytest
-from codegen_helpers import Child, as_close_as_eager, matches, program, rewritten
-from training_helpers import Child as TrainingChild
+from codegen_helpers import as_close_as_eager, matches, program, rewritten
 from training_helpers import agrees as trained_agrees
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
-
-
-@pytest.fixture(scope="module")
-def trainer():
-    child = TrainingChild()
-    yield child
-    child.close()
 
 
 def pair(left: str, right: str, dtype: str = "float32") -> str:

@@ -1,27 +1,12 @@
 """Losses with weights, classes of maps, log targets and cosines in Triton's interpreter, against float64."""
 
 import pytest
-from codegen_helpers import Child, as_close_as_eager, matches, program, rewritten
-from training_helpers import Child as TrainingChild
+from codegen_helpers import as_close_as_eager, matches, program, rewritten
 from training_helpers import agrees as trained_agrees
 from training_helpers import session
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
-
-
-@pytest.fixture(scope="module")
-def trainer():
-    child = TrainingChild()
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source: str) -> str:

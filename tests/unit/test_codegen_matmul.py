@@ -4,7 +4,7 @@ import re
 
 import golden_helpers
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -12,20 +12,6 @@ pytest.importorskip("triton")
 
 FORMS = ["parts", "pointers", "tiles"]
 SMALL = "32x64x64 warps 4 stages 2 splits"
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source, form="parts", splits=1, skill="fused-matmul", programs=None):

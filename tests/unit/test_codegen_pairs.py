@@ -1,7 +1,7 @@
 """Losses and distances of two or three tensors in Triton's interpreter, against float64 and eager."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -9,13 +9,6 @@ pytest.importorskip("torch")
 ROWS = "torch.randn(5, 13), torch.randn(5, 13)"
 TRIPLES = "torch.randn(5, 13), torch.randn(5, 13), torch.randn(5, 13)"
 CLASSES = "torch.randn(6, 11), torch.randint(0, 11, (6,))"
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source: str, skill: str, slack: float = 3e-6) -> None:

@@ -1,7 +1,7 @@
 """fused-pool: windows of every kind against torch, neighbors on both sides, and what must be left alone."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 from example_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,13 +41,6 @@ FUSED = [
     ("F.avg_pool2d(torch.exp(x), 2, padding=1) + y + z", f"{IMAGE}, torch.randn(9, 10), torch.randn(1)"),
     ("F.max_pool2d(torch.exp(x), 2, padding=1) - y * z", f"{IMAGE}, torch.randn(9, 10), torch.randn(1)"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source) -> None:
@@ -132,13 +125,6 @@ def test_a_global_average_is_left_to_the_library():
     found = matches(program("F.adaptive_avg_pool2d(x, 1)", "torch.randn(32, 64, 128, 128)", arguments="x"),
                     "fused-pool")[1]  # fmt: skip
     assert [match.benefit for match in found] == [0.0]
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize(

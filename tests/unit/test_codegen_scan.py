@@ -1,7 +1,7 @@
 """fused-scan: cumulative sums and products with what stands around them, and what it must leave alone."""
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 from example_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,13 +34,6 @@ CASES = [
     ("torch.cumsum(x, 0) + y", "torch.randn(5000).bfloat16(), torch.randn(1).bfloat16()", {}),
     ("torch.cumsum(x.half(), 1), y", PAIR, {}),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def agrees(interpreter, source, **parameters) -> None:
@@ -149,13 +142,6 @@ def test_what_others_read_is_still_written(interpreter):
 def test_an_operand_that_is_not_contiguous_is_not_copied_in_secret():
     source = program("torch.cumsum(x.transpose(0, 1), 1)", "torch.randn(64, 32)", arguments="x")
     assert matches(source, "fused-scan")[1] == []
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize(

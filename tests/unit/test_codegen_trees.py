@@ -1,7 +1,7 @@
 """Random trees of pointwise operations agree with torch, whatever is nested in what."""
 
 import pytest
-from codegen_helpers import Child, matches, program
+from codegen_helpers import matches, program
 from example_helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,13 +25,6 @@ def grown(children):
     one = st.builds(lambda form, a: form.format(f"(x * 0 + {a})"), st.sampled_from(UNARY), children)
     two = st.builds(lambda form, a, b: form.format(a, b), st.sampled_from(BINARY), children, children)
     return one | two
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,13 +14,6 @@ from kernel_lsp.records import Step
 from kernel_lsp.rewrite.engine import Session
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def interpreter() -> Iterator[Child]:
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def opened(source: str, *names: str, device: str = "cuda") -> Session:

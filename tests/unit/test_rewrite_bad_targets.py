@@ -12,7 +12,6 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from codegen_helpers import Child  # noqa: E402
 
 from kernel_lsp import analysis, skillbook, workloads  # noqa: E402
 from kernel_lsp.errors import CaptureError  # noqa: E402
@@ -30,13 +29,6 @@ def expected(path: Path) -> str:
 @pytest.fixture(scope="module")
 def skills() -> list[Skill]:
     return [skill for skill in skillbook.load([skillbook.built_in_folder()]).skills if skill.executable]
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def session(path: Path, skills: list[Skill], device: str) -> Session:

@@ -1,7 +1,6 @@
 """Loops over time as people write them: along any dimension, in both directions, collected in many ways."""
 
 import pytest
-from codegen_helpers import Child
 from rewrite_helpers import assert_same, instance, module, program, rewrite, session, sites, skill, workload
 
 pytestmark = pytest.mark.torch
@@ -34,13 +33,6 @@ def recurrent(
 def one_loop(forward: str, values: str = BATCH_FIRST) -> Loop:
     (loop,) = loops_of(session(module(forward, INIT, values)).graph)
     return loop
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def assert_fused(interpreter, forward: str, values: str = BATCH_FIRST, init: str = INIT, slack=3e-6) -> str:
@@ -422,13 +414,6 @@ def test_a_transpose_that_turns_the_slices_is_no_walk_through_the_tensor_behind_
     )
     (walk,) = one_loop(forward).walks
     assert (walk.base.name, walk.dim) == ("permute", 0)
-
-
-@pytest.fixture(scope="module")
-def compiler():
-    child = Child("compile")
-    yield child
-    child.close()
 
 
 @pytest.mark.parametrize("head", [EACH, BACKWARD, "for t in range(1, x.size(1)):"])

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from codegen_helpers import Child
 from rewrite_helpers import (
     assert_same,
     instance,
@@ -287,13 +286,6 @@ def test_a_matrix_product_in_a_step_is_not_fused() -> None:
     forward = "h = x.new_zeros(5, 8)\nfor step in x:\n    h = torch.tanh(step + self.b(h))\nreturn h"
     opened = on_cuda(module(forward, "self.b = nn.Linear(8, 8)", WALK), "fused-recurrence")
     assert opened.capture().sites == () and not opened.notes
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 PAIR = """

@@ -2,7 +2,7 @@
 
 import pytest
 from codegen_helpers import program
-from training_helpers import Child, agrees, rewritten, session
+from training_helpers import agrees, rewritten, session
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -35,30 +35,23 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child()
-    yield child
-    child.close()
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_results_gradients_and_running_statistics_are_eager_s(interpreter, name) -> None:
+def test_results_gradients_and_running_statistics_are_eager_s(trainer, name) -> None:
     expression, inputs, layer = CASES[name]
     source = program(expression, inputs, arguments="x", init=f"self.n = {layer}")
-    agrees(interpreter, source, SKILL)
+    agrees(trainer, source, SKILL)
 
 
-def test_a_large_mean_cancels_nothing(interpreter) -> None:
+def test_a_large_mean_cancels_nothing(trainer) -> None:
     inputs = "(torch.randn(9, 5, 40) + 1e4).requires_grad_()"
     source = program("torch.relu(self.n(x))", inputs, arguments="x", init="self.n = nn.BatchNorm1d(5)")
-    agrees(interpreter, source, SKILL)
+    agrees(trainer, source, SKILL)
 
 
-def test_the_backward_takes_two_passes_and_the_residual_shares_the_gradient(interpreter) -> None:
+def test_the_backward_takes_two_passes_and_the_residual_shares_the_gradient(trainer) -> None:
     inputs = f"{IMAGE}, {IMAGE}"
     source = program("torch.relu(self.n(x) + y)", inputs, init="self.n = nn.BatchNorm2d(5)")
-    text = agrees(interpreter, source, SKILL)
+    text = agrees(trainer, source, SKILL)
     assert "grad_x_ptr, grad_y_ptr" in text
     assert text.count("sums_kernel[") == 1
 

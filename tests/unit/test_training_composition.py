@@ -3,7 +3,7 @@
 import pytest
 from codegen_helpers import program
 from rewrite_helpers import instance, module, rewrite
-from training_helpers import Child, rewritten
+from training_helpers import rewritten
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -15,29 +15,22 @@ TRAINED = EVALUATED.replace("(7, 13)", "(7, 13, requires_grad=True)")
 FALLS_BACK = {"autocast", "vmap", "functional grad", "bfloat16 model"}
 
 
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child()
-    yield child
-    child.close()
-
-
 MODES = ["inference mode", "checkpoint", "replica", "frozen", "accumulated", *sorted(FALLS_BACK)]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_kernel_with_a_backward_composes_or_steps_aside(interpreter, mode) -> None:
+def test_a_kernel_with_a_backward_composes_or_steps_aside(trainer, mode) -> None:
     after = rewritten(TRAINED, "fused-pointwise")
-    found = interpreter.ask(before=TRAINED, after=after, mode=mode)
+    found = trainer.ask(before=TRAINED, after=after, mode=mode)
     assert found["alike"]
     assert found["fell_back"] == (mode in FALLS_BACK)
 
 
 @pytest.mark.parametrize("mode", ["autocast", "vmap", "bfloat16 model", "accumulated"])
-def test_a_kernel_without_one_composes_or_steps_aside(interpreter, mode) -> None:
+def test_a_kernel_without_one_composes_or_steps_aside(trainer, mode) -> None:
     after = rewritten(EVALUATED, "fused-pointwise", training=None)
     before = TRAINED if mode == "accumulated" else EVALUATED
-    found = interpreter.ask(before=before, after=after, mode=mode)
+    found = trainer.ask(before=before, after=after, mode=mode)
     assert found == {"alike": True, "fell_back": True}
 
 

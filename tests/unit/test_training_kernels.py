@@ -2,7 +2,7 @@
 
 import pytest
 from codegen_helpers import program
-from training_helpers import Child, agrees, rewritten, session
+from training_helpers import agrees, rewritten, session
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -14,13 +14,6 @@ KINKS = (
     "torch.tensor([1.0, -6.0, 2.0, -1.0, 0.25, 3.0, 0.5, 1e-3, -0.5, 1.0, 2.0, 6.0, 0.1],"
     " requires_grad=True)"
 )
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child()
-    yield child
-    child.close()
 
 
 EXPRESSIONS = [
@@ -64,8 +57,8 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_a_pointwise_chain_has_the_gradients_of_eager(interpreter, expression) -> None:
-    agrees(interpreter, program(expression, KINKS), "fused-pointwise")
+def test_a_pointwise_chain_has_the_gradients_of_eager(trainer, expression) -> None:
+    agrees(trainer, program(expression, KINKS), "fused-pointwise")
 
 
 BROADCASTS = {
@@ -77,7 +70,7 @@ BROADCASTS = {
 
 
 @pytest.mark.parametrize("name", BROADCASTS)
-def test_what_is_broadcast_gets_the_sum_of_its_gradients(interpreter, name) -> None:
+def test_what_is_broadcast_gets_the_sum_of_its_gradients(trainer, name) -> None:
     expression, size = BROADCASTS[name]
     source = program(
         expression,
@@ -85,12 +78,12 @@ def test_what_is_broadcast_gets_the_sum_of_its_gradients(interpreter, name) -> N
         arguments="x",
         init=f"self.b = nn.Parameter(torch.randn({size}))",
     )
-    agrees(interpreter, source, "fused-pointwise")
+    agrees(trainer, source, "fused-pointwise")
 
 
-def test_gradients_that_only_pass_through_need_no_kernel(interpreter) -> None:
+def test_gradients_that_only_pass_through_need_no_kernel(trainer) -> None:
     source = program("x + y + self.b", PAIR, init="self.b = nn.Parameter(torch.randn(13))")
-    assert "_backward_kernel" not in agrees(interpreter, source, "fused-pointwise")
+    assert "_backward_kernel" not in agrees(trainer, source, "fused-pointwise")
 
 
 ROWS = [
@@ -122,19 +115,19 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("expression", "skill", "init"), ROWS)
-def test_row_kernels_have_the_gradients_of_eager(interpreter, expression, skill, init) -> None:
-    agrees(interpreter, program(expression, PAIR, init=init), skill)
+def test_row_kernels_have_the_gradients_of_eager(trainer, expression, skill, init) -> None:
+    agrees(trainer, program(expression, PAIR, init=init), skill)
 
 
 @pytest.mark.parametrize("expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"])
-def test_a_norm_of_zeros_has_gradient_zero_and_not_nan(interpreter, expression) -> None:
+def test_a_norm_of_zeros_has_gradient_zero_and_not_nan(trainer, expression) -> None:
     inputs = "torch.zeros(3, 13, requires_grad=True), torch.ones(3, 13, requires_grad=True)"
-    agrees(interpreter, program(expression, inputs), "fused-reduction")
+    agrees(trainer, program(expression, inputs), "fused-reduction")
 
 
-def test_tied_maxima_share_the_gradient(interpreter) -> None:
+def test_tied_maxima_share_the_gradient(trainer) -> None:
     inputs = "torch.ones(3, 13, requires_grad=True), torch.ones(3, 13, requires_grad=True)"
-    agrees(interpreter, program("(x * y).amax(-1) * 2", inputs), "fused-reduction")
+    agrees(trainer, program("(x * y).amax(-1) * 2", inputs), "fused-reduction")
 
 
 NARROW = [("F.gelu(x + y) * y", "fused-pointwise"), ("torch.softmax(x + y, -1)", "fused-row-softmax")]
@@ -142,23 +135,23 @@ NARROW = [("F.gelu(x + y) * y", "fused-pointwise"), ("torch.softmax(x + y, -1)",
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("expression", "skill"), NARROW)
-def test_16_bit_gradients_are_as_close_as_eager_s(interpreter, expression, skill, dtype) -> None:
+def test_16_bit_gradients_are_as_close_as_eager_s(trainer, expression, skill, dtype) -> None:
     inputs = PAIR.replace("requires_grad", f"dtype=torch.{dtype}, requires_grad")
-    agrees(interpreter, program(expression, inputs), skill)
+    agrees(trainer, program(expression, inputs), skill)
 
 
-def test_weights_in_float32_beside_16_bit_activations(interpreter) -> None:
+def test_weights_in_float32_beside_16_bit_activations(trainer) -> None:
     inputs = PAIR.replace("requires_grad", "dtype=torch.bfloat16, requires_grad")
     source = program("F.silu(x * self.w) * y", inputs, init="self.w = nn.Parameter(torch.randn(13))")
-    agrees(interpreter, source, "fused-pointwise")
+    agrees(trainer, source, "fused-pointwise")
 
 
 @pytest.mark.parametrize("how", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", ["", ", label_smoothing=0.2"])
-def test_cross_entropy_has_the_gradients_of_eager(interpreter, how, smoothing) -> None:
+def test_cross_entropy_has_the_gradients_of_eager(trainer, how, smoothing) -> None:
     inputs = "torch.randn(5, 37, requires_grad=True), torch.tensor([1, 36, -100, 0, 7])"
     loss = f"F.cross_entropy(x, y, reduction='{how}'{smoothing})"
-    agrees(interpreter, program(loss, inputs), "fused-loss")
+    agrees(trainer, program(loss, inputs), "fused-loss")
 
 
 TWICE = [
@@ -170,8 +163,8 @@ TWICE = [
 
 
 @pytest.mark.parametrize(("expression", "skill", "init"), TWICE)
-def test_gradients_can_be_differentiated_again(interpreter, expression, skill, init) -> None:
-    agrees(interpreter, program(expression, PAIR, init=init), skill, twice=True)
+def test_gradients_can_be_differentiated_again(trainer, expression, skill, init) -> None:
+    agrees(trainer, program(expression, PAIR, init=init), skill, twice=True)
 
 
 # --- where there is no backward ------------------------------------------------------------------

@@ -5,7 +5,7 @@ from codegen_helpers import program
 from example_helpers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from training_helpers import Child, agrees
+from training_helpers import agrees
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -30,19 +30,12 @@ def trees() -> st.SearchStrategy[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child()
-    yield child
-    child.close()
-
-
 @settings(
     max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(tree=trees())
-def test_a_random_tree_has_the_gradients_of_eager(interpreter, tree) -> None:
+def test_a_random_tree_has_the_gradients_of_eager(trainer, tree) -> None:
     # Both inputs and the broadcast parameter take part, so that all three kinds of gradient are made.
     expression = f"torch.tanh({tree}) * x + F.silu(y * self.b)"
     source = program(expression, INPUTS, init="self.b = nn.Parameter(torch.randn(17))")
-    agrees(interpreter, source, "fused-pointwise")
+    agrees(trainer, source, "fused-pointwise")
