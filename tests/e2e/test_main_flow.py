@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Editor, Launch, until
+from editor_client import Editor, Launch, until
 from stories import EXAMPLE, ON_CPU, PATIENCE_S, TAKEN_BACK, kinds, told
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXAMPLE, Editor, Launch, until
+from editor_client import EXAMPLE, Editor, Launch, until
 from lsprotocol import types
 from pygls.protocol import default_converter
 from pytest_lsp import client_capabilities

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from conftest import EXAMPLE, PATIENCE_S, Editor, Launch, until
+from editor_client import EXAMPLE, PATIENCE_S, Editor, Launch, until
 
 from kernel_lsp.consent import Consents
 
@@ -172,7 +172,7 @@ async def test_the_answer_can_be_given_by_a_command(launch: Launch) -> None:
 
 
 def test_every_command_is_in_the_readme() -> None:
-    from conftest import ROOT
+    from editor_client import ROOT
 
     from kernel_lsp.server.commands import COMMANDS
 

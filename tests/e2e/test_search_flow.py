@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, Editor, Launch, until
+from editor_client import ROOT, Editor, Launch, until
 
 from kernel_lsp.journal.store import FILE_NAME, Journal
 from kernel_lsp.records import Event, EventKind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import EDITORS, EXAMPLE, PATIENCE_S, Editor, Launch, apply_edit, until
+from editor_client import EDITORS, EXAMPLE, PATIENCE_S, Editor, Launch, apply_edit, until
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from stories import TAKEN_BACK

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from conftest import EXAMPLE, PATIENCE_S, Editor, Launch, until
+from editor_client import EXAMPLE, PATIENCE_S, Editor, Launch, until
 from lsprotocol import types
 from test_main_flow import all_gone, judging, kinds
 

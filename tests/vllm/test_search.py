@@ -56,8 +56,8 @@ def _editors() -> ModuleType:
     return made
 
 
-editors = _editors()
-launch = editors.launch
+launch = _editors().launch
+from editor_client import until  # noqa: E402
 
 
 def settings(policy: str, model: Path) -> dict[str, str]:
@@ -146,10 +146,10 @@ async def test_the_editor_offers_and_applies_what_a_model_asked_for(launch: Any,
         assert "# the comment stays" in after
         compile(after, "example.py", "exec")
         assert "torch.diag(gain) @ signal" in after, "the original stays as the way back"
-        await editors.until(lambda: "accepted" in kinds(session.data_dir))
+        await until(lambda: "accepted" in kinds(session.data_dir))
         for evidence in (session.data_dir / "evidence").glob("*.json"):
             check_provenance(evidence, "vllm")
-    await editors.until(lambda: not any(one.is_running() for one in kept))
+    await until(lambda: not any(one.is_running() for one in kept))
     with socket.create_server(("127.0.0.1", port)):
         pass  # it is free
     assert {"evaluated", "offered", "chosen", "accepted"} <= set(kinds(session.data_dir))
