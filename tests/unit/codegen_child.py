@@ -53,6 +53,7 @@ def run(request):
         "ours": [error(a, b) for a, b in zip(ours, exact, strict=True)],
         "eager": [error(a, b) for a, b in zip(theirs, exact, strict=True)],
         "same_kind": [same_kind(a, b) for a, b in zip(ours, theirs, strict=True)],
+        "strides": [[a.stride(), b.stride()] for a, b in zip(ours, theirs, strict=True)],
         "fell_back": bool(fell_back),
     }
 

@@ -10,8 +10,8 @@ from torch import fx
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as roofline
-from kernel_lsp.rewrite.codegen import launching, matmul_cost, matmul_tail
-from kernel_lsp.rewrite.codegen.lower import is_identity
+from kernel_lsp.rewrite.codegen import launching, matmul_cost, matmul_tail, strides
+from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
 from kernel_lsp.rewrite.codegen.matmul_operands import Product, product_of
 from kernel_lsp.rewrite.codegen.matmul_plan import Job, Plan
 from kernel_lsp.rewrite.codegen.matmul_source import emit
@@ -110,7 +110,8 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     if before is None:
         raise RewriteError(f"{match.label}: a result is needed before its inputs exist")
     kernel = _named(graph, product, nodes, chosen)
-    launching.launch(graph, kernel, lowered.inputs, lowered.outputs, before)
+    inputs = [*lowered.inputs[:2], *(_viewed(graph, lowered, node, before) for node in lowered.inputs[2:])]
+    launching.launch(graph, kernel, inputs, lowered.outputs, before, lowered.order)
     if Plan.parse(chosen["plan"]).parts and graph.device == "cuda":
         graph.require(HOPPER, "stages of both factors need the shared memory of a Hopper multiprocessor")
     if product.node.meta["val"].dtype == torch.float32:
@@ -123,6 +124,11 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
         if node.meta.get("generated") == kernel:
             taken = matmul_cost.seconds(product, Plan.parse(chosen["plan"]))
             node.meta["seconds"] = taken + roofline.RATES["cuda"].overhead_s
+
+
+def _viewed(graph: Graph, lowered: Lowered, node: fx.Node, before: fx.Node) -> fx.Node:
+    view = lowered.views.get(node)
+    return strides.permuted(graph, node, view, before) if view else node
 
 
 def _named(graph: Graph, product: Product, nodes: list[fx.Node], choice: dict[str, Any]) -> Generated:

@@ -106,7 +106,7 @@ def device_seconds(product: Product, plan: Plan) -> float:
     if plan.splits > 1:
         extra += 8.0 * plan.splits * out / _bytes_per_s() + LAUNCH_S
     device = max(busy + write, moved_bytes(product) / _bytes_per_s())
-    return device + LAUNCH_S + extra
+    return device + LAUNCH_S + extra + copy_seconds(product)
 
 
 def host_seconds(plan: Plan) -> float:
@@ -165,8 +165,14 @@ def eager_seconds(product: Product) -> float:
     rate = CUBLAS[float32]
     multiplied, moved = product.flops / rate, moved_bytes(product) / _bytes_per_s()
     if product.inner <= SHORT_INNER:  # a tile is written right after it is begun: little overlaps
-        return multiplied + 0.5 * moved + LAUNCH_S
-    return max(multiplied, moved) + LAUNCH_S
+        return multiplied + 0.5 * moved + LAUNCH_S + copy_seconds(product)
+    return max(multiplied, moved) + LAUNCH_S + copy_seconds(product)
+
+
+def copy_seconds(product: Product) -> float:
+    """Factors of an einsum that are laid out anew, read and written once; eager copies these, and others."""
+    sizes = [node.meta["val"].numel() * node.meta["val"].element_size() for node in product.copied]
+    return sum(2.0 * size / _bytes_per_s() + LAUNCH_S for size in sizes)
 
 
 def moved_bytes(product: Product) -> float:

@@ -45,6 +45,10 @@ class Product:
     """How an einsum's tensors become the factors."""
     col_dims: int = 1
     """Dimensions of the result that its columns enumerate."""
+    order: tuple[int, ...] = ()
+    """The result's dimensions as they lie in memory, outermost first; empty for a contiguous one."""
+    copied: tuple[fx.Node, ...] = ()
+    """Factors of an einsum that are laid out anew before, by eager too."""
 
     @property
     def kept_half(self) -> str:
@@ -145,15 +149,15 @@ def _einsum(node: fx.Node) -> Product | None:
     found = matmul_einsum.parsed(node)
     if found is None:
         return None
-    left, right, labels, views = found
-    values = [item.meta["val"] for item in (node, left, right)]
+    left, views, labels = found.left, found.views, found.labels
+    values = [item.meta["val"] for item in (node, left, found.right)]
     if len({value.dtype for value in values}) != 1 or values[0].dtype not in FLOATS or not values[0].numel():
         return None
-    batch, rows, cols = matmul_einsum.sizes(node, labels)
+    batch, rows, cols = matmul_einsum.sizes(found, values[0])
     return Product(
         node=node,
         left=left,
-        right=right,
+        right=found.right,
         added=None,
         batched=bool(labels.batch),
         transposed=False,
@@ -163,6 +167,8 @@ def _einsum(node: fx.Node) -> Product | None:
         inner=math.prod(shape_of(left)) // (rows * (batch if views.left.find(".expand") < 0 else 1)),
         views=views,
         col_dims=len(labels.cols),
+        order=found.order if found.order != tuple(range(len(found.order))) else (),
+        copied=found.copied,
     )
 
 

@@ -3,7 +3,8 @@
 The tail grows forward from the product over pointwise operations of the product's own shape, batch norm in
 eval mode among them, and may end in a reduction over its columns or rows (matmul_rows.py). Operands
 from outside may have any shape that broadcasts to it: a bias over the columns, one number for each row,
-a whole residual. Results that others read are stored too.
+a whole residual. Results that others read are stored too. Rows and columns are those in memory: of an
+einsum's result, whose dimensions stand in another order there, operands are read as permuted views.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from torch import fx
 
-from kernel_lsp.rewrite.codegen import channelwise, matmul_rows, reductions
+from kernel_lsp.rewrite.codegen import channelwise, matmul_rows, reductions, strides
 from kernel_lsp.rewrite.codegen.body import Names
 from kernel_lsp.rewrite.codegen.grow import convex
 from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, apply, load
@@ -49,7 +50,7 @@ def grow(graph: Graph, product: Product) -> list[fx.Node]:
     for node in graph.nodes if product.col_dims == 1 else []:
         if len(group) >= MOST or node in group or not any(arg in group for arg in node.all_input_nodes):
             continue
-        acts = is_pointwise(node) or _is_column_norm(graph, node)
+        acts = is_pointwise(node) or (not product.order and _is_column_norm(graph, node))
         if acts and shape_of(node) == shape and convex(graph, {*group, node}):
             group.append(node)
     while is_identity(group[-1]):  # a dropout in eval mode is no work
@@ -78,10 +79,14 @@ class _Lowering:
     def __init__(self, graph: Graph, product: Product, nodes: Sequence[fx.Node]) -> None:
         self.graph, self.product, self.nodes = graph, product, list(nodes)
         self.inside = set(nodes)
-        self.shape = shape_of(product.node)
+        whole = shape_of(product.node)
+        self.order = product.order or tuple(range(len(whole)))
+        self.shape = tuple(whole[dim] for dim in self.order)
+        self._check_layouts()
         self.names = Names([*TAKEN, *factor_names(graph, product)])
         self.outside = list(dict.fromkeys(arg for node in nodes for arg in self._reads(node)))
         self.groups = self._collapse()
+        self.views = dict[fx.Node, tuple[int, ...]]()
         self.operands = {node: self._operand(node) for node in self.outside}
         self.values: dict[fx.Node, Any] = {}
         self.loads: dict[fx.Node, Value] = {}
@@ -102,7 +107,17 @@ class _Lowering:
         order = tuple(self.operands.values())
         region = Region(name=name, dims=self._dims(), outputs=tuple(outputs), order=order)
         inputs = (self.product.left, self.product.right, *self.outside)
-        return Lowered(region=region, inputs=inputs, outputs=tuple(nodes), values=self.values)
+        return Lowered(
+            region=region, inputs=inputs, outputs=tuple(nodes), values=self.values, views=self.views,
+            order=self.product.order,
+        )  # fmt: skip
+
+    def _check_layouts(self) -> None:
+        """Of what is written: where dimensions of the product lie, eager's results may lie otherwise."""
+        whole = [node.meta["val"] for node in output_nodes(self.graph, self.nodes)]
+        whole = [value for value in whole if value.shape == self.product.node.meta["val"].shape]
+        if not all(value.permute(self.order).is_contiguous() for value in whole):
+            raise Unsupported("a result lies in memory unlike the product")
 
     def value(self, node: fx.Node) -> Any:
         if node not in self.values:
@@ -148,8 +163,11 @@ class _Lowering:
     # --- operands and dimensions -----------------------------------------------------------
 
     def _sizes(self, node: fx.Node) -> tuple[int, ...]:
+        """In the product's order in memory, with 1 where it is broadcast."""
         sizes = shape_of(node)
         aligned = (1,) * (len(self.shape) - len(sizes)) + sizes
+        if len(aligned) == len(self.order):
+            aligned = tuple(aligned[dim] for dim in self.order)
         if len(aligned) != len(self.shape) or any(
             n not in (1, whole) for n, whole in zip(aligned, self.shape, strict=True)
         ):
@@ -175,6 +193,10 @@ class _Lowering:
     def _operand(self, node: fx.Node) -> Operand:
         value, sizes = node.meta["val"], self._sizes(node)
         axes = tuple(i for i, group in enumerate(self.groups) if sizes[group[0]] != 1)
+        skipped = len(self.shape) - value.dim()
+        index = [dim - skipped if dim >= skipped else None for dim in self.order]
+        if view := strides.own_order(value.shape, index):
+            self.views[node], value = view, value.permute(view)
         if len(axes) == len(self.groups) and not value.is_contiguous():
             raise Unsupported(f"{node.name} is not contiguous: copying it first would cost a pass")
         name = self.names.fresh(_hint(self.graph, node))
