@@ -72,6 +72,7 @@ export class Editor {
     const context = await editor.browser.newContext({ viewport: { width: 1280, height: 720 }, deviceScaleFactor: 1 });
     editor.page = await context.newPage();
     editor.page.setDefaultTimeout(PATIENCE_MS);
+    await editor.page.addInitScript(watchMessages);
     await reachable(port);
     await editor.page.goto(`http://127.0.0.1:${port}/?folder=${encodeURIComponent(folder)}`);
     await editor.page.waitForSelector(".monaco-workbench .explorer-folders-view .monaco-list-row");
@@ -179,16 +180,44 @@ export class Editor {
     return (await lens.innerText()).trim();
   }
 
-  /** A message at the bottom right; returns its text. */
-  async notification(words, timeout = PATIENCE_MS) {
-    const toast = this.page.locator(".notification-toast", { hasText: words }).first();
-    await toast.waitFor({ timeout });
-    return (await toast.innerText()).trim();
+  /** A message at the bottom right, gone since or not; returns its text. */
+  async message(words) {
+    let text;
+    await until(async () => {
+      text = (await this.messages()).find((message) => message.includes(words));
+      return text !== undefined;
+    }, `a message that says ${words}`);
+    return text;
   }
 
+  /** Every message since the last `clear` that nobody answered: a warning leaves the screen after 12 seconds, all do at Escape. */
+  messages() {
+    return this.page.evaluate(() => [...window.messagesShown.values()].filter((text) => text !== null));
+  }
+
+  async clear() {
+    await this.command("Notifications: Clear All");
+    await this.forget("");
+  }
+
+  /** Messages that say these words count no more. */
+  forget(words) {
+    return this.page.evaluate((wanted) => {
+      for (const [toast, text] of window.messagesShown) if (text?.includes(wanted)) window.messagesShown.set(toast, null);
+    }, words);
+  }
+
+  /** Clicks a button of a message, brought back where it has left the screen. */
   async answer(words, button) {
-    await this.notification(words);
-    await this.page.locator(".notification-toast", { hasText: words }).getByRole("button", { name: button }).first().click();
+    await this.message(words);
+    const row = this.page.locator(".notification-list-item", { hasText: words }).first();
+    await until(async () => {
+      const clicked = row.getByRole("button", { name: button }).first().click({ timeout: 5000 });
+      if (await clicked.then(() => true, () => false)) return true;
+      await this.command("Notifications: Show Notifications");
+      return false;
+    }, `a click on ${button}`);
+    await this.forget(words);
   }
 
   /** Types this at the cursor; milliseconds from each key to the frame that shows it. */
@@ -288,10 +317,6 @@ export class Editor {
     return ids.filter((pid) => read(pid, "cmdline").includes("serve") && read(pid, "environ").includes(mine)).map(Number);
   }
 
-  notifications() {
-    return this.page.locator(".notification-toast").allInnerTexts();
-  }
-
   /** Other settings of the machine, as if somebody saved the file. */
   set(settings) {
     writeFileSync(join(this.state, "data/Machine/settings.json"), JSON.stringify(settings));
@@ -330,6 +355,19 @@ export class Editor {
   picture(path) {
     return this.page.screenshot({ path });
   }
+}
+
+/** In the page: each message by its element; null: cleared or answered. */
+function watchMessages() {
+  const shown = new Map();
+  window.messagesShown = shown;
+  const look = () => {
+    for (const toast of document.querySelectorAll(".notification-toast")) {
+      const text = toast.innerText.replaceAll("\u00a0", " ").trim();
+      if (text !== "" && shown.get(toast) !== null) shown.set(toast, text);
+    }
+  };
+  new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true });
 }
 
 /** In the page: how long each key waits until the text on the screen has changed. */

@@ -14,17 +14,17 @@ const editor = await Editor.open({ folder, state, environment, extensions: [VSIX
 /** A setting, and the one message that follows. */
 async function fault(name, values, words) {
   await editor.key("Escape");
-  await editor.command("Notifications: Clear All");
+  await editor.clear();
   editor.set(values);
-  const text = await editor.notification(words);
+  const text = await editor.message(words);
   await editor.status("off");
   await editor.page.waitForTimeout(1500); // for a second message, which must not come
-  say(name, { text, messages: await editor.notifications() });
+  say(name, { text, messages: await editor.messages() });
 }
 
 try {
   await editor.file("diagonal_matmul.py");
-  say("missing", { text: await editor.notification("is not installed"), messages: await editor.notifications() });
+  say("missing", { text: await editor.message("is not installed"), messages: await editor.messages() });
   await editor.status("off");
   await fault("wrong path", { "kernel-lsp.server": "/nowhere/kernel-lsp" }, "/nowhere/kernel-lsp");
   await fault("wrong type", { "kernel-lsp.server": ["a", "b"] }, "must be a path");
@@ -34,17 +34,20 @@ try {
   await editor.command("kernel-lsp: Doctor");
   say("doctor", { text: await editor.rendered("ended 5 times") });
   await editor.command("View: Close Editor");
-  await editor.command("Notifications: Clear All");
+  await editor.clear();
   editor.set({ "kernel-lsp.server": server, "kernel-lsp.threshold": "fast" });
   await editor.page.locator(`${editor.item} .codicon-warning`).waitFor();
-  say("setting of a wrong type", { tooltip: await editor.tooltip("threshold"), messages: await editor.notifications() });
-  await editor.command("Notifications: Clear All");
+  say("setting of a wrong type", { tooltip: await editor.tooltip("threshold"), messages: await editor.messages() });
+  await editor.clear();
   editor.set({});
-  await editor.notification("is not installed");
+  await editor.message("is not installed");
   writeFileSync(STAND_IN_SELECTED, join(dirname(server), "python"));
   await editor.page.locator(`${editor.item} .codicon-zap`).waitFor();
   say("selected", { log: editor.lastStart(), tooltip: await editor.tooltip("measures with") });
-  await editor.command("Notifications: Clear All");
+  writeFileSync(STAND_IN_SELECTED, join(dirname(server), "python")); // said again, as the real one does at its start
+  await editor.page.waitForTimeout(1500);
+  say("selected again", { log: editor.lastStart() });
+  await editor.clear();
   writeFileSync(STAND_IN_SELECTED, "");
   await editor.answer("is not installed", "Install");
   await editor.status("kernel-lsp");

@@ -37,22 +37,22 @@ try {
   await editor.lens("measure");
   await editor.goTo(7, 8);
   await editor.command("kernel-lsp: Optimize the Target");
-  say("no GPU", { text: await editor.notification("sees no CUDA device"), messages: await editor.notifications() });
-  await editor.command("Notifications: Clear All");
+  say("no GPU", { text: await editor.message("sees no CUDA device"), messages: await editor.messages() });
+  await editor.clear();
   await editor.command("kernel-lsp: Write a Workload");
-  say("read-only", { text: await editor.notification("cannot be written"), messages: await editor.notifications() });
-  await editor.command("Notifications: Clear All");
+  say("read-only", { text: await editor.message("cannot be written"), messages: await editor.messages() });
+  await editor.clear();
   await editor.command("kernel-lsp: Open Example");
   await editor.page.locator(".tab.active", { hasText: "Untitled" }).waitFor(); // no copy can be made
-  say("example", { messages: await editor.notifications() });
+  say("example", { messages: await editor.messages() });
 
   await editor.file("notes.ipynb");
   await editor.status("not in notebooks");
   const tooltip = await editor.tooltip("notebook");
   await editor.page.locator(".notebook-editor .view-line").first().click(); // into the cell
   await editor.command("kernel-lsp: Optimize the Target");
-  const text = await editor.notification("move the module into a .py file");
-  say("notebook", { tooltip, text, messages: await editor.notifications() });
+  const text = await editor.message("move the module into a .py file");
+  say("notebook", { tooltip, text, messages: await editor.messages() });
 } catch (error) {
   await editor.picture(`${state}/failure.png`);
   throw error;

@@ -62,7 +62,7 @@ try {
   await toTheTarget();
   await editor.command("kernel-lsp: Search Deeper");
   await editor.status("search");
-  say("searching", { notifications: await editor.notifications() });
+  say("searching", { messages: await editor.messages() });
   await editor.command("kernel-lsp: Cancel Everything");
   await editor.idle();
   say("cancelled");
@@ -84,7 +84,7 @@ try {
   say("doctor", { text: await editor.rendered("what was found") });
   await editor.command("View: Close Editor");
   say("activation", await editor.activation());
-  say("done", { notifications: await editor.notifications() });
+  say("done", { messages: await editor.messages() });
 } catch (error) {
   await editor.picture(join(state, "failure.png"));
   throw error;

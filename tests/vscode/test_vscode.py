@@ -111,8 +111,8 @@ def test_a_dismissal_outlives_the_restart(story: Steps) -> None:
 
 
 def test_routine_work_opens_no_message(story: Steps) -> None:
-    assert story["searching"]["notifications"] == []
-    assert story["done"]["notifications"] == []
+    assert story["searching"]["messages"] == []
+    assert story["done"]["messages"] == []
 
 
 def test_the_journal_tells_the_story(story: Steps, place: Path) -> None:
@@ -151,9 +151,9 @@ def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
     (base / "project" / ".vscode" / "settings.json").write_text(json.dumps(wanted))
     steps = play(vscode, "trust", base, base / "project", base / "state", SERVER)
     assert steps["refused"]["started"] is False
-    assert steps["restricted"]["notifications"] == []
+    assert steps["restricted"]["messages"] == []
     assert "until you trust it" in steps["restricted"]["tooltip"]
-    assert len(steps["refused"]["notifications"]) == 1
+    assert len(steps["refused"]["messages"]) == 1
     assert "asked" in steps
 
 
@@ -233,6 +233,7 @@ def test_a_setting_of_a_wrong_type_is_said_in_the_status_bar(faults: Steps) -> N
 def test_the_environment_selected_in_the_python_extension_has_the_server(faults: Steps) -> None:
     assert f"{SERVER} (the selected Python environment)" in faults["selected"]["log"]
     assert str(SERVER.with_name("python")) in faults["selected"]["tooltip"]
+    assert faults["selected again"]["log"] == faults["selected"]["log"], "it started once more for nothing"
 
 
 def test_the_server_that_the_extension_carries_is_installed_by_one_click(faults: Steps) -> None:

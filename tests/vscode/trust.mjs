@@ -12,17 +12,17 @@ try {
   await editor.file("diagonal_matmul.py");
   await editor.page.waitForSelector(".cdr.squiggly-hint", { state: "attached" }); // a static finding
   await editor.page.waitForTimeout(4000); // longer than the server waits before it measures in the background
-  say("restricted", { notifications: await editor.notifications(), tooltip: await editor.tooltip("Restricted") });
+  say("restricted", { messages: await editor.messages(), tooltip: await editor.tooltip("Restricted") });
   await editor.goTo(7, 8);
   await editor.command("kernel-lsp: Optimize the Target");
-  await editor.notification("may not be run");
+  await editor.message("may not be run");
   const started = existsSync(join(folder, "../taken"));
-  say("refused", { started, notifications: await editor.notifications() });
+  say("refused", { started, messages: await editor.messages() });
   for (const bait of [".vscode", ".venv"]) rmSync(join(folder, bait), { recursive: true }); // trusted, it would be taken
   await editor.command("Workspaces: Manage Workspace Trust");
   await editor.page.getByRole("button", { name: "Trust", exact: true }).first().click();
   await editor.file("diagonal_matmul.py");
-  say("asked", { text: await editor.notification("wants to run code") });
+  say("asked", { text: await editor.message("wants to run code") });
 } catch (error) {
   await editor.picture(`${state}/failure.png`);
   throw error;

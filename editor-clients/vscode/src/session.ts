@@ -14,6 +14,9 @@ const INSTALL = "Install";
 const RESTART = "Restart";
 const CHOOSE = "Open Settings";
 
+/** Of the first folder, as the server has one interpreter for a window. */
+const selected = () => selectedInterpreter(workspace.workspaceFolders?.[0]?.uri);
+
 export class Session {
   readonly status: Status;
   interpreter: string | undefined;
@@ -124,11 +127,16 @@ export class Session {
 
   /** Asks the Python extension; starts it only when it is there. */
   private async findInterpreter(): Promise<void> {
-    this.interpreter = await selectedInterpreter(workspace.workspaceFolders?.[0]?.uri);
+    this.interpreter = await selected();
     if (this.listening) return;
     this.listening = true;
-    const listener = await onSelection(() => void this.restart());
+    const listener = await onSelection(() => void this.reselected());
     if (listener !== undefined) this.context.subscriptions.push(listener);
+  }
+
+  /** The Python extension says so at its start, too, and of what was selected before: then nothing restarts. */
+  private async reselected(): Promise<void> {
+    if ((await selected()) !== this.interpreter) await this.restart();
   }
 
   private ended(): boolean {
