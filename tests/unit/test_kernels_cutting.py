@@ -86,6 +86,19 @@ GROUPS = {
     "a function that stores": ["put(out_ptr, at, x)"],
     "the first group is another": ["if group == 0:", "    x += 1.0", STORE.format("x")],
     "the first group alone": ["if group == 0:", f"    {STORE.format('x')}"],
+    "a draw that is compared, of a seed for each": [
+        STORE.format("tl.where(tl.rand(seed + group, lanes) > 0.5, x, 0.0)")
+    ],
+    "so by a name": ["keep = tl.rand(seed + group, lanes) > 0.5", STORE.format("tl.where(keep, x, 0.0)")],
+    "the same draw for every group": [STORE.format("tl.where(tl.rand(seed, lanes) > 0.5, x, 0.0)")],
+    "the largest of each": [STORE.format("tl.where(x == tl.max(x), x, 0.0)")],
+    "the largest of each alone": ["tl.store(out_ptr + at, x, mask=mask & (x == tl.max(x)))"],
+    "largest ones that are added up": ["tl.atomic_add(s_ptr, tl.max(x, axis=0))"],
+    "sums of which the largest is kept": ["tl.atomic_max(s_ptr, tl.sum(x, axis=0))"],
+    "roots that are added up": ["tl.atomic_add(s_ptr, tl.sqrt(tl.sum(x * x, axis=0)))"],
+    "squares of sums": ["total = tl.sum(x, axis=0)", "tl.atomic_add(s_ptr, total * total)"],
+    "sums and something": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0) + 1.0)"],
+    "a count of groups": ["tl.atomic_add(s_ptr, 1.0)", STORE.format("x")],
     "every pair of a group": [
         "both = tl.dot(x[:, None], x[None, :])",
         STORE.format("tl.sum(both, axis=1)"),
@@ -101,6 +114,10 @@ def test_a_block_that_is_a_group_stays(why: str) -> None:
 FREE = {
     "arithmetic": [STORE.format("doubled(x) + tl.load(s_ptr + at // 64, mask=mask)")],
     "a seed for each place": [STORE.format("x * tl.rand(seed, at)")],
+    "a draw for each place that is compared": [STORE.format("tl.where(tl.rand(seed, at) > 0.5, x, 0.0)")],
+    "a part of a sum": ["total = -tl.sum(x, axis=0) / n", "tl.atomic_add(s_ptr, total * 2.0)"],
+    "two sums": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0) - tl.sum(x * x, axis=0))"],
+    "the largest of all": ["tl.atomic_max(s_ptr, tl.max(tl.abs(x), axis=0))"],
     "sums that are added up": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0))"],
     "counted by value": ["tl.atomic_add(s_ptr + x.to(tl.int32), 1.0, mask=mask)"],
     "something in the first program": ["if group == 0:", "    tl.atomic_add(s_ptr, 1.0)", STORE.format("x")],

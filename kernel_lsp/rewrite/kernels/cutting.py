@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from kernel_lsp.rewrite.kernels import effects, launchers, places
+from kernel_lsp.rewrite.kernels import effects, launchers, places, totals
 from kernel_lsp.rewrite.kernels.harness import WRITES
 from kernel_lsp.rewrite.kernels.reach import Reach
 from kernel_lsp.rewrite.kernels.source import (
@@ -29,6 +29,7 @@ from kernel_lsp.rewrite.kernels.view import Kernel
 
 TOTALS = ("sum", "amax", "amin", "max", "min", "any", "all")
 """Of torch: what they make of one number for each block is the same however many blocks there are."""
+RANDOM = tuple(f"{name}{more}" for name in ("rand", "randn", "randint") for more in ("", "4x"))
 TYPES = ("dtype", "element_ty", "type", "shape")
 """Attributes that tell nothing of a value."""
 
@@ -50,7 +51,9 @@ def shown(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
         value = operand(write, 1, "value")
         if value is not None and cut.tells(value, lanes=True):
             return _told(write)
-    return next(map(_told, _reduced(kernel.function, block, kept, of_grid=of_grid)), None)
+    if of_grid and (counted := next(_counting(cut, kernel.function), None)) is not None:
+        return _told(counted)
+    return next(map(_told, _reduced(kernel.function, block, writes, of_grid=of_grid)), None)
 
 
 class _Cut:
@@ -95,7 +98,9 @@ class _Cut:
             case ast.Name(id=name) if name not in seen:
                 values = assignments(self.function).get(name, ())
                 return any(self.tells(v, seen | {name}, lanes=lanes) for v in values if not _is_range(v))
-            case ast.Name() | ast.Compare() | ast.Constant():
+            case ast.Compare(left=left, comparators=[*others]):
+                return any(self._draws(side, seen) for side in (left, *others))
+            case ast.Name() | ast.Constant():
                 return False
             case ast.Attribute(attr=name) if name in TYPES:
                 return False
@@ -113,6 +118,13 @@ class _Cut:
                 return False  # its address is asked for itself
         return any(self.tells(child, seen, lanes=lanes) for child in _operands(node))
 
+    def _draws(self, node: ast.expr, seen: frozenset[str]) -> bool:
+        """Random numbers are compared, of a seed that tells the block or a lane's place inside of it."""
+        names = sources(self.function, node)
+        values = [v for name in names for v in assignments(self.function).get(name, ())]
+        draws = (c for value in (node, *values) for name in RANDOM for c in called(value, name))
+        return any(self.tells(a, seen, lanes=True) for call in draws for a in _operands(call))
+
     def _cut(self, sides: tuple[ast.expr, ...]) -> bool:
         return any(self.block in names_in(side) for side in sides)
 
@@ -129,6 +141,19 @@ def _of_one_block(cut: _Cut) -> Iterator[ast.If]:
             made += [c.args[0] for name in WRITES for c in called(branch, name) if c.args]
             if any(reach.of(one).axes for one in made):
                 yield branch
+
+
+def _counting(cut: _Cut, function: Function) -> Iterator[ast.Call]:
+    """Additions of one number for each block, whatever lanes it has: they count the blocks."""
+    reach = Reach(function, cut.block)
+    picked = [n for n in ast.walk(function) if isinstance(n, ast.If) and cut.picks(n.test)]
+    once = {id(n) for branch in picked for n in ast.walk(branch)}
+    reduced = {id(call) for call in reach.reductions()}
+    for call in called(function, "atomic_add"):
+        given = [*call.args[:3], *(k.value for k in call.keywords)]
+        lanes = any(reach.of(one).axes for one in given)
+        if not lanes and id(call) not in once and not _comes(call, reduced, _made_of(function, reduced)):
+            yield call
 
 
 def _plain(node: ast.expr) -> ast.expr:
@@ -153,18 +178,23 @@ def _operands(node: ast.AST) -> Iterator[ast.expr]:
 # --- what is reduced over one block ------------------------------------------------------------
 
 
-def _reduced(function: Function, block: str, stores: list[ast.Call], *, of_grid: bool) -> Iterator[ast.Call]:
-    """Stores of what was reduced over one block, and that no later block goes on with."""
+def _reduced(function: Function, block: str, writes: list[ast.Call], *, of_grid: bool) -> Iterator[ast.Call]:
+    """Writes of what was reduced over one block, or where that says to, and that no later block goes on
+    with, nor an atomic operation."""
     reductions = {id(call) for call in Reach(function, block).reductions()}
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
-    for store in stores:
-        value = operand(store, 1, "value")
-        around = [loop for loop in loops if any(n is store for n in ast.walk(loop))]
+    for write in writes:
+        atomic = not called(write, "store")
+        value = operand(write, 1, "val" if atomic else "value")
+        mask = operand(write, 2, "mask")
+        around = [loop for loop in loops if any(n is write for n in ast.walk(loop))]
         for part in (function,) if of_grid else around:
-            if value is None or not _comes(value, reductions, _made_of(part, reductions)):
-                continue
-            if of_grid or not sources(part, value, names=_of_data) & handed_on(part.body):
-                yield store
+            made = _made_of(part, reductions)
+            for given in (one for one in (value, mask) if one is not None and _comes(one, reductions, made)):
+                if given is value and atomic and not totals.shown(write, part, reductions):
+                    continue
+                if of_grid or not sources(part, given, names=_of_data) & handed_on(part.body):
+                    yield write
 
 
 def _made_of(part: Function | ast.For, calls: set[int]) -> set[str]:
@@ -198,19 +228,22 @@ def handed_on(body: Sequence[ast.stmt]) -> set[str]:
 
 def _comes(node: ast.AST, calls: set[int], names: set[str]) -> bool:
     return id(node) in calls or any(
-        id(one) in calls or (isinstance(one, ast.Name) and one.id in names) for one in _data(node)
+        id(one) in calls or (isinstance(one, ast.Name) and one.id in names)
+        for one in _data(node, conditions=True)
     )
 
 
-def _data(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what its value comes from, without addresses and conditions."""
+def _data(node: ast.AST, *, conditions: bool = False) -> Iterator[ast.AST]:
+    """The node and what its value comes from, without addresses."""
     yield node
-    if isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and called(node, "load")[:1] == [node]):
+    if isinstance(node, ast.Compare) and not conditions:
+        return
+    if isinstance(node, ast.Call) and called(node, "load")[:1] == [node]:
         return
     if isinstance(node, ast.Attribute) and node.attr in TYPES:
         return
     for child in ast.iter_child_nodes(node):
-        yield from _data(child)
+        yield from _data(child, conditions=conditions)
 
 
 def _of_data(node: ast.AST) -> set[str]:
