@@ -19,6 +19,7 @@ import statistics
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from kernel_lsp.analysis import RULES, analyze
 from kernel_lsp.checker import check_paths
@@ -69,8 +70,9 @@ def main() -> None:
     if arguments.out:
         facts = {"machine": platform.machine(), "cores": os.cpu_count(), "load_average": round(load, 2)}
         facts |= {"python": platform.python_version(), "jobs": arguments.jobs}
-        row = {"files": len(results), "seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1)}
-        row |= {"exceptions": 0, "bar_seconds": 60, "findings": _counts(results)}
+        row: dict[str, Any] = {"files": len(results), "seconds": round(seconds, 1)}
+        row |= {"cpu_seconds": round(cpu_seconds, 1), "exceptions": 0, "bar_seconds": 60}
+        row["findings"] = _counts(results)
         body = {"schema_version": 1, "environment": facts, "check": row}
         arguments.out.write_text(json.dumps(body, indent=1) + "\n")
     _print_open(_source(num_lines=2000))

@@ -21,7 +21,7 @@ from pathlib import Path
 from kernel_lsp import analysis, skillbook, workloads
 from kernel_lsp.commands.rows import family
 from kernel_lsp.errors import KernelLspError
-from kernel_lsp.records import Snapshot
+from kernel_lsp.records import Skill, Snapshot
 from kernel_lsp.rewrite.engine import Session
 
 TASKS = Path(__file__).resolve().parent / "tasks"
@@ -60,7 +60,7 @@ class Line:
         return [task for task in self.found if not task.skills and not task.reason]
 
 
-def look(path: Path, root: Path, skills: list) -> Found:
+def look(path: Path, root: Path, skills: list[Skill]) -> Found:
     text, start = path.read_text(), time.monotonic()
     name = path.relative_to(root).as_posix()
     group = f"{name.split('/')[0]}/{family(text) or '-'}"

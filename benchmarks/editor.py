@@ -340,8 +340,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     print(f"load average at the end: {load:.2f} on {os.cpu_count()} cores")
     if arguments.out:
-        facts = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-        facts["load_average"] = round(load, 2)
+        facts: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
+        facts |= {"python": platform.python_version(), "load_average": round(load, 2)}
         body = {"schema_version": 1, "environment": facts, "rows": [{**asdict(r), "ok": r.ok} for r in rows]}
         arguments.out.write_text(json.dumps(body, indent=1) + "\n")
     sys.exit(0 if all(row.ok for row in rows) else 1)

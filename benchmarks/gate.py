@@ -22,10 +22,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from gating import leftovers, throughput, verdicts
-from gating.faults import TASK
-from gating.running import Bench, Part, Row
-
+from benchmarks.gating import leftovers, throughput, verdicts
+from benchmarks.gating.faults import TASK
+from benchmarks.gating.running import Bench, Part, Row
 from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 

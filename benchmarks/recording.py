@@ -160,14 +160,16 @@ def _trained(step: Callable[[], None], steps: int, device: str) -> Times:
 
 def _mlp(device: str) -> Callable[[], None]:
     import torch
-    from recording_models import Tower
+
+    from benchmarks.recording_models import Tower
 
     return _training(Tower(width=64, depth=6).to(device), torch.randn(32, 64, device=device))
 
 
 def _transformer(device: str) -> Callable[[], None]:
     import torch
-    from recording_models import Decoder
+
+    from benchmarks.recording_models import Decoder
 
     ids = torch.randint(0, 1000, (8, 64), device=device)
     return _training(Decoder(vocabulary=1000, width=128, depth=4).to(device), ids)
@@ -188,7 +190,8 @@ def _training(net: Any, given: Any) -> Callable[[], None]:
 
 def _launches(device: str) -> Callable[[], None]:
     import torch
-    from recording_models import scaled
+
+    from benchmarks.recording_models import scaled
 
     x = torch.randn(1 << 16, device=device)
 

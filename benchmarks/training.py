@@ -160,7 +160,7 @@ def theirs(options: argparse.Namespace, batches: Sequence[Sequence[Example]]) ->
             disable_tqdm=True,
         )
 
-        class Clock(TrainerCallback):  # type: ignore[misc]
+        class Clock(TrainerCallback):
             def __init__(self) -> None:
                 self.speeds: list[float] = []
                 self.begun = 0.0

@@ -29,8 +29,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from triton_targets import jobs, name
-
+from benchmarks.triton_targets import jobs, name
 from kernel_lsp import skillbook
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gating.tasks import Task
+from benchmarks.gating.tasks import Task
 
 TASK = Task(
     name="fault",

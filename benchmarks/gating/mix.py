@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from gating.tasks import Task
+from benchmarks.gating.tasks import Task
 from kernel_lsp.records import EvalStatus
 
 SMALL = (

@@ -60,4 +60,5 @@ def _at_most(events: int, trials: int, rate: float) -> float:
 
 def five_numbers(values: Sequence[float]) -> tuple[float, float, float, float, float]:
     """Minimum, 5 %, median, 95 %, maximum."""
-    return (min(values), *(quantile(values, share) for share in (0.05, 0.5, 0.95)), max(values))
+    low, middle, high = (quantile(values, share) for share in (0.05, 0.5, 0.95))
+    return min(values), low, middle, high, max(values)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from gating import leftovers
-from gating.faults import TASK, WRONG, Fault, faults
-from gating.mix import Sent, stream
-from gating.running import Bench, Judged, Part, Row
+from benchmarks.gating import leftovers
+from benchmarks.gating.faults import TASK, WRONG, Fault, faults
+from benchmarks.gating.mix import Sent, stream
+from benchmarks.gating.running import Bench, Judged, Part, Row
 from kernel_lsp.evaluator import EvaluationRequest, Gate
 from kernel_lsp.records import EvalStatus, Evaluation
 

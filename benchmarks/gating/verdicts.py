@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gating.running import Bench, Judged, Part, Row
-from gating.summary import excludes_one, five_numbers, share_within, spread, upper_bound
-from gating.tasks import Task, pairs, tasks
+from benchmarks.gating.running import Bench, Judged, Part, Row
+from benchmarks.gating.summary import excludes_one, five_numbers, share_within, spread, upper_bound
+from benchmarks.gating.tasks import Task, pairs, tasks
 from kernel_lsp import wire
 from kernel_lsp.evaluator import EvaluationRequest
 from kernel_lsp.records import EvalStatus

@@ -1,30 +1,14 @@
 """What benchmarks/gate.py computes and sends: statistics by hand, texts that are what they say."""
 
 import ast
-import importlib
 import itertools
-import sys
 from math import comb
-from pathlib import Path
 
 import pytest
 
+from benchmarks.gating import faults, mix, summary, tasks
 from kernel_lsp.evaluator import guards
 from kernel_lsp.records import EvalStatus, Interval
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def part(name: str):
-    """A module of the benchmark, which is a program and not installed."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module(f"gating.{name}")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-summary, tasks, mix, faults = part("summary"), part("tasks"), part("mix"), part("faults")
 
 
 def test_spread_is_the_farthest_repeat_from_the_median():
