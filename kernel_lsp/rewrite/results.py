@@ -74,7 +74,7 @@ def launch(
     call = graph.call_generated(kernel, inputs, like=like, before=before, name=name)
     for number, result in enumerate(results):
         part = call if len(likes) == 1 else graph.call(operator.getitem, (call, number), before=before)
-        _redirect(graph, loop, result, part, before)
+        redirect(graph, loop, result, part, before)
     graph.drop_unused()
 
 
@@ -88,7 +88,7 @@ def _like_of(graph: Graph, loop: Loop, result: Result) -> torch.Tensor:
         return value.new_empty(shape)
 
 
-def _redirect(graph: Graph, loop: Loop, result: Result, part: fx.Node, before: fx.Node) -> None:
+def redirect(graph: Graph, loop: Loop, result: Result, part: fx.Node, before: fx.Node) -> None:
     """Readers of the steps read the new tensor: whole where they collect it, else slice by slice."""
     if not result.every:
         loop.steps[-1][result.index].replace_all_uses_with(part)
