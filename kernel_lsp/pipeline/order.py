@@ -17,7 +17,7 @@ from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.library.usage import skill_of
-from kernel_lsp.pipeline import recipes, silence, turns
+from kernel_lsp.pipeline import places, recipes, silence, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
@@ -86,10 +86,10 @@ class Pipeline:
         plan = self._plan(prepared, bench)
         known = self._recalled(prepared, bench)
         if known and job.search is None:
-            return replace(known, cached=True)
+            return _placed(replace(known, cached=True), prepared)
         outcome = known or self._recalled(prepared, bench, model=False)
         if outcome and plan is None:
-            return replace(outcome, cached=True)
+            return _placed(replace(outcome, cached=True), prepared)
         self.policies.warm(bench, gate)
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
@@ -102,7 +102,7 @@ class Pipeline:
                 if job.search or (outcome.search and not outcome.search.notes):
                     self._keep(prepared, bench, outcome)  # a model that failed is asked again next time
         assert outcome is not None
-        return outcome
+        return _placed(outcome, prepared)
 
     def _plan(self, prepared: Prepared, bench: Bench) -> SearchPlan | None:
         """What is searched beyond the quick search. In the background no model is ever asked."""
@@ -174,7 +174,7 @@ class Pipeline:
             return None
         bench = await self.bench(job)
         known = self._recalled(prepared, bench) or self._recalled(prepared, bench, model=False)
-        return replace(known, cached=True) if known else None
+        return _placed(replace(known, cached=True), prepared) if known else None
 
     def _key(self, prepared: Prepared, bench: Bench, *, model: bool = True) -> str:
         asked = model and self.settings.policy != "plan"
@@ -251,13 +251,22 @@ def _subject(prepared: Prepared) -> str:
     return Cache.key(fingerprint=fingerprint, program=program, workload=prepared.workload)
 
 
+def _placed(outcome: Outcome, prepared: Prepared) -> Outcome:
+    """With lines of the file as it is now: what is remembered counts them in the program."""
+    misses = places.placed(outcome.misses, prepared.program.source, prepared.snapshot.text)
+    return replace(outcome, misses=misses)
+
+
 async def _outcome(one: Opened, ranked: tuple[Proposal, ...]) -> Outcome:
     inputs = tuple(replace(spec, name=None) for spec in one.capture.inputs if spec.shape is not None)
+    why = await silence.explained(one, ranked)
     return Outcome(
         qualname=one.prepared.target.qualname,
         proposals=tuple(replace(proposal, inputs=inputs) for proposal in ranked),
         matches=one.matches,
         note=await silence.note(one, ranked),
+        misses=why.misses,
+        roof=why.roof,
         read_bytes=one.capture.read_bytes,
         written_bytes=one.capture.written_bytes,
     )

@@ -1,4 +1,4 @@
-"""Why nothing is offered for a target, in one line.
+"""Why nothing is offered for a target: in one line, and where skills nearly applied.
 
 Not covered: why a step that another one replaced was refused, and what the judge said of each candidate
 (agents/feedback.py).
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kernel_lsp.agents.plan import ranked
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.records import Evaluation, Proposal, Site, Step, Verdict
+from kernel_lsp.records import Evaluation, Explained, Proposal, Site, Step, Verdict
 from kernel_lsp.rewrite.client import Capture
 
 MAX_INTERPRETED = 2**20
@@ -23,6 +23,16 @@ torch: eight trials of 8 million elements took more than two minutes on two core
 def too_large(capture: Capture) -> bool:
     """For Triton's interpreter."""
     return sum(math.prod(spec.shape) for spec in capture.inputs if spec.shape) > MAX_INTERPRETED
+
+
+async def explained(one: Opened, proposals: Sequence[Proposal]) -> Explained:
+    """Near misses, by lines of the program; nothing where there is something to offer."""
+    if any(proposal.verdict is Verdict.FASTER for proposal in proposals):
+        return Explained()
+    try:
+        return await one.engine.explain()
+    except KernelLspError:  # it explains a silence: no reason to break it
+        return Explained()
 
 
 async def note(one: Opened, proposals: Sequence[Proposal]) -> str | None:

@@ -55,6 +55,7 @@ from kernel_lsp.records.lineages import (
     LineageSkill,
     LineageStep,
 )
+from kernel_lsp.records.misses import Explained, NearMiss, Roof, RoofKind
 from kernel_lsp.records.models import (
     Backbone,
     CallForm,
@@ -168,6 +169,7 @@ __all__ = [
     "EventKind",
     "Evidence",
     "Exchange",
+    "Explained",
     "Fact",
     "Finding",
     "Finish",
@@ -192,6 +194,7 @@ __all__ = [
     "ModelInfo",
     "Move",
     "MoveTally",
+    "NearMiss",
     "Numerics",
     "OnText",
     "Operation",
@@ -214,6 +217,8 @@ __all__ = [
     "Report",
     "Requirements",
     "Role",
+    "Roof",
+    "RoofKind",
     "Samples",
     "Sampling",
     "SearchBudget",

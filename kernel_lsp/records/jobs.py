@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_lsp.records.misses import NearMiss, Roof
 from kernel_lsp.records.plans import SearchPlan, SearchSummary
 from kernel_lsp.records.proposals import Proposal, Verdict
 from kernel_lsp.records.skills import SkillMatch
@@ -53,6 +54,10 @@ class Outcome:
     matches: tuple[SkillMatch, ...] = ()
     note: str | None = None
     """Why nothing is offered, when nothing is: cause and remedy in one sentence."""
+    misses: tuple[NearMiss, ...] = ()
+    """Where a skill nearly applied, when nothing is offered."""
+    roof: Roof | None = None
+    """What the device leaves to gain, when nothing is offered."""
     cached: bool = False
     read_bytes: int | None = None
     """Inputs, parameters and buffers that a call reads, each once; None: nothing was captured."""

@@ -88,7 +88,7 @@ def replayed(graph: Graph) -> float:
 
 def launches(graph: Graph) -> int:
     """Kernels of one call."""
-    return sum(_launched(node) for node in graph.nodes if not _is_view(node))
+    return sum(_launched(node) for node in graph.nodes if not is_view(node))
 
 
 def work(graph: Graph) -> Work:
@@ -111,20 +111,30 @@ def hand_over(before: Work, after: Graph, benefit: float) -> None:
         node.meta["expected"] = max(0.0, left) / len(new)
 
 
+def alone(graph: Graph, node: fx.Node) -> float:
+    """Device seconds of one operation of torch."""
+    return _device(graph, node)
+
+
+def arithmetic(node: fx.Node) -> tuple[float, float]:
+    """Floating point operations of one operation, and how many of them the device's library does a second."""
+    return _flops(node), _rate(node)
+
+
 def _host(node: fx.Node) -> float:
     if (kernel := node.meta.get("generated")) is not None:
         own = _launched(node) * (KERNEL_HOST_S if kernel.is_triton else 2 * OPERATION_HOST_S)
         return own + DESCRIPTOR_HOST_S * kernel.definitions.count(".from_tensor(")
     if is_op(node, *RECURRENT):
         return _steps(node) * STEP_HOST_S
-    if _is_view(node):
+    if is_view(node):
         return VIEW_HOST_S
     kinds = (PRODUCTS, PRODUCT_HOST_S), (CONVOLUTIONS, CONVOLUTION_HOST_S), (SEVERAL, SEVERAL_HOST_S)
     return next((time for ops, time in kinds if is_op(node, *ops)), OPERATION_HOST_S)
 
 
 def _device_seconds(graph: Graph) -> float:
-    return sum(_device(graph, node) for node in graph.nodes if not _is_view(node))
+    return sum(_device(graph, node) for node in graph.nodes if not is_view(node))
 
 
 def _device(graph: Graph, node: fx.Node) -> float:
@@ -141,7 +151,7 @@ def _device(graph: Graph, node: fx.Node) -> float:
 
 
 def _expected(graph: Graph, node: fx.Node) -> float:
-    if _is_view(node):
+    if is_view(node):
         return 0.0
     own = "generated" in node.meta or is_op(node, *CONVOLUTIONS)
     return _device(graph, node) if own else eager.eager_seconds(graph, node)
@@ -184,7 +194,8 @@ def _steps(node: fx.Node) -> int:
     return steps * layers
 
 
-def _is_view(node: fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
+    """It runs no kernel."""
     if "generated" in node.meta:
         return False
     return is_op(node, *cost.VIEWS, aten.unbind, aten.split, aten.chunk) or not hasattr(

@@ -14,7 +14,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from kernel_lsp import errors, phases, process, wire
-from kernel_lsp.records import ArgSpec, Candidate, GraphView, Program, Site, Skill, Step, Viewed, Workload
+from kernel_lsp.records import (
+    ArgSpec,
+    Candidate,
+    Explained,
+    GraphView,
+    Program,
+    Site,
+    Skill,
+    Step,
+    Viewed,
+    Workload,
+)
 
 OPEN_SECONDS = 120.0  # importing torch took 4 s and exporting a 200-layer model 20 s on two busy cores
 PROPOSE_SECONDS = 60.0
@@ -128,6 +139,10 @@ class Engine:
         """
         request = {"op": "variants", "steps": list(steps), "at": at, "limit": limit}
         return wire.from_json(tuple[Candidate, ...], await self._ask(request, PROPOSE_SECONDS))
+
+    async def explain(self) -> Explained:
+        """Why not more is offered; lines are those of the program."""
+        return wire.from_json(Explained, await self._ask({"op": "explain"}, PROPOSE_SECONDS))
 
     async def close(self) -> None:
         """End the engine. Safe to call twice."""

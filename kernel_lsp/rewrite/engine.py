@@ -4,7 +4,7 @@
 
 Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
 ``view`` (that, and the graph), ``weigh`` (about how long a call takes), ``make`` (the program), ``propose``
-(program and what could follow), ``variants`` (other parameters).
+(program and what could follow), ``variants`` (other parameters), ``explain`` (why not more is offered).
 A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
 that one bad skill never ends the engine. Never runs the target on real data.
 """
@@ -24,6 +24,7 @@ from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, bounda
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
+    Explained,
     Program,
     Proof,
     Site,
@@ -44,6 +45,7 @@ from kernel_lsp.rewrite.generated import Match
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.kernels.session import KernelSession
 from kernel_lsp.rewrite.loops import is_unrolled
+from kernel_lsp.rewrite.misses.collected import Declined, Seen, explained
 from kernel_lsp.rewrite.questions import decides_by_batch
 from kernel_lsp.rewrite.scripts import load_skills
 from kernel_lsp.rewrite.view import view_of
@@ -65,12 +67,15 @@ class Session:
         self.graph = capture(self.program, workload, device)
         self._other_batches: list[Graph] | None = None
         self._prefixes: dict[tuple[int, str], Applied] = {}
+        self._seen = Seen()
+        """What skills declined while the captured graph was matched."""
 
     def capture(self) -> Capture:
         read, written = cost.traffic(self.graph)
+        self._seen = Seen()
         return Capture(
             words=tuple(words(self.graph)),
-            sites=self.sites(self.graph),
+            sites=self.sites(self.graph, self._seen),
             inputs=tuple(_spec(item.source, item.value) for item in self.graph.inputs),
             notes=tuple(self.notes),
             read_bytes=read,
@@ -78,17 +83,35 @@ class Session:
             graph=view_of(self.graph),
         )
 
-    def sites(self, graph: Graph) -> tuple[Site, ...]:
-        """Every place where a skill applies with all preconditions proved, most saving first."""
+    def sites(self, graph: Graph, seen: Seen | None = None) -> tuple[Site, ...]:
+        """Every place where a skill applies with all preconditions proved, most saving first; ``seen``
+        collects why the others are none."""
         if graph.wrapper is not None:  # its definitions hold for what it was put around
             return ()
-        names = list(self.rewrites)
-        if is_unrolled(
-            graph
-        ):  # one step after the other: nobody reads 128 kernels, and matching takes minutes
-            names = [name for name in names if getattr(self.rewrites[name], "handles_loops", False)]
-        found = [site for name in names for site in self._sites_of(name, graph)]
+        seen = seen or Seen()
+        found = [site for name in self._fitting(graph) for site in self._sites_of(name, graph, seen)]
         return tuple(sorted(found, key=lambda site: -(site.benefit or 0.0)))
+
+    def _fitting(self, graph: Graph) -> list[str]:
+        """Skills that are asked. Of loops one step after the other, only those that are about loops: nobody
+        reads 128 kernels, and matching takes minutes."""
+        names = list(self.rewrites)
+        if is_unrolled(graph):
+            return [name for name in names if getattr(self.rewrites[name], "handles_loops", False)]
+        return names
+
+    def explain(self) -> Explained:
+        """Why not more is offered: where skills nearly apply, and what the device leaves to gain."""
+        asked = [miss for name in self._fitting(self.graph) for miss in self._misses_of(name)]
+        return explained(self.graph, [*asked, *self._seen.declined], self._seen.covered)
+
+    def _misses_of(self, name: str) -> list[Declined]:
+        misses = getattr(self.rewrites[name], "misses", None)
+        try:
+            return [Declined(skill=name, miss=miss) for miss in misses(self.graph)] if misses else []
+        except Exception as error:  # a skill that cannot explain itself must not hide the others
+            self.notes.append(f"misses of {name} failed: {type(error).__name__}: {error}")
+            return []
 
     def propose(self, steps: list[Step]) -> Proposed:
         return Proposed(candidate=self.make(steps), sites_left=self.look(steps))
@@ -227,14 +250,17 @@ class Session:
             self._other_batches = made
         return self._other_batches
 
-    def _sites_of(self, name: str, graph: Graph) -> Iterable[Site]:
+    def _sites_of(self, name: str, graph: Graph, seen: Seen) -> Iterable[Site]:
         module = self.rewrites[name]
         try:
             for match in module.match(graph):
                 proofs = tuple(module.preconditions(graph, match))
                 worth = match.benefit is None or match.benefit > 0.0
                 trains = match.plain or match.differentiable or not graph.gradients
-                if worth and trains and all(proof.holds for proof in proofs):
+                if not (worth and trains and all(proof.holds for proof in proofs)):
+                    seen.decline(graph, name, match, proofs)
+                else:
+                    seen.cover(match)
                     parameters = _parameters(module, graph, match)
                     kind = kinds.kind_of(graph, match, name, parameters, module.__file__)
                     yield _site(name, match, proofs, parameters, kind)
@@ -307,6 +333,8 @@ def main() -> None:
                     result: Any = session.capture()
                 elif session is None:
                     raise RewriteError("no program is open", "open one first")
+                elif request["op"] == "explain":
+                    result = session.explain()
                 elif request["op"] == "variants":
                     steps = wire.from_json(list[Step], request["steps"])
                     result = session.variants(steps, request["at"], request["limit"])

@@ -62,3 +62,19 @@ class Match:
     """It goes around the whole target (`Graph.wrap`): no other rewrite can follow."""
     data: dict[str, Any] = field(default_factory=dict)
     """Whatever `apply` needs again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Miss:
+    """A place where a skill nearly applies: what it looks for is there, and one condition does not hold.
+
+    A skill's optional ``misses(graph) -> Iterable[Miss]`` yields them. It is asked when nothing can be
+    offered, so `match` stays what it is.
+    """
+
+    nodes: tuple[Any, ...]
+    """The fx nodes that a rewrite would have covered; the one that a person would name comes first."""
+    missing: str
+    """As the end of a sentence: ``a dropout draws random numbers between softmax and the product``."""
+    remedy: str = ""
+    """What the person could write or choose instead, where there is something."""

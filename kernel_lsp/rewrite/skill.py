@@ -14,13 +14,13 @@ from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost, guard
 from kernel_lsp.rewrite.aliasing import may_alias
 from kernel_lsp.rewrite.facts import Fact
-from kernel_lsp.rewrite.generated import Generated, Match, Wrapper
+from kernel_lsp.rewrite.generated import Generated, Match, Miss, Wrapper
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, argument, drops, has_effect, is_op, is_random
 from kernel_lsp.rewrite.statements import helper_source
 from kernel_lsp.rewrite.transfer import clamp_bounds
 
 __all__ = [
-    "DROPOUTS", "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Node", "Proof",
+    "DROPOUTS", "EXACT_DTYPES", "NONFINITE", "Fact", "Generated", "Graph", "Match", "Miss", "Node", "Proof",
     "Wrapper", "argument", "aten", "clamp_bounds", "cost", "dims_of", "drops", "filled", "flattened",
     "has_effect", "helper_source", "is_number", "is_op", "is_random", "may_alias", "nonfinite", "proof",
     "scale_of", "tensor", "without_gradients",

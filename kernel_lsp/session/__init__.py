@@ -11,7 +11,7 @@ from kernel_lsp import analysis
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
-from kernel_lsp.presenter import cards
+from kernel_lsp.presenter import cards, misses
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
@@ -181,7 +181,9 @@ class Session(Fates):
         if outcome is None:
             return None
         if outcome.note is not None:
-            return f"**{target.qualname}**: nothing is offered; {outcome.note}"
+            near = misses.markdown(outcome, document.snapshot.text)
+            said = f"**{target.qualname}**: nothing is offered; {outcome.note}"
+            return "\n".join([said, "", *near]) if near else said
         return cards.evidence(outcome.proposals[0]) if outcome.proposals else None
 
 

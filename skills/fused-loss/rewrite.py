@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import cross_entropy, cross_entropy_maps, embedding, fuse, space, triplet
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 
 def match(graph: Graph) -> list[Match]:
     pairs = fuse.reduction_matches(graph, space.LOSSES)
     classes = [*cross_entropy.matches(graph), *cross_entropy_maps.matches(graph)]
     return [*pairs, *classes, *triplet.matches(graph), *embedding.matches(graph)]
+
+
+def misses(graph: Graph) -> Iterable[Miss]:
+    return fusing.reductions(graph, space.LOSSES)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

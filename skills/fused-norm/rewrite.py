@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import fuse
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.codegen.space import NORMS
+from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 
 def match(graph: Graph) -> list[Match]:
     return fuse.norm_matches(graph)
+
+
+def misses(graph: Graph) -> Iterable[Miss]:
+    return fusing.reductions(graph, NORMS)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import fuse, space
 from kernel_lsp.rewrite.codegen.pointwise import op_name
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 SLOW_ALONE = ("logsumexp", "var", "std", *space.PAIRS)
 """In eager, by several kernels or passes; any other reduction by itself is near the memory's roof."""
@@ -16,6 +18,10 @@ def match(graph: Graph) -> list[Match]:
     found = fuse.reduction_matches(graph, space.REDUCE)
     worth = [m for m in found if len(m.nodes) > 1 or op_name(m.nodes[0]) in SLOW_ALONE]
     return [match for match in worth if not fuse.is_rms(graph, match)]  # those are fused-norm's
+
+
+def misses(graph: Graph) -> Iterable[Miss]:
+    return fusing.reductions(graph, space.REDUCE)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import fuse, space
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.misses import fusing
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 
 def match(graph: Graph) -> list[Match]:
     return fuse.reduction_matches(graph, space.SOFTMAX)
+
+
+def misses(graph: Graph) -> Iterable[Miss]:
+    return fusing.reductions(graph, space.SOFTMAX)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

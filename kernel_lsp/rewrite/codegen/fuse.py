@@ -22,6 +22,7 @@ from kernel_lsp.rewrite.graph import Graph
 
 MIN_SAVING = 0.1
 """Share of the covered operations' own time that must be saved, by the estimate, to speak up."""
+NO_BACKWARD = "this workload records gradients, and its kernel has no backward"
 GRADIENTS = {
     False: "the dispatch guard takes the original path while gradients are recorded",
     True: "each operation's derivative, in a backward kernel behind torch.autograd.Function",
@@ -91,23 +92,30 @@ def _regated(graph: Graph, match: Match, parts: dict[str, str]) -> Match:
 
 def match_of(graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: bool = False) -> Match | None:
     """None when the group cannot be generated or placed. A kernel that would not pay has benefit 0."""
+    try:
+        return demanded_match(graph, nodes, space, alone=alone)
+    except Unsupported:
+        return None
+
+
+def demanded_match(
+    graph: Graph, nodes: Sequence[fx.Node], space: Shape, *, alone: bool = False
+) -> Match | None:
+    """The same; None when there is nothing to fuse. Raises Unsupported."""
     real = [node for node in nodes if not is_identity(node) or strides.is_copy(node)]
     if not nodes or (len(real) < 2 and not alone):
         return None
-    try:
-        lowered = lower(graph, nodes, space, "fused", any_layout=True)
-    except Unsupported:
-        return None
-    if graph.gradients and lowered.order[-1:] == (0,):
-        return None  # sums over the last dimension, the batch here, are made within one block
+    lowered = lower(graph, nodes, space, "fused", any_layout=True)
+    if graph.gradients and lowered.order[-1:] == (0,):  # the batch: its sums are made within one block
+        raise Unsupported("its backward would sum over a transposed batch")
     if not lowered.inputs or not lowered.outputs:
         return None
     if launching.place(graph, nodes, lowered.outputs, lowered.inputs) is None:
-        return None
+        raise Unsupported("a result is needed before all that it is computed from exists")
     template = template_for(lowered.region, space)
     fused_s = cost.fused_seconds(graph, lowered, template.launches, template.passes)
     if graph.gradients and not training.is_trainable(graph, nodes, lowered, space):
-        return None
+        raise Unsupported(NO_BACKWARD)
     if graph.gradients:
         saved = training.benefit(graph, nodes, lowered, space, fused_s, MIN_SAVING)
     else:

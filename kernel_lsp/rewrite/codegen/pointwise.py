@@ -387,7 +387,14 @@ def value_of(node: fx.Node, read: Callable[[fx.Node], Any]) -> Any:
 
 
 def _buildable(node: fx.Node) -> bool:
-    """Try the builder on stand-ins for the arguments."""
+    try:
+        return built(node) is not None
+    except (Unsupported, KeyError):
+        return False
+
+
+def built(node: fx.Node) -> Argument:
+    """Try the builder on stand-ins for the arguments. Raises Unsupported."""
 
     def get(name: str) -> Argument:
         arg = argument_of(node, name)
@@ -395,7 +402,4 @@ def _buildable(node: fx.Node) -> bool:
             return Value(op="stand-in", dtype=dtype_name(arg.meta["val"].dtype))
         return arg if isinstance(arg, (int, float, bool)) or arg is None else 0
 
-    try:
-        return TABLE[op_name(node)](node, get) is not None
-    except (Unsupported, KeyError):
-        return False
+    return TABLE[op_name(node)](node, get)

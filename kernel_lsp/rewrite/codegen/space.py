@@ -73,21 +73,25 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
 
 def space_of(node: fx.Node) -> Shape | None:
     """The space of a reduction, softmax, norm or loss; None when the node is none that is generated."""
-    name = op_name(node)
     try:
-        if name in SOFTMAX:
-            return _along(node, [int(argument(node, "dim"))])
-        if name in NORMS:
-            return _norm(node, name)
-        if name in PAIRS:
-            return _pair(node)
-        if name in REDUCE:
-            return _reduction(node)
-        if name in LOSSES:
-            return _loss(node)
+        return demanded_space(node)
     except Unsupported:
         return None
-    return None
+
+
+def demanded_space(node: fx.Node) -> Shape | None:
+    """The same; None when the node is nothing of the kind. Raises Unsupported for a variant that is not
+    generated."""
+    name = op_name(node)
+    if name in SOFTMAX:
+        return _along(node, [int(argument(node, "dim"))])
+    if name in NORMS:
+        return _norm(node, name)
+    if name in PAIRS:
+        return _pair(node)
+    if name in REDUCE:
+        return _reduction(node)
+    return _loss(node) if name in LOSSES else None
 
 
 def source(node: fx.Node) -> fx.Node:
@@ -97,8 +101,10 @@ def source(node: fx.Node) -> fx.Node:
 
 def _along(node: fx.Node, dims: Sequence[int], dtypes: Sequence[torch.dtype] = FLOATS) -> Shape:
     sizes = shape_of(source(node))
-    if source(node).meta["val"].dtype not in dtypes or math.prod(sizes) == 0 or not sizes:
-        raise Unsupported("no elements, or of another type")
+    if (dtype := source(node).meta["val"].dtype) not in dtypes:
+        raise Unsupported(f"no kernel computes in {dtype}")
+    if math.prod(sizes) == 0 or not sizes:
+        raise Unsupported("no elements, or no dimensions")
     axes = tuple(sorted({dim % len(sizes) for dim in dims})) or tuple(range(len(sizes)))
     if axes != tuple(range(axes[0], axes[-1] + 1)):
         raise Unsupported("reduced dimensions are not adjacent")
@@ -125,8 +131,10 @@ def _reduction(node: fx.Node) -> Shape:
     value: Any = node.meta["val"]
     if is_counted(node):
         return _counted(node)
-    if not isinstance(value, torch.Tensor) or value.dtype not in FLOATS:
-        raise Unsupported("not a float result")
+    if not isinstance(value, torch.Tensor):
+        raise Unsupported("it has several results")
+    if value.dtype not in FLOATS:
+        raise Unsupported(f"no kernel computes in {value.dtype}")
     if argument(node, "dtype") not in (None, source(node).meta["val"].dtype):
         raise Unsupported("reduction into another dtype")
     if op_name(node) in ("norm", "linalg_vector_norm"):
@@ -180,8 +188,9 @@ def _pair(node: fx.Node) -> Shape:
 
 def _loss(node: fx.Node) -> Shape:
     args = dict(argument_nodes(node))
-    if any(arg.meta["val"].dtype not in FLOATS for arg in args.values()) or set(args) - {*WEIGHTS} != PAIR:
-        raise Unsupported("whole-number targets")
+    odd = [dtype for arg in args.values() if (dtype := arg.meta["val"].dtype) not in FLOATS]
+    if odd or set(args) - {*WEIGHTS} != PAIR:
+        raise Unsupported(f"no kernel computes in {odd[0]}" if odd else "a loss of other tensors")
     sizes = tuple(torch.broadcast_shapes(*(shape_of(args[name]) for name in PAIR)))
     weights = [shape_of(args[name]) for name in WEIGHTS if name in args]
     if any(torch.broadcast_shapes(sizes, shape) != sizes for shape in weights):

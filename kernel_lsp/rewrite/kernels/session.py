@@ -19,6 +19,7 @@ from kernel_lsp.errors import CaptureError, RewriteError, boundary
 from kernel_lsp.records import (
     ArgSpec,
     Candidate,
+    Explained,
     Program,
     Proof,
     Site,
@@ -83,6 +84,10 @@ class KernelSession:
 
     def view(self, steps: list[Step]) -> Viewed:
         raise RewriteError("a Triton kernel has no graph to be shown", "plan with the rule")
+
+    def explain(self) -> Explained:
+        """Nothing yet: what its skills leave is not collected."""
+        return Explained()
 
     def weigh(self, steps: list[Step]) -> float:
         raise RewriteError("how long a Triton kernel takes is not estimated", "measure it")

@@ -1,0 +1,1 @@
+"""Why skills decline: collected where they match, told where nothing can be offered."""

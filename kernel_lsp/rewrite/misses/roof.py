@@ -1,0 +1,124 @@
+"""What operations take beside what a device allows: bytes, arithmetic, launches.
+
+Estimates, by the rates of cost.py and calltime.py (an H200's, or a two-core CPU's): they say why a skill
+stays silent, and nothing that is offered rests on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernel_lsp.records import Roof, RoofKind
+from kernel_lsp.rewrite import calltime, cost
+from kernel_lsp.rewrite.codegen import cost as eager
+from kernel_lsp.rewrite.codegen.conv_cost import TENSOR_FLOPS
+from kernel_lsp.rewrite.codegen.conv_facts import conv_of
+from kernel_lsp.rewrite.codegen.lower import is_identity
+from kernel_lsp.rewrite.codegen.strides import is_copy
+from kernel_lsp.rewrite.graph import DROPOUTS, Graph, drops, is_op
+
+aten = torch.ops.aten
+DEVICES = {"cuda": "an H200", "cpu": "two cores of a CPU"}
+AT_THE_ROOF, MOSTLY = 0.75, 0.5
+"""Share of the time from which bytes or arithmetic are said to be all of it, and launches to be most of it. A
+fused kernel is offered when it saves 0.1 of what it covers (fuse.MIN_SAVING)."""
+MULTIPLIED = (*calltime.PRODUCTS, *calltime.CONVOLUTIONS, aten.scaled_dot_product_attention)
+"""Whose arithmetic counts: that of others is hidden behind their bytes."""
+
+
+def is_work(node: fx.Node) -> bool:
+    """It runs a kernel: no view, no part of a result, no dropout that drops nothing."""
+    if calltime.is_view(node) or "generated" in node.meta:
+        return False
+    return not is_identity(node) or is_copy(node) or _drops(node)
+
+
+def seconds(graph: Graph, node: fx.Node) -> float:
+    """One operation, as it stands."""
+    if not is_work(node):
+        return 0.0
+    if graph.device == "cuda":
+        return calltime.alone(graph, node)
+    return cost.seconds(graph, node) if _drops(node) else eager.eager_seconds(graph, node)
+
+
+def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
+    """Of some operations: what enters them and what leaves them has to be moved."""
+    inside = set(nodes)
+    read = {arg for node in nodes for arg in node.all_input_nodes if arg not in inside}
+    left = {n for n in nodes if graph.is_output(n) or any(user not in inside for user in n.users)}
+    return _roof(graph, nodes, sum(map(_bytes, read)) + sum(map(_bytes, left)))
+
+
+def of_target(graph: Graph) -> Roof | None:
+    """Of the whole call; None where it runs nothing."""
+    nodes = [node for node in graph.nodes if is_work(node)]
+    return _roof(graph, nodes, sum(cost.traffic(graph))) if nodes else None
+
+
+def _roof(graph: Graph, nodes: Sequence[fx.Node], moved: int) -> Roof:
+    work = [node for node in nodes if is_work(node)]
+    rates = cost.RATES.get(graph.device, cost.RATES["cpu"])
+    taken = sum(seconds(graph, node) for node in work)
+    products = [node for node in work if is_op(node, *MULTIPLIED)]
+    least = {
+        RoofKind.MEMORY: moved / rates.bytes_per_s,
+        RoofKind.ARITHMETIC: sum(_arithmetic(graph, node) for node in products),
+        RoofKind.LAUNCH: len(work) * _shortest(graph),
+    }
+    kind = _kind(least, taken)
+    return Roof(
+        kind=kind,
+        taken_s=taken,
+        least_s=least.get(kind, least[RoofKind.MEMORY]),
+        bytes=moved,
+        flops=sum(calltime.arithmetic(node)[0] for node in products),
+        bytes_per_s=rates.bytes_per_s,
+        device=DEVICES.get(graph.device, DEVICES["cpu"]),
+    )
+
+
+def _kind(least: dict[RoofKind, float], taken: float) -> RoofKind:
+    if least[RoofKind.LAUNCH] >= MOSTLY * taken:
+        return RoofKind.LAUNCH
+    for kind in (RoofKind.MEMORY, RoofKind.ARITHMETIC):
+        if least[kind] >= AT_THE_ROOF * taken:
+            return kind
+    return RoofKind.NONE
+
+
+def _drops(node: fx.Node) -> bool:
+    """A dropout that draws: in eval mode it is no work, and so the generators take it for none."""
+    return is_op(node, *DROPOUTS) and drops(node)
+
+
+def _arithmetic(graph: Graph, node: fx.Node) -> float:
+    flops, rate = calltime.arithmetic(node)
+    if graph.device != "cuda":
+        return flops / cost.RATES["cpu"].flops_per_s
+    found = conv_of(node)
+    return flops / (rate if found is None else TENSOR_FLOPS[found.dtype])
+
+
+def _shortest(graph: Graph) -> float:
+    return calltime.SHORTEST_KERNEL_S if graph.device == "cuda" else cost.RATES["cpu"].overhead_s
+
+
+def _bytes(node: fx.Node) -> int:
+    """Of what lies in memory: an expanded dimension is read again and again, but moved once."""
+    return sum(map(_stored, _tensors(node.meta.get("val"))))
+
+
+def _stored(value: torch.Tensor) -> int:
+    sizes = (n for n, stride in zip(value.shape, value.stride(), strict=True) if stride != 0)
+    return math.prod(sizes) * value.element_size()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    items = value if isinstance(value, (tuple, list)) else [value]
+    return [item for item in items if isinstance(item, torch.Tensor)]
