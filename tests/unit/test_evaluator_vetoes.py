@@ -78,7 +78,7 @@ async def test_a_difference_within_the_noise_condemns_nobody() -> None:
     assert check(found, "baseline-undisturbed") is None
 
 
-# --- the parent's clock ---------------------------------------------------------------------
+# --- the parent's clock: beside other tests sleeps of 4 ms take 8 ----------------------------
 
 
 async def outside(
@@ -94,17 +94,20 @@ async def outside(
     return found
 
 
+@pytest.mark.alone
 async def test_times_that_the_parent_sees_too_are_believed() -> None:
     found = await outside({"eager": 5e-3, "candidate": 2e-3}, {"eager": 5.5, "candidate": 2.5})
     assert check(found, "outside-clock") is True and found.speedups["eager"].mid == 2.0
 
 
+@pytest.mark.alone
 async def test_a_candidate_that_takes_four_times_what_it_claims_is_rejected() -> None:
     with pytest.raises(Rejected) as rejection:
         await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 2.0})
     assert rejection.value.status is EvalStatus.CHEATED
 
 
+@pytest.mark.alone
 async def test_what_the_interval_leaves_open_condemns_nobody_but_the_claim_pays_for_all_that_was_seen() -> (
     None
 ):
@@ -114,18 +117,20 @@ async def test_what_the_interval_leaves_open_condemns_nobody_but_the_claim_pays_
     assert found.speedups["eager"].mid <= 2.0 / 3.5
 
 
+@pytest.mark.alone
 async def test_a_lie_beyond_the_widest_interval_is_rejected() -> None:
     busy = Interval(low=1.0, mid=2.0, high=4.0)
     with pytest.raises(Rejected):
         await outside({"eager": 5e-3, "candidate": 8e-3}, {"eager": 5.5, "candidate": 0.5}, busy)
 
 
+@pytest.mark.alone
 async def test_what_slows_eager_down_as_well_is_a_busy_machine() -> None:
     found = await outside({"eager": 20e-3, "candidate": 8e-3}, {"eager": 5.0, "candidate": 2.0})
     assert check(found, "outside-clock") is True
 
 
-@pytest.mark.alone  # between the two clocks' answers: beside other tests sleeps of 4 ms take 8
+@pytest.mark.alone
 async def test_a_doubtful_claim_is_lowered() -> None:
     found = await outside({"eager": 4e-3, "candidate": 3.2e-3}, {"eager": 5.5, "candidate": 2.0})
     assert check(found, "outside-clock") is None

@@ -278,10 +278,11 @@ class _Lane:
         self.files.lock.release()
 
     async def _lock(self, say: _Teller) -> None:
+        holder = None
         try:
             for lock in (self.files.queue, self.files.lock):
                 while not try_lock(lock):
-                    holder = self.files.holder()
+                    holder = self.files.holder() or holder  # who is just leaving has no name any more
                     say(f"waiting for kernel-lsp{f' (pid {holder})' if holder else ''} on the same device")
                     await asyncio.sleep(LOCK_POLL_S)
         finally:
