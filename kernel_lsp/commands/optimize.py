@@ -15,7 +15,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import SourceFile, read_source, write_source
 from kernel_lsp.journal import outcomes
-from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.pipeline import Pipeline, callers
 from kernel_lsp.presenter import cards, misses
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
@@ -116,12 +116,13 @@ def _requests(argument: str) -> list[Request]:
         source = read_source(path)
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         console.fail(KernelLspError(f"{name} cannot be read: {error}", "name a Python file"))
-    found = analysis.analyze(Snapshot(uri=path.absolute().as_uri(), text=source.text))
+    snapshot = Snapshot(uri=path.absolute().as_uri(), text=source.text)
+    found = analysis.analyze(snapshot)
     if found.problem:
         console.fail(
             KernelLspError(f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax")
         )
-    names = [target] if target else _names(found)
+    names = _named(snapshot, found, target) if target else _names(found)
     shares = workloads.shares_in(path, console.workspace_of(path))
     names.sort(key=lambda qualname: -shares.get(qualname, 0.0))  # what takes most of a recorded run first
     if not names:
@@ -131,6 +132,12 @@ def _requests(argument: str) -> list[Request]:
             )
         )
     return [Request(path=path, source=source, qualname=qualname) for qualname in names]
+
+
+def _named(snapshot: Snapshot, found: Analysis, target: str) -> list[str]:
+    """A module or function, and the Triton kernels that it comes to; of a launcher these alone."""
+    kernels = callers.kernels_of(snapshot, found, target)
+    return kernels if kernels and analysis.find_target(found, target) is None else [target, *kernels]
 
 
 def _names(found: Analysis) -> list[str]:

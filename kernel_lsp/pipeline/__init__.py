@@ -2,6 +2,8 @@
 
 order.py        a job from text to outcome, with its cache: the quick search, and what follows it
 prepare.py      what is known about a job before any of the user's code runs
+applied.py      what an autograd Function that launches Triton kernels is applied to
+callers.py      what other launchers are called with, where only their callers have a workload
 elsewhere.py    who else may launch a Triton kernel
 opened.py       a target whose engine runs: what both searches work on
 turns.py        who measures on a device now

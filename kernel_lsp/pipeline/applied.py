@@ -3,7 +3,8 @@ is called with.
 
 Found in a recording of its forward's launches, above the class or its forward, or above a function of the
 file that hands its own arguments on to ``Op.apply``. A backward's are its forward's: gradients are made of
-them (kernels/operators.py). Not covered: modules that call it, whose parameters no comment tells.
+them (kernels/operators.py). Not covered: what calls it with something else than its own arguments
+(callers.py).
 """
 
 from __future__ import annotations
@@ -102,13 +103,9 @@ def _of_callers(
         if caller is None or not calls:
             continue
         known, problems = workloads.workloads_for(snapshot, caller, folder)
-        known = tuple(one for one in known if one.inputs is not None)  # get_inputs() is asked for the kernel
+        known = tuple(one for one in known if one.inputs is not None)  # get_inputs() is asked by callers.py
         handed = _handed(function, calls)
-        if known and handed is None:
-            cause = f"{function.name} passes {operator.name}.apply something else than its own arguments"
-            wrong = WorkloadError(cause, f"put the workload comment above class {operator.name}")
-            yield (), (*problems, wrong)
-        elif handed is not None:
+        if handed is not None:
             made = (_through(function, handed, one) for one in known)
             yield tuple(one for one in made if one is not None), problems
 

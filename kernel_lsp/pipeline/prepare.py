@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp import analysis, workloads
 from kernel_lsp.errors import RewriteError, WorkloadError
-from kernel_lsp.pipeline import applied
+from kernel_lsp.pipeline import applied, callers
 from kernel_lsp.pipeline.elsewhere import named_elsewhere
 from kernel_lsp.records import (
     Analysis,
@@ -18,9 +18,11 @@ from kernel_lsp.records import (
     Snapshot,
     Target,
     Workload,
+    WorkloadOrigin,
 )
 from kernel_lsp.rewrite import edit
 from kernel_lsp.rewrite.kernels import harness
+from kernel_lsp.rewrite.kernels.reached import Reached
 
 NO_WORKLOAD = (
     "no workload: say what it is called with, for example by a comment above it, "
@@ -35,6 +37,8 @@ class Prepared:
     target: Target
     program: Program
     workload: Workload
+    reached: Reached | None = None
+    """Whose call says what the launcher of a kernel is called with, where nothing else does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +62,14 @@ def prepare(job: Job) -> Prepared | Outcome:
         names = ", ".join(t.qualname for t in found.targets) or "none"
         return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
+    reached = None
+    if all(one.origin is WorkloadOrigin.GET_INPUTS for one in known):  # which means what is outermost
+        reached, others = callers.reached(snapshot, target, found, job.folder)
+        problems = (*problems, *others)
+    if reached is not None:
+        launcher, known = reached.launcher, (callers.workload_of(reached),)
     try:
-        program = _program(snapshot, target, launcher)
+        program = _program(snapshot, target, launcher, reached)
     except RewriteError as error:
         return Outcome(qualname=job.qualname, note=error.cause)
     if not known:
@@ -69,7 +79,9 @@ def prepare(job: Job) -> Prepared | Outcome:
         other = named_elsewhere(program.kernel, job.text, program.source, Path(job.path).absolute(), folder)
         program = replace(program, elsewhere=other)
     workload = applied.fitted(known[0], program.source, program.launcher)
-    return Prepared(job=job, snapshot=snapshot, target=target, program=program, workload=workload)
+    return Prepared(
+        job=job, snapshot=snapshot, target=target, program=program, workload=workload, reached=reached
+    )
 
 
 def reference(job: Job) -> str | None:
@@ -87,12 +99,14 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
     target = analysis.find_target(analysis.analyze(snapshot), prepared.target.qualname)
     if target is None:
         return None
-    program = _program(snapshot, target, prepared.program.launcher)
+    program = _program(snapshot, target, prepared.program.launcher, prepared.reached)
     return Edited(fingerprint=target.fingerprint, program=program)
 
 
-def _program(snapshot: Snapshot, target: Target, launcher: str | None) -> Program:
+def _program(snapshot: Snapshot, target: Target, launcher: str | None, reached: Reached | None) -> Program:
     """What is captured and judged. Raises RewriteError."""
+    if reached is not None:
+        return harness.judged(callers.program_of(snapshot, target, reached), target, launcher)
     return harness.judged(analysis.slice_program(snapshot, target), target, launcher)
 
 

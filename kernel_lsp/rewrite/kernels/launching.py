@@ -61,7 +61,8 @@ def _followed(program: Program, workload: Workload, guess: Guessing) -> list[Lau
         with on_a_gpu():
             namespace = execute(program.source)
             launcher = lookup(namespace, program)
-            args, kwargs = make_arguments(namespace, workload)
+            with _written_down([], {}):  # inputs may be what other kernels have made
+                args, kwargs = make_arguments(namespace, workload)
             with _written_down(found, _owners(launcher, args, kwargs)), guess:
                 try:
                     launcher(*args, **kwargs)

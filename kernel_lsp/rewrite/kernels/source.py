@@ -156,6 +156,13 @@ def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str,
             yield from functions(node.body, f"{prefix}{node.name}.")
 
 
+@functools.lru_cache(maxsize=64)
+def defined(text: str) -> frozenset[str]:
+    """Functions and classes of a program. Raises SyntaxError."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return frozenset(n.name for n in parsing.parse_text(text).body if isinstance(n, kinds))
+
+
 def called(node: ast.AST, name: str) -> list[ast.Call]:
     """Calls of ``tl.name`` (under whatever name the language was imported) inside the node."""
     return [*_calls(node).get(name, ())]
