@@ -1,6 +1,6 @@
 """Loops over torch's recurrent cells whose steps hold nothing that depends on a state but these cells.
 
-`cells_of(graph, loop) -> CellLoop | None`. Each cell of a step (`nn.LSTMCell`, `GRUCell`, `RNNCell`; one or
+`cell_loops(graph) -> list[CellLoop]`. Each cell of a step (`nn.LSTMCell`, `GRUCell`, `RNNCell`; one or
 several upon each other) hands its own state to itself in the next step; everything else of the step is known
 for all steps at once, before the cells or behind them (spreading.py).
 Not covered: a state that anything else reads before the cell does (masks, attention, the output as the next
@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from kernel_lsp.rewrite.graph import Graph, is_op
-from kernel_lsp.rewrite.loops import Loop
+from kernel_lsp.rewrite.loops import Loop, loops_of
 from kernel_lsp.rewrite.spreading import spreads
 
 aten = torch.ops.aten
@@ -51,6 +51,9 @@ class CellLoop:
     dim: int
     """Where the steps lie in the tensors of all steps."""
 
+    def label(self, graph: Graph) -> str:
+        return graph.label(self.cells[0].node, self.loop.steps[-1][-1])
+
 
 def is_cell(node: fx.Node) -> bool:
     return is_op(node, *LAYERS)
@@ -66,6 +69,12 @@ def complete(graph: Graph) -> None:
                 graph.call(operator.getitem, (node, 1), before=parts[0].next)
             elif 1 in parts and 0 not in parts:
                 graph.call(operator.getitem, (node, 0), before=parts[1])
+
+
+def cell_loops(graph: Graph) -> list[CellLoop]:
+    """Of a graph that may get more nodes by it."""
+    complete(graph)
+    return [found for loop in loops_of(graph) if (found := cells_of(graph, loop)) is not None]
 
 
 def cells_of(graph: Graph, loop: Loop) -> CellLoop | None:

@@ -8,9 +8,8 @@ from rewrite_helpers import assert_same, instance, module, program, rewrite, ses
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from kernel_lsp.rewrite.cells import cells_of, complete  # noqa: E402
+from kernel_lsp.rewrite.cells import cell_loops  # noqa: E402
 from kernel_lsp.rewrite.engine import Session  # noqa: E402
-from kernel_lsp.rewrite.loops import loops_of  # noqa: E402
 
 NAME = "cells-as-layer"
 INIT = """
@@ -226,7 +225,5 @@ def test_vmap_takes_the_persons_path() -> None:
 
 
 def test_a_loop_whose_memory_nobody_reads_at_last_is_whole() -> None:
-    graph = session(source_of(LOOPS["lstm"])).graph
-    complete(graph)
-    (found,) = (cells_of(graph, each) for each in loops_of(graph))
-    assert found is not None and found.loop.length == 7 and found.dim == 1
+    (found,) = cell_loops(session(source_of(LOOPS["lstm"])).graph)
+    assert found.loop.length == 7 and found.dim == 1
