@@ -14,7 +14,7 @@ from kernel_lsp.evaluator.verify import request_from_files
 from kernel_lsp.records import ArgSpec, EvalStatus, Evaluation, Workload, WorkloadOrigin
 
 pytestmark = [pytest.mark.torch, pytest.mark.asyncio(loop_scope="module")]
-HEAD = "import torch\nimport torch.nn as nn\n\n"
+HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
 INPUTS = "\n\ndef get_inputs():\n    return [torch.rand(24, 32)]\n"
 WEIGHTED = """
 class Model(nn.Module):
@@ -158,6 +158,13 @@ CASES = {
         "return x * self.weight",
         "torch.rand(1)\nreturn x * self.weight",
         "torch.rand(1, generator=torch.Generator())\nreturn x * self.weight",
+    ),
+    # Both take the same mask; whoever keeps more digits than the reference is no farther from float64.
+    "values-behind-a-mask": Case(
+        "values",
+        "return F.dropout((x + 4096) - 4096, 0.25)",
+        "return F.dropout((x + 32768) - 32768, 0.25)",
+        "return F.dropout(x, 0.25)",
     ),
     "requires-grad": Case(
         "requires-grad",

@@ -6,11 +6,12 @@ made, whether it draws random numbers, which buffers it changes. Does not cover:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator import devices, programs, relations
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
-from kernel_lsp.evaluator.judging import numerics, variations
+from kernel_lsp.evaluator.judging import noise, numerics, variations
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, strided_copy, tensor_leaves
 from kernel_lsp.records import Program, Workload
@@ -174,9 +175,10 @@ class Reference:
         """(output, state afterwards) in float64; None where the program cannot run in it."""
 
         def run() -> tuple[Any, State]:
-            wide = self._widened(trial, moved)
+            wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self._wide, wide["state"], 1)
-            result = self._call(self._wide, map_tensors(self.place, wide["arguments"]))
+            with self._telling(drawn):
+                result = self._call(self._wide, map_tensors(self.place, wide["arguments"]))
             # A program may return one of its own buffers, and the next call changes them. The copies stay on
             # the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s there.
             state = {k: v.detach().clone() for k, v in self._state(self._wide).items()}
@@ -195,9 +197,10 @@ class Reference:
         """The same in float64; None where the program cannot run in it."""
 
         def run() -> Gradients:
-            wide = self._widened(trial, moved)
+            wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self._wide, wide["state"], 1)
-            return self._gradients(self._wide, wide["arguments"], [_widen(c) for c in cotangents])
+            with self._telling(drawn):
+                return self._gradients(self._wide, wide["arguments"], [_widen(c) for c in cotangents])
 
         return self._in_float64(run)
 
@@ -208,12 +211,30 @@ class Reference:
         self.device.synchronize()
         return found
 
+    def _drawn(self, trial: Trial) -> list[noise.Draw]:
+        """What the program draws in this trial, in its own dtype."""
+        if not self.random:
+            return []
+        self._prepare(self.target, trial["state"], trial["noise_seed"])
+        with noise.Recording(self.device.place) as recording:
+            self._call(self.target, map_tensors(self.place, trial["arguments"]))
+        return recording.draws
+
+    @contextlib.contextmanager
+    def _telling(self, drawn: list[noise.Draw]) -> Iterator[None]:
+        if not self.random:
+            yield
+            return
+        with noise.Telling(drawn) as telling:
+            yield
+        telling.end()
+
     def _in_float64(self, run: Callable[[], T]) -> T | None:
-        if self.random or self.oracle_note:
+        if self.oracle_note:
             return None
         try:
             return run()
-        except Exception as error:  # hard-coded dtypes: any exception means no oracle
+        except Exception as error:  # hard-coded dtypes, draws within a kernel: any exception means no oracle
             self.oracle_note = (
                 f"no float64 oracle ({type(error).__name__}): the reference is compared with itself"
             )

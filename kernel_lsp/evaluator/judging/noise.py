@@ -1,0 +1,92 @@
+"""The random numbers of one call, for the same program in float64. Runs in the judge.
+
+A generator gives other numbers to another dtype (which element a dropout drops depends on how many of them a
+thread has), so a program that draws has no oracle under its seed. Here the draws of a call in the program's
+own dtype are kept in their order and told to the wide program instead of what it draws.
+
+Only draws that do not depend smoothly on what was computed are told again: masks, fills, indices. Kernels
+that draw within (attention or cuDNN's LSTM with dropout), gamma and Dirichlet make :class:`Untold`: such a
+program has no oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernel_lsp.evaluator import relations
+
+FILLS = "bernoulli_ uniform_ normal_ random_ exponential_ geometric_ cauchy_ log_normal_"
+MADE = "rand rand_like randn randn_like randint randint_like randperm"
+CHOSEN = "bernoulli multinomial poisson binomial"
+DROPOUT = "native_dropout"
+TOLD = frozenset(f"{FILLS} {MADE} {CHOSEN} {DROPOUT}".split())
+Draw = tuple[str, torch.Tensor]
+"""The operation and what it drew: of a dropout its mask, of all others their result."""
+
+
+class Untold(Exception):
+    """Numbers were drawn that cannot be told to another call, or the other call asks for others."""
+
+
+class Recording(TorchDispatchMode):
+    """Inside the block, what is drawn on ``place`` is kept in :attr:`draws`. Raises Untold."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place, self.draws = place, list[Draw]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **(kwargs or {}))
+        before = relations.generators(self.place)
+        result, name = func(*args, **(kwargs or {})), _name(func)
+        if name in TOLD:
+            self.draws.append((name, _drawn(name, result).detach().clone()))
+        elif relations.generators(self.place) != before:
+            raise Untold(f"{name} draws within")
+        return result
+
+
+class Telling(TorchDispatchMode):
+    """Inside the block every draw gives what was recorded; :meth:`end` when it is over. Raises Untold."""
+
+    def __init__(self, draws: Sequence[Draw]) -> None:
+        super().__init__()
+        self._left = list(reversed(draws))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name, result = _name(func), func(*args, **(kwargs or {}))
+        if name not in TOLD or torch.Tag.nondeterministic_seeded not in func.tags:
+            return result
+        asked, noise = self._left.pop() if self._left else ("nothing", result)
+        if asked != name or noise.shape != _drawn(name, result).shape:
+            raise Untold(f"{name} is asked for where {asked} was drawn")
+        return _dropped(args, noise) if name == DROPOUT else result.copy_(noise)
+
+    def end(self) -> None:
+        if self._left:
+            raise Untold(f"{len(self._left)} draws were not asked for again")
+
+
+def _name(func: Any) -> str:
+    return str(func.overloadpacket.__name__)
+
+
+def _drawn(name: str, result: Any) -> torch.Tensor:
+    drawn: torch.Tensor = result[1] if name == DROPOUT else result
+    return drawn
+
+
+def _dropped(args: Sequence[Any], mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """native_dropout(values, p, train) with this mask; without training it is all true."""
+    values, p, train = args
+    scale = 1.0 if train is False else 0.0 if p == 1.0 else 1.0 / (1.0 - p)
+    return values * mask * scale, mask
