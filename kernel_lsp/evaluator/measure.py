@@ -168,12 +168,22 @@ async def _started(
 ) -> tuple[Party, Session]:
     timer = await sandbox.timer()
     await _ask_timer(timer, "import", request.budget.load_s, compiler=compile_s > 0)
-    if sandbox.needs_driver:
-        await _ask_timer(timer, "open_driver", request.budget.load_s)
-        sandbox.keep_driver()
+    await _open_driver(request, sandbox, timer)
     session = await told()
     timer.notes = await _make_baselines(request, timer, session, compile_s)
     return timer, session
+
+
+async def _open_driver(request: EvaluationRequest, sandbox: Sandbox, timer: Party) -> None:
+    """What is built once for a machine, kept by itself: nothing else has been compiled in the timer."""
+    patience_s = request.budget.load_s + request.budget.compile_s
+    if sandbox.needs_driver:
+        await _ask_timer(timer, "open_driver", patience_s)
+        sandbox.keep_driver()
+    elif sandbox.wants_driver and request.device == "cpu":
+        reply = await _ask_timer(timer, "open_driver", patience_s)
+        if reply["built"]:
+            sandbox.forget_driver()
 
 
 async def _make_baselines(

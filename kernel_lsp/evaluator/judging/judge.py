@@ -26,6 +26,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
 from kernel_lsp.evaluator.judging import study, usable
@@ -33,6 +35,7 @@ from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.oracle import Reference
 from kernel_lsp.evaluator.judging.planning import plain
 from kernel_lsp.evaluator.judging.session import Session
+from kernel_lsp.evaluator.processes import waiting
 from kernel_lsp.evaluator.tensors import Blobs, Outbox, encode
 from kernel_lsp.records import Program, Workload
 
@@ -154,6 +157,7 @@ def main() -> None:
     requests, replies = wire.claim_stdio()
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)  # no other process of this user may read our memory
     warnings.simplefilter("ignore")
+    waiting.sleep_soon(torch.get_num_threads())
     judge, folder = Judge(Path(sys.argv[1])), Path.cwd()
     while (request := wire.read_frame(requests)) is not None:
         message, blobs = request

@@ -91,6 +91,10 @@ class Store:
                 shutil.rmtree(made, ignore_errors=True)
             self._prune()
 
+    def forget(self, key: str) -> None:
+        """Remove an entry, if there is one."""
+        shutil.rmtree(self.folder / key, ignore_errors=True)
+
     def _prune(self) -> None:
         """The longest unused go when the store has grown too large."""
         entries = [entry for entry in self.folder.iterdir() if (entry / "used").exists()]

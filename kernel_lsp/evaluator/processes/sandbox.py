@@ -155,15 +155,29 @@ class Sandbox:
             self.store.take_in(self._baselines_key, self.root / "timer")
 
     @property
+    def wants_driver(self) -> bool:
+        """Whether there is something that the timer has to build for this machine, whatever it compiles."""
+        request = self.request
+        if self.store is None:
+            return False
+        return request.uses_triton if self._gpu else request.device == "cpu" and request.budget.compile_s > 0
+
+    @property
     def needs_driver(self) -> bool:
-        """Whether what Triton talks to the driver with is still to be built."""
-        wanted = self._gpu and self.request.uses_triton
-        return wanted and self.store is not None and not self.store.holds(self._driver_key)
+        """Whether that is still to be built."""
+        return self.wants_driver and self.store is not None and not self.store.holds(self._driver_key)
 
     def keep_driver(self) -> None:
-        """What the timer has built for Triton; to be called before anything else is compiled there."""
+        """What the timer has built for the machine; to be called before anything else is compiled there,
+        and before it gets what was compiled earlier."""
         if self.store:
             self.store.take_in(self._driver_key, self.root / "timer")
+            self.store.lay_out(self._baselines_key, self.root / "timer")
+
+    def forget_driver(self) -> None:
+        """What is kept was built for another compiler or torch: the next timer builds it, by itself."""
+        if self.store:
+            self.store.forget(self._driver_key)
 
     async def compiler(self) -> Party:
         """A process that compiles Triton kernels for GPUs that are not here."""

@@ -1,18 +1,20 @@
 """The timing process: reference and compiled reference first, then one candidate beside them.
 
-Requests: import (what torch.compile needs), open_driver (Triton's), prepare (reference and baselines,
-before any candidate exists here), renew (other values for them, likewise), baseline (eager by itself),
-load, time (interleaved rounds; may be
-asked again), burst (the parent holds the clock), replay (CUDA graphs). Fresh for every candidate: what was
-loaded here is not trusted afterwards. Its clock is checked by the parent's, its outputs by the judge.
+Requests: import (what torch.compile needs), open_driver (what is built once for a machine), prepare
+(reference and baselines, before any candidate exists here), renew (other values for them, likewise), baseline
+(eager by itself), load, time (interleaved rounds; may be asked again), burst (the parent holds the clock),
+replay (CUDA graphs). Fresh for every candidate: what was loaded here is not trusted afterwards.
+Its clock is checked by the parent's, its outputs by the judge.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -148,12 +150,21 @@ def import_compiler(wanted: bool) -> dict[str, Any]:
     return {"ok": True}
 
 
-def open_driver() -> dict[str, Any]:
-    """Have Triton build what it talks to the CUDA driver with (0.5 s of a C compiler), so that it is kept
-    for other processes: nothing of a candidate is here yet."""
-    with contextlib.suppress(Exception):  # a broken Triton is told when a candidate uses it
-        importlib.import_module("triton.runtime").driver.active.utils  # noqa: B018
-    return {"ok": True}
+def open_driver(device: str) -> dict[str, Any]:
+    """Have that built which depends on the machine alone, so that it is kept for other processes: nothing of
+    a candidate is here yet. For a GPU what Triton talks to its driver with (0.5 s of a C compiler); else what
+    tells torch.compile which vector instructions the compiler knows (six programs, 5 s, with AMX)."""
+    before = _built()
+    with contextlib.suppress(Exception):  # a broken compiler is told when it is used
+        if device == "cuda":
+            importlib.import_module("triton.runtime").driver.active.utils  # noqa: B018
+        else:
+            importlib.import_module("torch._inductor.cpu_vec_isa").valid_vec_isa_list()
+    return {"built": _built() > before}
+
+
+def _built() -> set[Path]:
+    return set(Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", os.devnull)).rglob("*.so"))
 
 
 def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
@@ -163,7 +174,7 @@ def answer(timer: Timer, message: dict[str, Any], blobs: list[bytes], out: Outbo
     if what == "import":
         return import_compiler(message["compiler"])
     if what == "open_driver":
-        return open_driver()
+        return open_driver(timer.device.name)
     if what == "prepare":
         return timer.prepare(message, blobs)
     if what == "renew":

@@ -1,0 +1,208 @@
+"""What kernel-lsp optimize costs in CPU seconds, by process: python benchmarks/startup.py [--before DIR]
+
+Runs the command on a small copy of an example, with an empty home and data folder (*cold*) and then with
+what that run has left there, after an edit that asks for other sizes (*edited*), and watches all processes.
+``--before`` names another checkout (`git archive REVISION | tar -x -C DIR`), whose runs alternate with ours,
+so that a busy machine slows both. CPU seconds of the whole are what the kernel has counted (this program
+adopts orphans, so that none is missed); those of a process are read every 20 ms from /proc until it is gone.
+Not covered: memory, GPUs, and wall times worth telling on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = "diagonal_matmul.py"
+LOOK_S = 0.02
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+PR_SET_CHILD_SUBREAPER = 36
+SIZES = "CHANNELS, SAMPLES = 2048, 1536"
+SMALL = {"cold": "CHANNELS, SAMPLES = 768, 512", "edited": "CHANNELS, SAMPLES = 512, 768"}
+"""Shapes at which the verdict is still *faster*, and computing takes next to nothing."""
+COMPILERS = ("cc1plus", "collect2", "ld", "as", "c++", "g++", "gcc", "cc", "x86_64-linux-gnu")
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One command from its start to the end of the last of its processes."""
+
+    exit_code: int
+    wall_s: float
+    cpu_s: float
+    by_name: dict[str, float]
+    """CPU seconds of the processes of one sort."""
+    processes: dict[str, int]
+    """How many there were of each sort."""
+
+
+@dataclass
+class Watch:
+    """All processes below one, by what they have become."""
+
+    root: int
+    seconds: dict[tuple[int, str], float] = field(default_factory=dict)
+    """(process, its start) -> CPU seconds without those of children it has buried."""
+    names: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def look(self) -> None:
+        parents: dict[int, int] = {}
+        found: dict[int, tuple[str, float]] = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                fields, pid = (entry / "stat").read_text().rpartition(")")[2].split(), int(entry.name)
+                parents[pid] = int(fields[1])
+                found[pid] = fields[19], (int(fields[11]) + int(fields[12])) * TICK_S
+        for pid, (begun, seconds) in found.items():
+            if self._is_ours(pid, parents):
+                self.seconds[pid, begun] = seconds
+                if name := _name(pid):  # the last one counts: a fork shows its parent's until it has its own
+                    self.names[pid, begun] = name
+
+    def _is_ours(self, pid: int, parents: dict[int, int]) -> bool:
+        """Below the command, or adopted by us after its parent's end."""
+        while pid not in (0, self.root, os.getpid()):
+            pid = parents.get(pid, 0)
+        return pid != 0
+
+    def by_name(self) -> tuple[dict[str, float], dict[str, int]]:
+        seconds: dict[str, float] = {}
+        count: dict[str, int] = {}
+        for key, spent in self.seconds.items():
+            name = self.names.get(key, "?")
+            if key[0] != os.getpid():
+                seconds[name] = seconds.get(name, 0.0) + spent
+                count[name] = count.get(name, 0) + 1
+        return seconds, count
+
+
+def _name(pid: int) -> str:
+    """What a process is, in a word."""
+    with contextlib.suppress(OSError):
+        words = [os.fsdecode(w) for w in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if w]
+        modules = [w for w in words if w.startswith("kernel_lsp.")]
+        if modules:
+            more = words[words.index(modules[-1]) + 1 :]
+            name = modules[-1].rpartition(".")[2]
+            return f"{name} ({more[0]})" if name == "zygote" and more else name
+        if Path(words[0]).name.startswith(COMPILERS) if words else False:
+            return "C++ compiler"
+        if "-m" in words and "kernel_lsp" in words:
+            return "kernel-lsp optimize"
+        if words and "@kernel-lsp facts@" in words:
+            return "probe"
+        return Path(words[0]).name if words else ""
+    return ""
+
+
+def run(checkout: Path, example: Path, home: Path) -> Run:
+    """The command in an environment of its own. What it leaves in ``home`` stays."""
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("KERNEL_LSP", "XDG_"))},
+        "HOME": str(home),
+        "KERNEL_LSP_DATA_DIR": str(home / "data"),
+        "KERNEL_LSP_PYTHON": sys.executable,
+        "PYTHONPATH": str(checkout),
+    }
+    before, start = _spent(), time.monotonic()
+    command = [sys.executable, "-m", "kernel_lsp", "optimize", str(example), "--device", "cpu", "--json"]
+    process = subprocess.Popen(
+        command, env=environment, cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    watch = Watch(process.pid)
+    while process.poll() is None:
+        watch.look()
+        time.sleep(LOOK_S)
+    wall_s = time.monotonic() - start
+    _bury()
+    seconds, count = watch.by_name()
+    total = _spent() - before
+    seconds["between two looks"] = max(0.0, total - sum(seconds.values()))
+    return Run(exit_code=process.returncode, wall_s=wall_s, cpu_s=total, by_name=seconds, processes=count)
+
+
+def _spent() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _bury() -> None:
+    """Wait for orphans, whose time counts when they are waited for."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+
+
+def measured(checkouts: dict[str, Path], times: int) -> dict[str, list[Run]]:
+    """Runs of all checkouts, in turn."""
+    found: dict[str, list[Run]] = {}
+    text = (ROOT / "examples" / EXAMPLE).read_text()
+    for number in range(times):
+        for label, checkout in checkouts.items():
+            with tempfile.TemporaryDirectory(prefix="kernel-lsp-startup-") as home:
+                for kind, sizes in SMALL.items():
+                    example = Path(home) / EXAMPLE
+                    example.write_text(text.replace(SIZES, sizes))
+                    one = run(checkout, example, Path(home))
+                    found.setdefault(f"{label}, {kind}", []).append(one)
+                    print(
+                        f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}",
+                        file=sys.stderr,
+                    )
+    return found
+
+
+def table(found: dict[str, list[Run]]) -> str:
+    """Medians: one row for each sort of process."""
+    kinds = list(found)
+    names = dict.fromkeys(name for runs in found.values() for one in runs for name in one.by_name)
+    width = max(len(name) for name in names) + 5
+    lines = ["CPU seconds, medians".ljust(width) + "".join(f"{kind:>18}" for kind in kinds)]
+    for name in names:
+        cells = []
+        for kind in kinds:
+            spent = statistics.median(one.by_name.get(name, 0.0) for one in found[kind])
+            number = max(one.processes.get(name, 0) for one in found[kind])
+            cells.append(f"{spent:.2f}" + (f" ({number})" if number > 1 else "    ") if spent else "-    ")
+        lines.append(name.ljust(width) + "".join(f"{cell:>18}" for cell in cells))
+    for what in ("cpu_s", "wall_s"):
+        values = (statistics.median(getattr(one, what) for one in found[kind]) for kind in kinds)
+        lines.append(what.ljust(width) + "".join(f"{value:>14.2f}    " for value in values))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--before", type=Path, help="another checkout to compare with")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="all runs as JSON")
+    asked = parser.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    checkouts = {"before": asked.before.resolve()} if asked.before else {}
+    checkouts["now"] = ROOT
+    for checkout in checkouts.values():  # as installed: byte code is there
+        compileall.compile_dir(checkout / "kernel_lsp", quiet=1)
+    found = measured(checkouts, asked.times)
+    print(f"{EXAMPLE}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(table(found))
+    if asked.out:
+        runs = {kind: [vars(one) for one in ones] for kind, ones in found.items()}
+        asked.out.write_text(json.dumps(runs, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
