@@ -93,7 +93,11 @@ class Pipeline:
         self.policies.warm(bench, gate)
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
-                one = await stack.enter_async_context(opened(prepared, bench, gate, self.settings, report))
+                try:
+                    working = opened(prepared, bench, gate, self.settings, report)
+                    one = await stack.enter_async_context(working)
+                except CaptureError as error:
+                    raise places.located(error, prepared) from error
                 if outcome is None and not (job.search and job.search.mode in MODEL_ALONE):
                     outcome = await self._quick(one, report)
                     self._keep(prepared, bench, outcome, model=False)

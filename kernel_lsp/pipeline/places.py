@@ -1,4 +1,4 @@
-"""Which line of a file a line of the program is that was sliced out of it.
+"""Which line of a file a line of the program is that was sliced out of it, and which one an error names.
 
 A slice holds whole statements of the top level, byte for byte (analysis/slicing.py), so a line is found by
 the statement that it stands in. Not covered: imports, which a slice writes anew.
@@ -7,16 +7,48 @@ the statement that it stands in. Not covered: imports, which a slice writes anew
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kernel_lsp import parsing
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.pipeline.prepare import Prepared
+from kernel_lsp.positions import split_lines
 from kernel_lsp.records import NearMiss
+
+CODE = re.compile(r"`([^`]+)`")
+QUOTED = 100
+"""Characters of a line that a cause quotes at most (rewrite/refusals.py)."""
 
 
 def placed(misses: Sequence[NearMiss], program: str, text: str) -> tuple[NearMiss, ...]:
     """The same with lines of the file; None where the program's line is none of the file's."""
     return tuple(replace(miss, line=_line(miss.line, program, text)) for miss in misses)
+
+
+def located(error: CaptureError, prepared: Prepared) -> CaptureError:
+    """With the line of the file behind the code that its cause quotes, where just one line reads so."""
+    quoted = CODE.search(error.cause)
+    lines = split_lines(prepared.snapshot.text)
+    same = [at for at, line in enumerate(lines, 1) if quoted and _reads(line, quoted.group(1))]
+    own = [at for at in same if prepared.target.span.start <= _offset(lines, at) < prepared.target.span.end]
+    found = own if own else same
+    if quoted is None or len(found) != 1:
+        return error
+    place = f"{Path(prepared.job.path).name}:{found[0]}"
+    end = quoted.end()
+    return CaptureError(f"{error.cause[:end]} ({place}){error.cause[end:]}", error.remedy)
+
+
+def _reads(line: str, code: str) -> bool:
+    """Long lines are quoted by their beginning."""
+    return line.strip() == code or (len(code) >= QUOTED and line.strip().startswith(code))
+
+
+def _offset(lines: Sequence[str], line: int) -> int:
+    return sum(map(len, lines[: line - 1]))
 
 
 def _line(line: int | None, program: str, text: str) -> int | None:

@@ -270,10 +270,10 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
         )
     if isinstance(error, SystemExit):
         return CaptureError(f"{entry} ends the process", "raise an exception instead")
+    where = f" at `{line}`" if line else ""
     for words, (meaning, remedy) in TRACER.items():
         if words in text:
-            return CaptureError(f"{entry} {meaning}", remedy)
-    where = f" at `{line}`" if line else ""
+            return CaptureError(f"{entry} {meaning}{where}", remedy)
     if any("/triton/runtime/" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
         return CaptureError(
             f"{entry} launches a Triton kernel itself{where}, which a graph of torch cannot hold",

@@ -117,13 +117,15 @@ def _require_known_sizes(entry: str, graph: Any) -> None:
     odd = next((node for node in graph.fx.nodes if isinstance(node.meta.get("val"), SYMBOLIC)), None)
     if odd is None:
         return
+    line = (odd.meta.get("stack_trace") or "").strip().split("\n")[-1].strip()
+    code = f": `{line[:100]}`" if line else ""
     if not _operation(odd).startswith("aten::sym_"):
         raise CaptureError(
-            f"{entry} turns a tensor into a Python number", "move .item() or int(tensor) out of forward"
+            f"{entry} turns a tensor into a Python number{code}",
+            "move .item() or int(tensor) out of forward",
         )
-    line = (odd.meta.get("stack_trace") or "").strip().split("\n")[-1].strip()
     raise CaptureError(
-        f"{entry} makes a tensor whose size depends on values{f': `{line[:100]}`' if line else ''}",
+        f"{entry} makes a tensor whose size depends on values{code}",
         "keep every element, and give those that do not count no weight: torch.where(condition, value, 0)",
     )
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import matmul
-from kernel_lsp.rewrite.skill import Graph, Match, Proof
+from kernel_lsp.rewrite.misses import products
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof
 
 
 def match(graph: Graph) -> list[Match]:
     return matmul.matches(graph)
+
+
+def misses(graph: Graph) -> Iterable[Miss]:
+    return products.matmuls(graph)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

@@ -151,6 +151,23 @@ def test_a_kernel_without_a_backward_says_so_where_gradients_are_recorded() -> N
     assert not of("return self.layer(x)", "x", BIG, init, training=False).misses  # it is a site there
 
 
+@pytest.mark.parametrize(
+    ("forward", "inputs", "missing"),
+    [
+        ("return q @ k", f"{BIG}.double(), {BIG}.double()", "no kernel computes in torch.float64"),
+        (
+            "return q @ k", "torch.randn(8, 16, 256, 256), torch.randn(16, 256, 256)",
+            "batch dimensions that are broadcast have no kernel ([8, 16, 256, 256] by [16, 256, 256])",
+        ),
+        ("return q @ k", f"{BIG}, torch.randn(4096)", "a vector times a matrix moves the matrix once"),
+        ("return torch.addmm(q, q, k, beta=2)", f"{BIG}, {BIG}", "addmm with factors of its own"),
+    ],
+)  # fmt: skip
+def test_products_of_another_form(forward: str, inputs: str, missing: str) -> None:
+    assert by(of(forward, "q, k", inputs), "fused-matmul").missing.startswith(missing)
+    assert not [miss for miss in of(forward, "q, k", inputs, device="cpu").misses if miss.skill]
+
+
 def test_convolutions_of_another_dtype() -> None:
     init = "self.conv = nn.Conv2d(64, 64, 3).double()"
     found = of("return self.conv(x)", "x", "torch.randn(8, 64, 56, 56).double()", init)

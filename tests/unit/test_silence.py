@@ -7,9 +7,11 @@ from editor_helpers import TEXT, URI, proposal, snapshot, target_of
 
 from kernel_lsp import analysis, wire
 from kernel_lsp.config import Settings
-from kernel_lsp.pipeline.places import placed
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.pipeline.places import located, placed
+from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.presenter import misses
-from kernel_lsp.records import NearMiss, Outcome, Roof, RoofKind, Snapshot
+from kernel_lsp.records import Job, NearMiss, Outcome, Roof, RoofKind, Snapshot
 from kernel_lsp.session import Session
 
 MEMORY = Roof(
@@ -143,6 +145,53 @@ def test_a_definition_that_is_made_anew_is_the_last_one() -> None:
     assert found == max(
         at for at, code in enumerate(text.splitlines(), 1) if code == "        return helper(x)"
     )
+
+
+BRANCH = """
+import torch
+
+
+class Other(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x
+
+
+def get_inputs():
+    return [torch.randn(4)]
+"""
+
+
+def capture_error(code: str, text: str = BRANCH) -> str:
+    prepared = prepare(Job(text=text, path="/project/model.py", qualname="Model"))
+    assert isinstance(prepared, Prepared)
+    return str(located(CaptureError(f"Model decides by values{code}", "move it"), prepared))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_refusal_names_the_line_inside_of_its_target(end: str) -> None:
+    found = capture_error(": `if x.sum() > 0:`", BRANCH.replace("\n", end))
+    assert found == "Model decides by values: `if x.sum() > 0:` (model.py:14) (move it)"
+
+
+def test_a_line_that_is_cut_off_is_found_by_its_beginning() -> None:
+    long = "return x + " + " + ".join(str(i) for i in range(60))
+    text = BRANCH.replace("return x + 1", long)
+    assert "(model.py:15)" in capture_error(f": `{long[:100]}`", text)
+
+
+@pytest.mark.parametrize("code", ["", ": `return torch.sin(x)`", ": `return x`"])
+def test_a_line_that_is_none_or_several_is_not_named(code: str) -> None:
+    text = BRANCH.replace("return x + 1", "return x")
+    assert capture_error(code, text) == f"Model decides by values{code} (move it)"
 
 
 # --- the editor --------------------------------------------------------------------------

@@ -26,17 +26,19 @@ NOT_RETURNED = "return the result alone where the weights are not read (need_wei
 
 
 def misses(graph: Graph) -> Iterator[Miss]:
+    found = [miss for node in graph.nodes if op_name(node) in SOFTMAX for miss in _around(graph, node)]
+    if not found:  # matching takes seconds where the library's attention is spelled out
+        return
     known = {node for match in attention_fuse.matches(graph) for node in match.nodes}
-    for softmax in graph.nodes:
-        if op_name(softmax) not in SOFTMAX or softmax in known:
-            continue
-        before = _back(softmax.args[0], softmax, LONGEST)
-        after = _on(graph, softmax, LONGEST)
-        if before is None or after is None:
-            continue
-        nodes = (softmax, *before, *after)
-        if (found := _obstacle(graph, before, softmax, after)) is not None:
-            yield Miss(nodes=nodes, missing=found[0], remedy=found[1])
+    yield from (miss for miss in found if miss.nodes[0] not in known)
+
+
+def _around(graph: Graph, softmax: fx.Node) -> Iterator[Miss]:
+    before, after = _back(softmax.args[0], softmax, LONGEST), _on(graph, softmax, LONGEST)
+    if before is None or after is None:
+        return
+    if (found := _obstacle(graph, before, softmax, after)) is not None:
+        yield Miss(nodes=(softmax, *before, *after), missing=found[0], remedy=found[1])
 
 
 def _back(node: fx.Node, reader: fx.Node, steps: int) -> list[fx.Node] | None:

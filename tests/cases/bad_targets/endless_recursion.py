@@ -1,4 +1,4 @@
-# expect: refused: Model calls itself without end
+# expect: refused: Model calls itself without end at `return self.forward(x)`
 """It calls itself without end."""
 
 import torch

@@ -1,4 +1,4 @@
-# expect: refused: Model turns a tensor into a Python number
+# expect: refused: Model turns a tensor into a Python number: `scale = x.abs().max().item()`
 """A tensor becomes a Python number."""
 
 import torch

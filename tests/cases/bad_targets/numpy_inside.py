@@ -1,4 +1,4 @@
-# expect: refused: Model leaves torch by .numpy()
+# expect: refused: Model leaves torch by .numpy() at `y = torch.from_numpy(numpy.tanh(x.detach().numpy()))`
 """A part of it is numpy."""
 
 import torch
