@@ -38,7 +38,8 @@ def run(request):
     """Errors of the rewritten program and of eager against float64, and whether NaNs agree."""
     before, after = load(request["before"]), load(request["after"])
     torch.manual_seed(request.get("seed", 0))
-    eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
+    with torch.device(request.get("device", "cpu")):
+        eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
     with torch.no_grad():
         for parameter in eager.parameters():
             parameter.normal_()

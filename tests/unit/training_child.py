@@ -19,7 +19,8 @@ def run(request):
     """Errors of outputs and gradients of the rewritten program and of eager against float64."""
     before, after = load(request["before"]), load(request["after"])
     torch.manual_seed(request.get("seed", 0))
-    eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
+    with torch.device(request.get("device", "cpu")):
+        eager, fused, inputs = before.Model(), after.Model(), before.get_inputs()
     with torch.no_grad():
         for parameter in eager.parameters():
             parameter.normal_()
@@ -47,7 +48,7 @@ def gradients(model, inputs, twice):
     given = [prepared(item, model) for item in inputs]
     outputs = leaves(model(*given))
     torch.manual_seed(3)
-    weights = [torch.randn(o.shape).to(o.dtype) for o in outputs]
+    weights = [torch.randn(o.shape).to(o) for o in outputs]
     asked = [item for item in given if item.requires_grad] + list(model.parameters())
     found = torch.autograd.grad(outputs, asked, weights, create_graph=twice, allow_unused=True)
     found = [g for g in found if g is not None]
