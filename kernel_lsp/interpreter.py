@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import wire
+from kernel_lsp import probed, wire
 
 PROBE_TIMEOUT_S = 60.0
 _IN_FOLDER = (".venv", "venv", "env", ".pixi/envs/default")
@@ -40,6 +40,9 @@ try:
     facts["triton"] = triton.__version__
 except Exception as error:
     facts["triton_problem"] = "%s: %s" % (type(error).__name__, error)
+modules = [sys.modules.get(name) for name in ("torch", "torch.version", "torch._C", "triton")]
+facts["files"] = [module.__file__ for module in modules if getattr(module, "__file__", None)]
+facts["places"] = sys.path
 sys.stdout.write("\\n" + sys.argv[1] + json.dumps(facts))
 """
 
@@ -95,11 +98,14 @@ def find(
     return Interpreter(path=sys.executable, origin="kernel-lsp's own interpreter, as no other was found")
 
 
-async def probe(python: str) -> Probe:
-    """Ask an interpreter for its versions, once per process unless that failed. Never raises."""
+async def probe(python: str, data_dir: Path | None = None) -> Probe:
+    """Ask an interpreter for its versions, once per process unless that failed. Never raises.
+
+    ``data_dir``: where the answer is kept for other processes, until something has changed (probed.py).
+    """
     task = _probes.get(python)
     if task is None:
-        task = _probes[python] = asyncio.ensure_future(_ask(python))
+        task = _probes[python] = asyncio.ensure_future(_found(python, data_dir))
         task.add_done_callback(lambda done: _forget_failure(python, done))
     return await asyncio.shield(task)  # a cancelled job must not spoil the answer for the next
 
@@ -112,7 +118,15 @@ def _forget_failure(python: str, done: asyncio.Future[Probe]) -> None:
         _probes.pop(python, None)  # the user may repair it: ask again next time
 
 
-async def _ask(python: str) -> Probe:
+async def _found(python: str, data_dir: Path | None) -> Probe:
+    known = probed.recalled(data_dir, python) if data_dir is not None else None
+    if known is not None:
+        with contextlib.suppress(TypeError, ValueError):  # of another version of ours
+            return wire.from_json(Probe, known)
+    return await _ask(python, data_dir)
+
+
+async def _ask(python: str, data_dir: Path | None) -> Probe:
     try:
         process = await asyncio.create_subprocess_exec(
             python, "-c", _SCRIPT, _MARK,
@@ -131,7 +145,11 @@ async def _ask(python: str) -> Probe:
     if not mark:
         last = err.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
         return Probe(python=python, problem=f"exited with {process.returncode}: {last[0][:200]}")
-    return wire.from_json(Probe, {**json.loads(facts), "python": python})
+    answer = {**json.loads(facts), "python": python}
+    places, files = answer.pop("places", None), answer.pop("files", None)
+    if data_dir is not None and places and files:
+        probed.keep(data_dir, python, answer, places, files)
+    return wire.from_json(Probe, answer)
 
 
 def _chosen(setting: str, folder: Path | str | None) -> str:

@@ -100,7 +100,8 @@ async def _judge(
 
 async def _probe(folder: Path, settings: Settings) -> Probe:
     """The interpreter that will judge. Raises EvaluationError when it has no torch."""
-    probe = await interpreter.probe(interpreter.find(folder, settings.python).path)
+    found = interpreter.find(folder, settings.python)
+    probe = await interpreter.probe(found.path, Path(settings.data_dir))
     if probe.remedy:
         raise EvaluationError("could not judge: no torch", probe.remedy)
     return probe

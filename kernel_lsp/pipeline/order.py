@@ -199,7 +199,7 @@ class Pipeline:
         """What a job would work with. Raises EvaluationError when there is no interpreter with torch, or no
         such device."""
         with phases.phase("probe"):
-            probe = await interpreter.probe(self._python(job))
+            probe = await interpreter.probe(self._python(job), Path(self.settings.data_dir))
         if probe.remedy:
             raise EvaluationError("nothing can be measured here", probe.remedy)
         if job.device == "cuda" and not probe.cuda:
