@@ -119,6 +119,24 @@ def test_row_kernels_have_the_gradients_of_eager(trainer, expression, skill, ini
     agrees(trainer, program(expression, PAIR, init=init), skill)
 
 
+BESIDE = [
+    ("y + (x * x + 1).sum(-1)", "7", "fused-reduction", False),
+    ("(y + (x * x + 1).sum(-1)) * 2", "7", "fused-reduction", True),
+    ("(y + (x * x + 1).sum(-1)) * 2", "3, 7", "fused-reduction", True),
+    ("(y + (x * x + 1).sum(0)) * 2", "13", "fused-reduction", True),
+    ("y + F.l1_loss(torch.log(x + 3), x)", "", "fused-loss", False),
+    ("(y + F.l1_loss(torch.log(x + 3), x)) * 2", "", "fused-loss", True),
+]
+
+
+@pytest.mark.parametrize(("expression", "size", "skill", "stored"), BESIDE)
+def test_what_meets_a_reduction_gets_one_gradient_a_row(trainer, expression, size, skill, stored) -> None:
+    """Without a reduction in the backward, all elements were stored where a row has one number."""
+    inputs = f"torch.rand(3, 7, 13, requires_grad=True), torch.randn({size or '()'}, requires_grad=True)"
+    after = agrees(trainer, program(expression, inputs), skill)
+    assert ("grad_y_ptr" in after) == stored  # else the incoming gradient is what it gets
+
+
 @pytest.mark.parametrize("expression", ["torch.linalg.vector_norm(x * y, dim=-1)", "(x * y).std(-1) + 1"])
 def test_a_norm_of_zeros_has_gradient_zero_and_not_nan(trainer, expression) -> None:
     inputs = "torch.zeros(3, 13, requires_grad=True), torch.ones(3, 13, requires_grad=True)"

@@ -83,7 +83,7 @@ def plan(graph: Graph, nodes: Sequence[fx.Node], lowered: Lowered) -> Plan | Non
     made = _outputs(region, rows, found, taken)
     outputs = tuple({output.name: output for output, _ in made if output is not None}.values())
     backward = Region(name=f"{region.name}_backward", dims=region.dims, outputs=outputs, reduced=rows)
-    if not any(v.op in REDUCTIONS for v in backward.values) and not any(o.columns for o in outputs):
+    if not by_rows(backward):
         backward = _flattened(backward)
     order = _needed(backward, (*region.operands, *operands))
     return Plan(
@@ -185,6 +185,12 @@ def _rebased(roots: Sequence[Value], rows: tuple[int, ...]) -> list[Value]:
     return [made[root] for root in roots]
 
 
+def by_rows(region: Region) -> bool:
+    """Whether a backward is walked row by row: it reduces, or stores less than one number an element."""
+    narrow = any(output.columns or output.rowwise for output in region.outputs)
+    return narrow or any(value.op in REDUCTIONS for value in region.values)
+
+
 def _flattened(region: Region) -> Region:
     """Nothing is summed: one pass over all elements, and a row's length is written out."""
     lengths = " * ".join(region.dims[axis].name for axis in region.reduced)
@@ -212,7 +218,7 @@ def _outputs(
     kept = any(_by_columns(region, rows, o) and v.operand is None for o, v in found.items())
     for operand, value in found.items():
         there = value.operand if not (kept and _by_columns(region, rows, operand)) else None
-        if there is not None and len(there.axes) == len(region.dims) and there.dtype == operand.dtype:
+        if there is not None and set(operand.axes) <= set(there.axes) and there.dtype == operand.dtype:
             finish = _summed(region, operand, there.name, there.axes, "reshape")
             made.append((None, Gradient(operand=operand, stored=there.name, finish=finish)))
             continue

@@ -36,6 +36,7 @@ def _kernel(region: Region) -> tuple[str, list[str]]:
     body = Body(names, lambda operand: _load(operand, region))
     body.need(*(output.value for output in region.outputs))
     for output in region.outputs:
+        assert not (output.rowwise or output.columns), f"{output.name} is shorter than what would be stored"
         body.add(f"tl.store({output.name}_ptr + offs, {body.text(output.value)}, mask=mask)")
     lines += body.lines
     sizes = sizes_in("\n".join(lines), region.dims)

@@ -13,7 +13,7 @@ from torch import fx
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import backward, cost, templates
-from kernel_lsp.rewrite.codegen.ir import REDUCTIONS, Region
+from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.lower import Lowered
 from kernel_lsp.rewrite.codegen.pointwise import op_name
 from kernel_lsp.rewrite.codegen.space import PAIRS, Shape
@@ -78,8 +78,7 @@ def _template(region: Region, space: Shape) -> templates.Template | None:
 
 
 def _reduced(region: Region, space: Shape) -> tuple[int, ...]:
-    columns = any(output.columns for output in region.outputs)
-    if not columns and not any(value.op in REDUCTIONS for value in region.values):
+    if not backward.by_rows(region):
         return ()
     return space.reduced or (len(space.sizes) - 1,)
 
