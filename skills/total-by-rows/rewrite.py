@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
+
 from kernel_lsp.rewrite.codegen.pointwise import is_pointwise
 from kernel_lsp.rewrite.skill import (
     EXACT_DTYPES,
@@ -20,6 +22,8 @@ from kernel_lsp.rewrite.skill import (
 
 MOST = 8
 """Operations between a softmax and the total; a kernel with more of them spills registers."""
+LEAST_LOGARITHM = {torch.float32: -104.0, torch.float64: -746.0}
+"""No number above 0 has a smaller one."""
 parameters: dict[str, list[object]] = {}
 
 
@@ -69,11 +73,23 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
 
 
 def _divergence(graph: Graph, node: Node, sources: Sequence[Node]) -> Node:
-    """The terms of kl_div as torch computes them."""
+    """The terms of kl_div as torch computes them, but with a softmax's own logarithm: that of its rounded
+    quotient would be off by as much in each element as both distributions may differ by."""
     given, target = sources
-    entropy = graph.call(aten.xlogy.Tensor, (target, target), before=node, name="entropy")
+    entropy = _entropy(graph, node, target)
     crossed = graph.call(aten.mul.Tensor, (target, given), before=node, name="crossed")
     return graph.call(aten.sub.Tensor, (entropy, crossed), before=node, name="divergence")
+
+
+def _entropy(graph: Graph, node: Node, target: Node) -> Node:
+    """target * log(target), and 0 where the target is 0."""
+    least = LEAST_LOGARITHM.get(graph.fact(target).dtype)
+    if not is_op(target, aten.softmax) or argument(target, "dtype") is not None or least is None:
+        return graph.call(aten.xlogy.Tensor, (target, target), before=node, name="entropy")
+    logarithm = graph.call(aten.log_softmax.int, target.args[:2], before=node, name="logarithm")
+    finite = graph.call(aten.clamp_min.default, (logarithm, least), before=node, name="finite")
+    graph.note(finite, "Below that the probability is 0, and what it is multiplied by must be finite.")
+    return graph.call(aten.mul.Tensor, (target, finite), before=node, name="entropy")
 
 
 def _sources(graph: Graph, node: Node) -> tuple[Node, ...] | None:

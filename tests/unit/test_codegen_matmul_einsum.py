@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from codegen_helpers import Child, matches, program, rewritten
+from codegen_helpers import matches, program, rewritten
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -11,13 +11,6 @@ pytest.importorskip("triton")
 
 SIZES = {"a": 2, "b": 3, "c": 4, "h": 5, "w": 6, "d": 7, "k": 11, "j": 9, "i": 13, "n": 2}
 PLAN = "pointers 32x64x64 warps 4 stages 2 splits 1"
-
-
-@pytest.fixture(scope="module")
-def interpreter():
-    child = Child("run")
-    yield child
-    child.close()
 
 
 def einsum(equation, tail="{}", operand=""):

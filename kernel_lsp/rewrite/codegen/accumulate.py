@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_lsp.rewrite.codegen.body import Body
-from kernel_lsp.rewrite.codegen.ir import Region, Value
+from kernel_lsp.rewrite.codegen.ir import Region, Value, is_careful
 
 MINUS_INFINITY, INFINITY = 'float("-inf")', 'float("inf")'
 IDENTITY = {"sum": "0.0", "max": MINUS_INFINITY, "min": INFINITY, "prod": "1.0"}
@@ -66,7 +66,7 @@ def whole(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
         return mean, body.define("m2", axis.call("sum", inside))
     if value.op == "softmax_stats":
         row_max = body.define("row_max", axis.call("max", f"tl.where(mask, {x}, {MINUS_INFINITY})"))
-        exponential = body.define("exp", f"tl.exp({body.define('shifted', f'{x} - {row_max}')})")
+        exponential = body.define("exp", f"{_exp(value)}({body.define('shifted', f'{x} - {row_max}')})")
         return row_max, body.define("row_sum", axis.call("sum", f"tl.where(mask, {exponential}, 0.0)"))
     return (body.define(hint, axis.reduced(value.op, f"tl.where(mask, {x}, {IDENTITY[value.op]})")),)
 
@@ -80,7 +80,12 @@ def partial(body: Body, value: Value, axis: Axis) -> tuple[str, ...]:
     row_max = body.define("row_max", axis.call("max", kept))
     # A block of -inf only: exp(-inf - -inf) would be NaN where it must weigh nothing.
     pivot = body.define("pivot", f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})")
-    return row_max, body.define("row_sum", axis.call("sum", f"tl.exp({kept} - {pivot})"))
+    return row_max, body.define("row_sum", axis.call("sum", f"{_exp(value)}({kept} - {pivot})"))
+
+
+def _exp(stats: Value) -> str:
+    """The function that ``softmax_stats`` adds up."""
+    return "_expf" if is_careful(stats) else "tl.exp"
 
 
 def launch_options(region: Region) -> list[str]:
@@ -108,7 +113,7 @@ def update(body: Body, value: Value, lanes: tuple[str, ...]) -> None:
     if value.op == "moments":
         return _welford(body, lanes, str(x))
     if value.op == "softmax_stats":
-        return _online(body, lanes, str(x))
+        return _online(body, lanes, str(x), _exp(value))
     (lane,) = lanes
     kept = f"tl.where(mask, {x}, {IDENTITY[value.op]})"
     step = {"sum": f"{lane} + {kept}", "prod": f"{lane} * {kept}"}
@@ -128,7 +133,7 @@ def finish(body: Body, value: Value, lanes: tuple[str, ...], axis: Axis) -> tupl
         row_max = body.define("row_max", axis.call("max", lanes[0]))
         # A row (or lane) of -inf only: exp(-inf - -inf) would be NaN where it must weigh nothing.
         pivot = f"tl.where({row_max} == {MINUS_INFINITY}, 0.0, {row_max})"
-        weight = f"tl.exp({lanes[0]} - {body.define('pivot', pivot)})"
+        weight = f"{_exp(value)}({lanes[0]} - {body.define('pivot', pivot)})"
         return row_max, body.define("row_sum", axis.call("sum", f"{lanes[1]} * {weight}"))
     return (body.define(value.hint or value.op, axis.reduced(value.op, lanes[0])),)
 
@@ -147,11 +152,11 @@ def _welford(body: Body, lanes: tuple[str, ...], x: str) -> None:
     body.add(f"{m2} += {delta} * tl.where(mask, {x} - {mean}, 0.0)")
 
 
-def _online(body: Body, lanes: tuple[str, ...], x: str) -> None:
+def _online(body: Body, lanes: tuple[str, ...], x: str, exp: str) -> None:
     """Running maximum and rescaled sum of exponentials (Milakov and Gimelshein, 2018)."""
     top, total = lanes
     kept = body.assign("kept", f"tl.where(mask, {x}, {MINUS_INFINITY})")
     new = body.assign("new_max", f"tl.maximum({top}, {kept})")
     pivot = body.assign("pivot", f"tl.where({new} == {MINUS_INFINITY}, 0.0, {new})")
-    body.add(f"{total} = {total} * tl.exp({top} - {pivot}) + tl.exp({kept} - {pivot})")
+    body.add(f"{total} = {total} * {exp}({top} - {pivot}) + {exp}({kept} - {pivot})")
     body.add(f"{top} = {new}")

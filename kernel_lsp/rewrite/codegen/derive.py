@@ -290,6 +290,7 @@ RULES: dict[str, Rule] = {
             "square": lambda out, x: _mul(x, 2.0),
             "abs": lambda out, x: apply("sign", x),
             "exp": lambda out, x: out,
+            "expf": lambda out, x: out,
             "exp2": lambda out, x: _mul(out, math.log(2.0)),
             "log": lambda out, x: apply("reciprocal", x),
             "log2": lambda out, x: apply("reciprocal", _mul(x, math.log(2.0))),

@@ -9,7 +9,7 @@ compared by identity. Not covered: float64 arithmetic, integer arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 Scalar: TypeAlias = float | int | bool
@@ -134,6 +134,15 @@ def reduce(kind: str, value: Value, hint: str | None = None) -> Value:
     """A reduction over the row. ``moments`` and ``softmax_stats`` are pairs, see :func:`part`."""
     assert kind in REDUCTIONS, kind
     return Value(op=kind, args=(value,), rowwise=True, hint=hint)
+
+
+def careful(stats: Value) -> Value:
+    """The same ``softmax_stats`` of exponentials that are not all off one way."""
+    return replace(stats, args=(*stats.args, True))
+
+
+def is_careful(stats: Value) -> bool:
+    return len(stats.args) > 1
 
 
 def part(pair: Value, index: int, hint: str) -> Value:

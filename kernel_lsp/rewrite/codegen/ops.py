@@ -33,6 +33,17 @@ def _log1p(x):
     quotient = tl.log(u) * (x / tl.where(u == 1.0, 1.0, u - 1.0))
     return tl.where(u == 1.0, x, tl.where(u == float("inf"), u, quotient))
 ''',
+    "_expf": '''\
+@triton.jit
+def _expf(x):
+    """exp of 0 and less by a polynomial (Cephes): tl.exp is off by about 2**-22, in all elements one way."""
+    powers = tl.floor(x * 1.4426950408889634 + 0.5)
+    rest = (x - powers * 0.693359375) + powers * 2.12194440e-4  # ln 2; the first product is exact
+    series = 0.0083334519073 + rest * (0.0013981999507 + rest * 0.00019875691500)
+    series = 0.50000001201 + rest * (0.16666665459 + rest * (0.041665795894 + rest * series))
+    power_of_two = ((powers.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+    return tl.where(x < -87.0, 0.0, (1.0 + (rest + rest * rest * series)) * power_of_two)
+''',
     "_expm1": '''\
 @triton.jit
 def _expm1(x):
@@ -164,6 +175,7 @@ RENDER: dict[str, Render] = {
     "square": lambda x: f"{x} * {x}",
     "abs": _call("tl.abs"),
     "exp": _call("tl.exp"),
+    "expf": _call("_expf"),
     "exp2": _call("tl.exp2"),
     "log": _call("tl.log"),
     "log2": _call("tl.log2"),

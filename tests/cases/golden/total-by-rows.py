@@ -25,8 +25,12 @@ def distillation(student, teacher):
     ):
         return _distillation_eager(student, teacher)
     predicted = torch.log_softmax(student / 2.0, dim=-1)
-    wanted = torch.softmax(teacher / 2.0, dim=-1)
-    entropy = torch.xlogy(wanted, wanted)
+    ratio = teacher / 2.0
+    wanted = torch.softmax(ratio, dim=-1)
+    logarithm = torch.log_softmax(ratio, dim=-1)
+    # Below that the probability is 0, and what it is multiplied by must be finite.
+    finite = torch.clamp_min(logarithm, min=-104.0)
+    entropy = wanted * finite
     crossed = wanted * predicted
     divergence = entropy - crossed
     # Row by row, so that the softmax of a row need not be written.
