@@ -1,5 +1,6 @@
 """Why nothing is offered: near misses of the engine, with their places, shares and roofs."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,11 @@ import pytest
 from rewrite_helpers import SKILLS, module, program, skill, workload
 
 from kernel_lsp import process
-from kernel_lsp.records import Explained, NearMiss, RoofKind
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.pipeline.places import located, placed
+from kernel_lsp.pipeline.prepare import Prepared, prepare
+from kernel_lsp.presenter.misses import lines
+from kernel_lsp.records import Explained, Job, NearMiss, Outcome, RoofKind
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.rewrite.engine import Session
 
@@ -293,3 +298,34 @@ async def test_the_engines_process_answers_for_the_program_it_holds(tmp_path: Pa
         await engine.close()
     assert [miss.missing for miss in found.misses] == ["no skill has a kernel for sort"]
     assert found.misses[0].line == 13 and found.roof is not None
+
+
+# --- the page ----------------------------------------------------------------------------
+
+PAGE = SKILLS.parent / "docs" / "silence.md"
+
+
+def printed(text: str, qualname: str) -> str:
+    """What `kernel-lsp optimize` prints on a CPU about one target for which nothing can be judged."""
+    prepared = prepare(Job(text=text, path="example.py", qualname=qualname))
+    assert isinstance(prepared, Prepared)
+    try:
+        session = Session(prepared.program, prepared.workload, "cpu", [skill(name) for name in NAMES])
+    except CaptureError as error:
+        return f"{qualname} {located(error, prepared)}"
+    assert session.capture().sites == ()
+    found = session.explain()
+    told = placed(found.misses, prepared.program.source, text)
+    note = "no skill applies to this program"
+    outcome = Outcome(qualname=qualname, note=note, misses=told, roof=found.roof)
+    return "\n".join([qualname, note, *lines(outcome, "example.py")])
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    kinds = ("python", "text")
+    text, shown = (re.search(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.M | re.S) for kind in kinds)
+    assert text is not None and shown is not None
+    names = re.findall(r"^class (\w+)", text[1], re.M)
+    assert len(names) == 5
+    expected = "\n".join(printed(text[1], name) for name in names)
+    assert shown[1].split("\n", 1)[1].split() == expected.split(), expected
