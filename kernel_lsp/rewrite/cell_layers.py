@@ -18,7 +18,7 @@ from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.observing import module_path
+from kernel_lsp.rewrite.opened_cells import require_kind
 from kernel_lsp.rewrite.results import Result, first_reader, redirect
 from kernel_lsp.rewrite.spreading import spread
 from kernel_lsp.rewrite.walks import Walk
@@ -91,7 +91,8 @@ def _end(graph: Graph, found: CellLoop, every: fx.Node, before: fx.Node) -> fx.N
 
 def _layer(graph: Graph, found: CellLoop, cell: Cell, given: fx.Node, before: fx.Node) -> dict[str, fx.Node]:
     """What is read of the states of all steps (``all``) and of those after the last one (``h``, ``c``)."""
-    _guard(graph, cell)
+    graph.require(guard.NO_TRANSFORMS, "the library's layer has no rule for vmap, where cells have one")
+    require_kind(graph, cell.node)
     wanted = _wanted(found, cell)
     state = graph.val(found.loop.steps[1][cell.states[0]])
     shape = list(state.shape)
@@ -120,20 +121,6 @@ def _wanted(found: CellLoop, cell: Cell) -> list[str]:
     names = ["all"] if read or cell.states[0] in loop.listed else []
     names += [name for name, index in zip("hc", cell.states, strict=False) if index in loop.final]
     return names or ["h"]
-
-
-def _guard(graph: Graph, cell: Cell) -> None:
-    """What else of the layer decides how it computes, beside its type, its weights' shapes and its hooks."""
-    graph.require(guard.NO_TRANSFORMS, "the library's layer has no rule for vmap, where cells have one")
-    if (path := module_path(cell.node)) is None:
-        return
-    path = guard.self_path(path)
-    if cell.layer.startswith("rnn"):
-        kind = cell.layer.removeprefix("rnn_")
-        graph.require(f'{path}.nonlinearity == "{kind}"', "the library's function is chosen by it")
-    has = "is not None" if len(cell.weights) == 4 else "is None"
-    for bias in ("bias_ih", "bias_hh"):
-        graph.require(f"{path}.{bias} {has}", "the library's function takes both biases or none")
 
 
 def _source(graph: Graph, found: CellLoop, cell: Cell, wanted: list[str]) -> Generated:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kernel_lsp.rewrite.cells import complete
+from kernel_lsp.rewrite.codegen import source
 from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
+from kernel_lsp.rewrite.opened_cells import can_open, is_fused_cell, open_cells, require_kind
 from kernel_lsp.rewrite.printing import Printer
 from kernel_lsp.rewrite.results import Result, first_reader, launch, results_of
 from kernel_lsp.rewrite.skill import (
@@ -29,26 +32,61 @@ parameters: dict[str, list[object]] = {}
 
 
 def match(graph: Graph) -> list[Match]:
-    found = []
-    for loop in loops_of(graph):
-        if not (places := _places(graph, loop)) or not set(loop.final) <= {i for _, i in loop.carried}:
-            continue
-        each = cost.RATES.get(graph.device, cost.RATES["cpu"]).overhead_s + SHORTEST_KERNEL_S
-        found.append(
-            Match(
-                nodes=loop.nodes,
-                label=graph.label(loop.steps[0][0], loop.steps[-1][-1]),
-                summary=f"one product for the inputs of all {loop.length} steps, before the loop",
-                benefit=cost.share(graph, len(places) * loop.length * each),
-                data={"loop": loop},
-            )
-        )
+    found = [made for loop in loops_of(graph) if (made := _match(graph, loop, loop.nodes)) is not None]
+    if any(can_open(graph, node) for node in graph.nodes):
+        found += _matches_of_cells(graph)
     return found
+
+
+def _match(graph: Graph, loop: Loop, nodes: Sequence[Node]) -> Match | None:
+    if not (places := _places(graph, loop)) or not set(loop.final) <= {i for _, i in loop.carried}:
+        return None
+    each = cost.RATES.get(graph.device, cost.RATES["cpu"]).overhead_s + SHORTEST_KERNEL_S
+    return Match(
+        nodes=tuple(nodes),
+        label=graph.label(loop.steps[0][0], loop.steps[-1][-1]),
+        summary=f"one product for the inputs of all {loop.length} steps, before the loop",
+        benefit=cost.share(graph, len(places) * loop.length * each),
+        data={"loop": loop, "opened": None},
+    )
+
+
+def _matches_of_cells(graph: Graph) -> list[Match]:
+    """Loops in which a product appears only once their cells are opened, in a copy of the graph."""
+    own = {node.name: node for node in graph.nodes}
+    found = []
+    for label in _labels(twin := graph.copy()):
+        loop, cells = _opened(twin, label)
+        if loop is None or (made := _match(twin, loop, ())) is None:
+            continue
+        nodes = [own[name] for name in (*cells, *(node.name for node in loop.nodes)) if name in own]
+        found.append(replace(made, nodes=tuple(nodes), label=label, data={"loop": loop, "opened": label}))
+    return found
+
+
+def _labels(graph: Graph) -> list[str]:
+    """Loops with cells in them; the graph may get more nodes by it."""
+    complete(graph)
+    loops = [loop for loop in loops_of(graph) if any(can_open(graph, node) for node in loop.steps[1])]
+    return [graph.label(loop.steps[0][0], loop.steps[-1][-1]) for loop in loops]
+
+
+def _opened(graph: Graph, label: str) -> tuple[Loop | None, list[str]]:
+    """The loop of this label with its cells opened, in place, and what these were called."""
+    for loop in loops_of(graph):
+        if graph.label(loop.steps[0][0], loop.steps[-1][-1]) == label:
+            cells = [node for node in loop.nodes if can_open(graph, node)]
+            for node in cells:
+                require_kind(graph, node)
+            made = open_cells(graph, loop)
+            names = [node.name for node in cells]
+            return next((one for one in loops_of(graph) if made[0] in one.nodes), None), names
+    return None, []
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     loop: Loop = match.data["loop"]
-    dtypes = {graph.fact(loop.steps[1][i]).dtype for i in _places(graph, loop)}
+    dtypes = {graph.val(loop.steps[1][i]).dtype for i in _places(graph, loop)}
     dims = sorted({walk.dim for walk in loop.walks})
     return [
         proof("all steps are the same", True, f"{loop.length} steps, compared one by one with their weights"),
@@ -60,7 +98,12 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
-    loop: Loop = match.data["loop"]
+    loop: Loop | None = match.data["loop"]
+    if (label := match.data["opened"]) is not None:
+        complete(graph)
+        loop, _ = _opened(graph, label)
+    if loop is None:
+        graph.named(label)  # raises: it was there when the match was made
     writer = _Writer(graph, loop)
     results = results_of(graph, loop)
     before = first_reader(graph, loop)
@@ -134,10 +177,7 @@ class _Writer:
 
     def write(self, results: Sequence[Result], before: Node) -> tuple[Generated, list[Node]]:
         walked = self._walked(before)
-        for initial, index in self.loop.carried:
-            self.names[self.loop.steps[0][index]] = self._argument(
-                initial, self.loop.variable(self.graph, index)
-            )
+        starts = self._starts()
         lines = self._in_place(self._step_lines())
         lists = {
             result.index: f"every_{self.loop.variable(self.graph, result.index)}"
@@ -157,8 +197,9 @@ class _Writer:
         many = len(walked) > 1
         function = unique_name(self.graph, "recurrent_steps")
         text = [
-            f"def {function}({', '.join(self.inputs.values())}):",
+            source.wrapped(f"def {function}(", list(self.inputs.values()), "):"),
             f'    """{self.loop.length} steps; what each input adds to its product is computed already."""',
+            *(f"    {name} = {start}" for name, start in starts),
             *(f"    {name} = []" for name in lists.values()),
             f"    for {items} in {f'zip({tensors}, strict=True)' if many else tensors}:",
             *(f"        {line}" for line in lines),
@@ -175,6 +216,22 @@ class _Writer:
             launches=self.loop.length * max(launched + len(self.rest), 1),
         )
         return kernel, list(self.inputs)
+
+    def _starts(self) -> list[tuple[str, str]]:
+        """Names for the states. One whose first value is also something else gets it before the loop."""
+        read = [
+            *(initial for initial, _ in self.loop.carried),
+            *(n for c in self.step for n in c.all_input_nodes),
+        ]
+        found = []
+        for initial, index in self.loop.carried:
+            wish = self.loop.variable(self.graph, index)
+            alone = read.count(initial) == 1 and initial not in self.inputs
+            name = self._argument(initial, wish if alone else f"first_{wish}")
+            self.names[self.loop.steps[0][index]] = name if alone else self._fresh(wish)
+            if not alone:
+                found.append((self.names[self.loop.steps[0][index]], name))
+        return found
 
     def _in_place(self, lines: list[str]) -> list[str]:
         """A single state that the last line computes takes its old name at once."""
@@ -239,11 +296,20 @@ class _Writer:
             elif index in self.products:
                 self.names[node] = self.products[index]
                 continue
+            elif is_fused_cell(node):
+                text = self._fused(node)
             else:
                 text, _ = printer.call(node, lambda arg, level: self._operand(arg))
             self.names[node] = self._fresh(self.loop.variable(self.graph, index))
             lines.append(f"{self.names[node]} = {text}")
         return lines
+
+    def _fused(self, node: Node) -> str:
+        """The kernel of a cell behind its products: too many arguments for one line."""
+        indent, left = " " * 8, f"{self.loop.variable(self.graph, self.step.index(node))} = "
+        items = [self._operand(arg) for arg in node.args]
+        text = source.wrapped(f"{left}torch.ops.{node.target}(", items, ")", indent=indent)
+        return text.removeprefix(f"{indent}{left}")
 
     def _beside(self, joined: Node) -> str:
         """What is concatenated with the slice."""

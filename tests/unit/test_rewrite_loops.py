@@ -317,6 +317,28 @@ def test_products_of_all_inputs_stand_before_the_loop(case: str, shape: tuple[in
     assert "projected" in assert_hoisted(recurrent(CELLS[case], start=TWO_STATES), *shape, init=init)
 
 
+SHARED_STARTS = {
+    "by two states": (
+        "h = c = x.new_zeros(x.size(0), 8)",
+        LSTM.format(gates="self.gates(torch.cat([x[:, t], h], 1))"),
+    ),
+    "by a state and every step": (
+        "first = h = self.see(x[:, 0])",
+        "h = torch.tanh(self.see(x[:, t]) + h) * first",
+    ),
+    "by a state and a product": (
+        "h = c = self.w[:3]",
+        "h = torch.tanh(self.see(x[:, t]) + self.keep(h))\nc = c * h",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARED_STARTS)
+def test_a_first_value_that_is_used_twice_stays_itself(case: str) -> None:
+    start, body = SHARED_STARTS[case]
+    assert_hoisted(recurrent(body, start=start, result="torch.stack(out, 1), h"))
+
+
 def test_a_bidirectional_pair_is_two_loops(interpreter) -> None:
     halves = [
         recurrent(body, head, f"torch.stack({order}, 1)").replace("return ", f"{name} = ")
