@@ -23,10 +23,10 @@ from sqlalchemy.pool import NullPool
 from kernel_lsp import wire
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import migrations
+from kernel_lsp.journal.converting import REFERENCE
 from kernel_lsp.journal.models import EventRow, ProposalRow, SchemaRow, SourceRow
 from kernel_lsp.journal.privacy import put_source
 from kernel_lsp.journal.remote import DRIVER, is_address
-from kernel_lsp.journal.store import REFERENCE
 from kernel_lsp.records import Proposal
 from trainer.families import structure
 from trainer.reading import (

@@ -13,22 +13,20 @@ recorded twice, is stored once. Not covered: sending anything to a place that th
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from kernel_lsp import __version__, wire
 from kernel_lsp.config import default_data_dir
 from kernel_lsp.errors import JournalError
-from kernel_lsp.journal import forgetting, privacy
+from kernel_lsp.journal import converting, forgetting, privacy
+from kernel_lsp.journal.converting import REFERENCE, StoredProposal
 from kernel_lsp.journal.database import Database
 from kernel_lsp.journal.forgetting import Forgotten
 from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
@@ -41,26 +39,6 @@ FILE_NAME = "journal.db"
 ADDRESS = "KERNEL_LSP_JOURNAL"
 """Environment variable that names a team's PostgreSQL: ``postgresql+psycopg://host/name``; passwords belong
 into ~/.pgpass. No setting, because a cloned repository must not be able to choose where a journal goes."""
-REFERENCE = "reference"
-"""`SourceRow.field` of the program that a proposal rewrites."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredProposal:
-    """A proposal as the journal has it."""
-
-    proposal: Proposal
-    """Without kept source its candidate's program is empty and its edit None."""
-    folder: str
-    """Key of the workspace root, see `privacy.folder_key`."""
-    path: str
-    keep_source: bool
-    hashes: dict[str, str]
-    """Source field -> SHA-256, also when the text was not kept."""
-    training: bool | None = None
-    """Whether its user allowed to learn from it; None: nobody asked."""
-    reference: str | None = None
-    """The program before; None: not kept."""
 
 
 class Journal:
@@ -127,7 +105,7 @@ class Journal:
     def record(self, events: Iterable[Event]) -> None:
         """Write a batch: all of it or, after a crash, none of it."""
         rows = [
-            _event_row(event, self.begin(event.client, event.folder), self._key(event.folder))
+            converting.event_row(event, self.begin(event.client, event.folder), self._key(event.folder))
             for event in events
         ]
         used = {row["session"] for row in rows}
@@ -153,9 +131,9 @@ class Journal:
     ) -> None:
         """Store a judged proposal; saving it again replaces it. Source text only if ``keep_source``, also of
         the program before (``reference``). ``training``: its user allows to learn from it."""
-        row = _proposal_row(proposal, folder, path, keep_source, self.begin(client, folder))
+        row = converting.proposal_row(proposal, folder, path, keep_source, self.begin(client, folder))
         row |= {"training": training, "folder": self._key(folder)}
-        texts, key = row.pop("texts"), _key_of(row)
+        texts, key = row.pop("texts"), converting.key_of(row)
         if reference is not None:
             texts[REFERENCE] = reference  # written below with the others, or not
         sources = [
@@ -165,7 +143,7 @@ class Journal:
 
         def write(session: Session) -> None:
             session.execute(delete(ProposalRow).where(*key))
-            session.execute(delete(SourceRow).where(*_sources_of(row)))
+            session.execute(delete(SourceRow).where(*converting.sources_of(row)))
             _insert(session, ProposalRow, [row])
             if keep_source:
                 _insert(session, SourceRow, sources)
@@ -175,10 +153,10 @@ class Journal:
     def save_tracker(self, state: Json) -> None:
         """Keep a tracker's export; of two editors' states of one proposal the later one stays."""
         kept = [item for item in state["proposals"] if item["phase"] not in FORGETTABLE]
-        rows = [_tracker_row(i, str(self._key(i["offer"]["identity"]["folder"]))) for i in kept]
+        rows = [converting.tracker_row(i, str(self._key(i["offer"]["identity"]["folder"]))) for i in kept]
 
         def write(session: Session) -> None:
-            known = _known_since(session, {row["folder"] for row in rows})
+            known = converting.known_since(session, {row["folder"] for row in rows})
             for row in rows:
                 since = known.get((row["folder"], row["proposal"], row["target"]))
                 if since is None or row["since"] > since:  # every transition has a time of its own
@@ -193,7 +171,10 @@ class Journal:
         query = select(TrackerRow.state).where(TrackerRow.folder == self._key(folder))
         latest = query.order_by(TrackerRow.since.desc()).limit(MAX_TRACKED)
         states = reversed(self._database.read(lambda s: list(s.scalars(latest))))
-        return {"version": STATE_VERSION, "proposals": [_with_folder(state, folder) for state in states]}
+        return {
+            "version": STATE_VERSION,
+            "proposals": [converting.with_folder(state, folder) for state in states],
+        }
 
     def dismissals(self, folder: str) -> tuple[Dismissal, ...]:
         """Every "no" of the user in this folder, for `tracker.silenced`."""
@@ -201,7 +182,7 @@ class Journal:
             EventRow.kind == EventKind.DISMISSED, EventRow.folder == self._key(folder)
         )
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time))))
-        return tuple(_dismissal(row) for row in rows)
+        return tuple(converting.dismissal(row) for row in rows)
 
     def proposals(
         self, *, folder: str | None = None, session: str | None = None, proposal: str | None = None
@@ -216,7 +197,9 @@ class Journal:
             query = query.where(ProposalRow.id == proposal)
 
         def read(database: Session) -> list[StoredProposal]:
-            return [_stored(row, _texts(database, row)) for row in database.scalars(query)]
+            return [
+                converting.stored(row, converting.texts(database, row)) for row in database.scalars(query)
+            ]
 
         return tuple(self._database.read(read))
 
@@ -233,7 +216,7 @@ class Journal:
             numbers: dict[str, dict[str, int]] = {}
             for session, kind, number in database.execute(counts):
                 numbers.setdefault(session, {})[kind] = number
-            return [_summary(row, numbers.get(row.id, {})) for row in database.scalars(query)]
+            return [converting.summary(row, numbers.get(row.id, {})) for row in database.scalars(query)]
 
         return tuple(self._database.read(read))
 
@@ -245,14 +228,14 @@ class Journal:
             raise JournalError(f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them")
         query = select(EventRow).where(EventRow.session == found[0].id)
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id))))
-        return found[0], tuple(_event(row) for row in rows)
+        return found[0], tuple(converting.event(row) for row in rows)
 
     def events(self, *kinds: EventKind) -> tuple[Event, ...]:
         """Of all sessions, oldest first; all of them, or those of these kinds."""
         query = select(EventRow).order_by(EventRow.time, EventRow.id)
         if kinds:
             query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
-        return tuple(self._database.read(lambda s: [_event(row) for row in s.scalars(query)]))
+        return tuple(self._database.read(lambda s: [converting.event(row) for row in s.scalars(query)]))
 
     def export(self) -> Json:
         """Everything, as JSON values."""
@@ -306,154 +289,8 @@ def default_path() -> Path:
     return Path(os.environ.get("KERNEL_LSP_DATA_DIR") or default_data_dir()) / FILE_NAME
 
 
-# --- rows --------------------------------------------------------------------------------
-
-
 def _end(session: Session, sessions: list[Json], now: float) -> None:
     """Also where the beginning was written to another place: the spool, or a file that was replaced."""
     _insert(session, SessionRow, sessions)
     mine = [row["id"] for row in sessions]
     session.execute(update(SessionRow).where(SessionRow.id.in_(mine)).values(ended=now))
-
-
-def _event_row(event: Event, session: str, folder: str | None) -> Json:
-    return {
-        "digest": hashlib.sha256(wire.dumps(event).encode()).hexdigest(),
-        "session": session,
-        "kind": event.kind.value,
-        "proposal": event.proposal,
-        "time": _seconds(event.time),
-        "folder": folder,
-        "path": privacy.relative_path(event.path, event.folder),
-        "qualname": event.qualname,
-        "client": event.client,
-        "data": privacy.redacted(wire.to_json(event.data)),
-    }
-
-
-def _event(row: EventRow) -> Event:
-    return Event(
-        kind=EventKind(row.kind),
-        proposal=row.proposal,
-        time=_iso(row.time),
-        folder=row.folder,
-        path=row.path,
-        qualname=row.qualname,
-        client=row.client,
-        data=row.data,
-    )
-
-
-def _proposal_row(proposal: Proposal, folder: str, path: str, keep_source: bool, session: str) -> Json:
-    body = wire.to_json(proposal)
-    candidate, texts = privacy.take_source(body["candidate"])
-    body = privacy.redacted({**body, "candidate": candidate}, keep_source=keep_source)
-    evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
-    return {
-        "id": proposal.id,
-        "path": privacy.relative_path(path, folder),
-        "session": session,
-        "saved": time.time(),
-        "qualname": proposal.qualname,
-        "verdict": proposal.verdict.value,
-        "status": evaluation.status.value,
-        "device": evaluation.device,
-        "device_name": evaluation.device_name,
-        "speedup_low": speedup.low if speedup else None,
-        "speedup_mid": speedup.mid if speedup else None,
-        "speedup_high": speedup.high if speedup else None,
-        "skills": list(dict.fromkeys(step.skill for step in proposal.candidate.steps)),
-        "version": __version__,
-        "keep_source": keep_source,
-        "body": body,
-        "texts": texts,
-    }
-
-
-def _key_of(row: Json) -> list[ColumnElement[bool]]:
-    columns = ((ProposalRow.id, "id"), (ProposalRow.folder, "folder"), (ProposalRow.path, "path"))
-    return [column == row[name] for column, name in columns]
-
-
-def _sources_of(row: Json) -> list[ColumnElement[bool]]:
-    columns = ((SourceRow.proposal, "id"), (SourceRow.folder, "folder"), (SourceRow.path, "path"))
-    return [column == row[name] for column, name in columns]
-
-
-def _texts(session: Session, row: ProposalRow) -> dict[str, str]:
-    key = _sources_of({"id": row.id, "folder": row.folder, "path": row.path})
-    found = session.execute(select(SourceRow.field, SourceRow.text).where(*key))
-    return {row.field: row.text for row in found}
-
-
-def _stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
-    candidate = row.body["candidate"]
-    hashes = {"program": candidate["program"]}
-    if candidate.get("edit"):
-        hashes |= {f"edit.{name}": candidate["edit"][name] for name in ("definitions", "target")}
-    body = {**row.body, "candidate": privacy.put_source(candidate, texts)}
-    return StoredProposal(
-        proposal=wire.from_json(Proposal, body),
-        folder=row.folder,
-        path=row.path,
-        keep_source=row.keep_source,
-        hashes=hashes,
-        training=row.training,
-        reference=texts.get(REFERENCE),
-    )
-
-
-def _tracker_row(item: Json, key: str) -> Json:
-    identity = item["offer"]["identity"]
-    return {
-        "folder": key,
-        "proposal": item["offer"]["proposal"],
-        "target": f"{identity['path']}::{identity['qualname']}",
-        "since": item["since"],
-        "state": _with_folder(item, key),
-    }
-
-
-def _known_since(session: Session, folders: set[str]) -> dict[tuple[str, str, str], float]:
-    columns = (TrackerRow.folder, TrackerRow.proposal, TrackerRow.target, TrackerRow.since)
-    rows = session.execute(select(*columns).where(TrackerRow.folder.in_(folders)))
-    return {(folder, proposal, target): since for folder, proposal, target, since in rows}
-
-
-def _with_folder(item: Json, folder: str) -> Json:
-    offer = item["offer"]
-    return {**item, "offer": {**offer, "identity": {**offer["identity"], "folder": folder}}}
-
-
-def _dismissal(row: EventRow) -> Dismissal:
-    data = row.data
-    return Dismissal(
-        scope=data.get("scope", "proposal"),
-        reason=data.get("reason", ""),
-        time=row.time,
-        path=row.path,
-        fingerprint=data.get("fingerprint"),
-        skills=tuple(data.get("skills") or ()),
-        speedup=data.get("speedup"),
-    )
-
-
-def _summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
-    return SessionSummary(
-        id=row.id,
-        client=row.client,
-        folder=row.folder,
-        version=row.version,
-        started=_iso(row.started),
-        ended=None if row.ended is None else _iso(row.ended),
-        counts=dict(sorted(counts.items())),
-    )
-
-
-def _seconds(iso: str) -> float:
-    moment = datetime.fromisoformat(iso)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,181 @@
+"""What the journal stores as rows, and what its readers get back: events, proposals, trackers, sessions."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
+
+from kernel_lsp import __version__, wire
+from kernel_lsp.journal import privacy
+from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceRow, TrackerRow
+from kernel_lsp.journal.tracker import Dismissal
+from kernel_lsp.records import Event, EventKind, Json, Proposal, SessionSummary
+
+REFERENCE = "reference"
+"""`SourceRow.field` of the program that a proposal rewrites."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProposal:
+    """A proposal as the journal has it."""
+
+    proposal: Proposal
+    """Without kept source its candidate's program is empty and its edit None."""
+    folder: str
+    """Key of the workspace root, see `privacy.folder_key`."""
+    path: str
+    keep_source: bool
+    hashes: dict[str, str]
+    """Source field -> SHA-256, also when the text was not kept."""
+    training: bool | None = None
+    """Whether its user allowed to learn from it; None: nobody asked."""
+    reference: str | None = None
+    """The program before; None: not kept."""
+
+
+def event_row(event: Event, session: str, folder: str | None) -> Json:
+    return {
+        "digest": hashlib.sha256(wire.dumps(event).encode()).hexdigest(),
+        "session": session,
+        "kind": event.kind.value,
+        "proposal": event.proposal,
+        "time": _seconds(event.time),
+        "folder": folder,
+        "path": privacy.relative_path(event.path, event.folder),
+        "qualname": event.qualname,
+        "client": event.client,
+        "data": privacy.redacted(wire.to_json(event.data)),
+    }
+
+
+def event(row: EventRow) -> Event:
+    return Event(
+        kind=EventKind(row.kind),
+        proposal=row.proposal,
+        time=_iso(row.time),
+        folder=row.folder,
+        path=row.path,
+        qualname=row.qualname,
+        client=row.client,
+        data=row.data,
+    )
+
+
+def proposal_row(proposal: Proposal, folder: str, path: str, keep_source: bool, session: str) -> Json:
+    body = wire.to_json(proposal)
+    candidate, texts = privacy.take_source(body["candidate"])
+    body = privacy.redacted({**body, "candidate": candidate}, keep_source=keep_source)
+    evaluation, speedup = proposal.evaluation, proposal.evaluation.speedup
+    return {
+        "id": proposal.id,
+        "path": privacy.relative_path(path, folder),
+        "session": session,
+        "saved": time.time(),
+        "qualname": proposal.qualname,
+        "verdict": proposal.verdict.value,
+        "status": evaluation.status.value,
+        "device": evaluation.device,
+        "device_name": evaluation.device_name,
+        "speedup_low": speedup.low if speedup else None,
+        "speedup_mid": speedup.mid if speedup else None,
+        "speedup_high": speedup.high if speedup else None,
+        "skills": list(dict.fromkeys(step.skill for step in proposal.candidate.steps)),
+        "version": __version__,
+        "keep_source": keep_source,
+        "body": body,
+        "texts": texts,
+    }
+
+
+def key_of(row: Json) -> list[ColumnElement[bool]]:
+    columns = ((ProposalRow.id, "id"), (ProposalRow.folder, "folder"), (ProposalRow.path, "path"))
+    return [column == row[name] for column, name in columns]
+
+
+def sources_of(row: Json) -> list[ColumnElement[bool]]:
+    columns = ((SourceRow.proposal, "id"), (SourceRow.folder, "folder"), (SourceRow.path, "path"))
+    return [column == row[name] for column, name in columns]
+
+
+def texts(session: Session, row: ProposalRow) -> dict[str, str]:
+    key = sources_of({"id": row.id, "folder": row.folder, "path": row.path})
+    found = session.execute(select(SourceRow.field, SourceRow.text).where(*key))
+    return {row.field: row.text for row in found}
+
+
+def stored(row: ProposalRow, texts: dict[str, str]) -> StoredProposal:
+    candidate = row.body["candidate"]
+    hashes = {"program": candidate["program"]}
+    if candidate.get("edit"):
+        hashes |= {f"edit.{name}": candidate["edit"][name] for name in ("definitions", "target")}
+    body = {**row.body, "candidate": privacy.put_source(candidate, texts)}
+    return StoredProposal(
+        proposal=wire.from_json(Proposal, body),
+        folder=row.folder,
+        path=row.path,
+        keep_source=row.keep_source,
+        hashes=hashes,
+        training=row.training,
+        reference=texts.get(REFERENCE),
+    )
+
+
+def tracker_row(item: Json, key: str) -> Json:
+    identity = item["offer"]["identity"]
+    return {
+        "folder": key,
+        "proposal": item["offer"]["proposal"],
+        "target": f"{identity['path']}::{identity['qualname']}",
+        "since": item["since"],
+        "state": with_folder(item, key),
+    }
+
+
+def known_since(session: Session, folders: set[str]) -> dict[tuple[str, str, str], float]:
+    columns = (TrackerRow.folder, TrackerRow.proposal, TrackerRow.target, TrackerRow.since)
+    rows = session.execute(select(*columns).where(TrackerRow.folder.in_(folders)))
+    return {(folder, proposal, target): since for folder, proposal, target, since in rows}
+
+
+def with_folder(item: Json, folder: str) -> Json:
+    offer = item["offer"]
+    return {**item, "offer": {**offer, "identity": {**offer["identity"], "folder": folder}}}
+
+
+def dismissal(row: EventRow) -> Dismissal:
+    data = row.data
+    return Dismissal(
+        scope=data.get("scope", "proposal"),
+        reason=data.get("reason", ""),
+        time=row.time,
+        path=row.path,
+        fingerprint=data.get("fingerprint"),
+        skills=tuple(data.get("skills") or ()),
+        speedup=data.get("speedup"),
+    )
+
+
+def summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
+    return SessionSummary(
+        id=row.id,
+        client=row.client,
+        folder=row.folder,
+        version=row.version,
+        started=_iso(row.started),
+        ended=None if row.ended is None else _iso(row.ended),
+        counts=dict(sorted(counts.items())),
+    )
+
+
+def _seconds(iso: str) -> float:
+    moment = datetime.fromisoformat(iso)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
