@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kernel_lsp.analysis.source import DefinitionNode, FunctionNode, SourceFile, definitions, walk, words
@@ -53,7 +53,7 @@ def structure(file: SourceFile) -> Structure:
         definitions=every,
         module_classes=_module_classes(file, every),
         jit_functions=jit,
-        launchers=_launchers(every, jit) if jit else {},
+        launchers=_launchers(file, every, jit) if jit else {},
     )
 
 
@@ -204,15 +204,34 @@ def _has_workload(file: SourceFile, node: DefinitionNode) -> bool:
 
 
 def _launchers(
-    every: tuple[tuple[str, DefinitionNode], ...], jit: dict[str, ast.FunctionDef]
+    file: SourceFile, every: tuple[tuple[str, DefinitionNode], ...], jit: dict[str, ast.FunctionDef]
 ) -> dict[str, tuple[str, ...]]:
     kernels = {node.name for node in jit.values()}
+    named = _other_names(file.tree.body, {name: {name} for name in kernels})
     found: dict[str, list[str]] = {}
     for qualname, node in every:
         if isinstance(node, FunctionNode) and qualname not in jit:
-            for kernel in {call.func.value.id for call in launches(node)} & kernels:  # type: ignore[attr-defined]
+            for kernel in _taken(node, named):
                 found.setdefault(kernel, []).append(qualname)
     return {kernel: tuple(names) for kernel, names in found.items()}
+
+
+def _taken(function: FunctionNode, named: dict[str, set[str]]) -> set[str]:
+    """Kernels of which the function takes ``name[grid]``, whether it calls that at once or not."""
+    nodes = walk(function)
+    places = {n.value.id for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)}
+    names = _other_names(nodes, named)
+    return set[str]().union(*(names.get(name, ()) for name in places))
+
+
+def _other_names(nodes: Iterable[ast.AST], named: dict[str, set[str]]) -> dict[str, set[str]]:
+    """With what these nodes name so: ``other = kernel``."""
+    found = {name: set(kernels) for name, kernels in named.items()}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=kernel)) if kernel in found:
+                found.setdefault(name, set()).update(found[kernel])
+    return found
 
 
 def launches(node: ast.AST) -> Iterator[ast.Call]:
@@ -227,14 +246,11 @@ def launches(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _helpers(known: Structure) -> set[str]:
-    """Jit functions that other kernels call and nobody launches: part of those kernels."""
+    """Jit functions that other kernels call or hand to a scan and nobody launches: part of those kernels."""
     called: set[str] = set()
     for node in known.jit_functions.values():
-        called |= {
-            n.func.id
-            for n in walk(node)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id != node.name
-        }
+        named = {n.id for n in walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        called |= named - {node.name}
     return {
         qualname
         for qualname, node in known.jit_functions.items()

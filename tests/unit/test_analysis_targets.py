@@ -84,6 +84,43 @@ def test_kernels_know_their_launchers_and_helpers_belong_to_kernels() -> None:
     }
 
 
+def test_what_a_kernel_hands_to_a_scan_belongs_to_it() -> None:
+    analysis = run(
+        """
+        @triton.jit
+        def combine(a, b): return a + b
+        @triton.jit
+        def kernel(p): tl.store(p, tl.associative_scan(tl.load(p), 0, combine))
+        def launch(x): kernel[(1,)](x)
+        """
+    )
+    assert [t.qualname for t in analysis.targets] == ["kernel"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "other = kernel; other[(1,)](x)",
+        "start = kernel[(1,)]; start(x)",
+        "named[(1,)](x)",
+        "other = named; other[(1,)](x)",
+        "partial(kernel[(1,)], x)()",
+        "send(named[(1,)], x)",
+    ],
+)
+def test_a_kernel_is_launched_under_any_name(body: str) -> None:
+    analysis = run(
+        f"""
+        @triton.jit
+        def kernel(p): tl.store(p, 1)
+        named = kernel
+        def launch(x): {body}
+        def other(x): return x[0](kernel)
+        """
+    )
+    assert [t.launchers for t in analysis.targets if t.qualname == "kernel"] == [("launch",)]
+
+
 def test_definitions_under_if_and_try_are_found_and_the_last_of_a_name_counts() -> None:
     text = """
         if torch.cuda.is_available():

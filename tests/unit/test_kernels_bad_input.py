@@ -89,6 +89,10 @@ OPENS = {
         before="@Entry\n",
     ),
     "starred arguments": text("double_kernel[(8,)](*(x, out, x.numel()), BLOCK=128)"),
+    "a launch that is kept": text("run = double_kernel[(8,)]\n    run(x, out, 1000, BLOCK=128)"),
+    "a launch with some arguments": text(
+        "functools.partial(double_kernel[(8,)], x, out)(1000, BLOCK=128)", imports="import functools"
+    ),
     "properties of the GPU": text(
         "sms = torch.cuda.get_device_properties(x.device).multi_processor_count\n    "
         "double_kernel[(min(sms, 8),)](x, out, x.numel(), BLOCK=128)"
@@ -112,10 +116,6 @@ REFUSED = {
     "through another function": (
         text("start(double_kernel, x, out)", helpers="def start(k, *given):\n    k[(8,)](*given, 9, 128)"),
         "no function of this file launches double_kernel as double_kernel[grid](…): write one",
-    ),
-    "a launch that is kept": (
-        text("run = double_kernel[(8,)]\n    run(x, out, 1000, BLOCK=128)"),
-        "no function of this file launches",
     ),
     "from C++": (text("torch.ops.mine.launch(x, out)"), "no function of this file launches"),
     "an extension that is not there": (

@@ -355,3 +355,30 @@ def test_a_change_of_the_launcher_is_a_change_of_the_kernel_too() -> None:
     assert prepared(HEAD + ADD.replace("BLOCK=128", "BLOCK=256"), "add_kernel").target.fingerprint != before
     assert prepared(HEAD + "# a comment\n" + ADD, "add_kernel").target.fingerprint == before
     assert analysis.fingerprint_of(HEAD + ADD, "add_kernel") == before
+
+
+BYTES = """
+@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((32, 32), tl.float32)
+    for start in range(0, n, BLOCK):
+        k = start + at
+        a = tl.load(a_ptr + tl.arange(0, 32)[:, None] * n + k[None, :], mask=k[None, :] < n, other=0)
+        b = tl.load(b_ptr + k[:, None] * 32 + tl.arange(0, 32)[None, :], mask=k[:, None] < n, other=0)
+        total += tl.dot(a, b)
+    tl.store(c_ptr + tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :], total)
+
+
+# kernel-lsp: workload a=KIND[32,100] b=KIND[100,32]
+def product(a, b):
+    c = torch.empty(32, 32)
+    product_kernel[(1,)](a, b, c, a.shape[1], BLOCK=64)
+    return c
+"""
+
+
+@pytest.mark.parametrize(("kind", "least"), [("i8", 32), ("u8", 32), ("f16", 16), ("f32", 16)])
+def test_products_of_bytes_need_blocks_of_32(kind: str, least: int) -> None:
+    (block,) = adjustable(opened(HEAD + BYTES.replace("KIND", kind), "product_kernel")[1].kernel)
+    assert min(block.choices()) == least

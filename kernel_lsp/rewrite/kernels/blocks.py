@@ -38,6 +38,9 @@ from kernel_lsp.rewrite.kernels.view import Kernel
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "cas", "xchg")
 LEAST, MOST = 16, 8192
 """Of a block's length: tl.dot needs 16, and no kernel holds more than some thousand numbers of a row."""
+BYTES = ("int8", "uint8", "float8")
+LEAST_OF_BYTES = 32
+"""tl.dot needs so many products of numbers of 8 bits (the compiler of Triton 3.9 says so for sm_90)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Block:
     """The fact that shows how it is used."""
     decided: bool = False
     """A heuristic of the kernel's decorator computes it: there it becomes a constant."""
+    least: int = LEAST
 
     @property
     def of_grid(self) -> bool:
@@ -68,34 +72,43 @@ class Block:
         return list(dict.fromkeys(found))
 
     def _may_be(self, size: int) -> bool:
-        return LEAST <= size <= MOST and (self.masked or size < self.value)
+        return self.least <= size <= MOST and (self.masked or size < self.value)
 
 
 def adjustable(kernel: Kernel) -> list[Block]:
     """Every block size of the kernel that a rewrite may change, in the order of its parameters."""
-    found = []
+    found: list[Block] = []
+    if not kernel.source.launches():
+        return found  # whose grid nobody sees
     for name in kernel.source.constexprs():
         why = _use(kernel, name)
         if why is None or not _moves(kernel.function, name):
             continue
         if cutting.shown(kernel, name, of_grid=why == OF_GRID) is not None:
             continue
-        masked = _is_masked(kernel.function, name)
+        masked, least = _is_masked(kernel.function, name), _least(kernel)
         if kernel.source.configs() is not None:
             values = {config[name] for one in kernel.launched for config in one.configs if name in config}
             if values and follows(kernel, name, why, None):
-                found.append(Block(name, max(values), masked, (), why))
+                found.append(Block(name, max(values), masked, (), why, least=least))
         elif name in heuristics.decided(kernel):
             # Today's heuristic follows the size at hand; without masks a constant may fit today's alone.
             if masked and heuristics.may_be_constant(kernel, name) and follows(kernel, name, why, None):
                 value = int(kernel.launched[0].constants[name])
-                found.append(Block(name, value, masked, (), why, decided=True))
+                found.append(Block(name, value, masked, (), why, decided=True, least=least))
         elif (places := _places(kernel, name, why)) is not None:
-            found.append(Block(name, int(kernel.launched[0].constants[name]), masked, tuple(places), why))
+            value = int(kernel.launched[0].constants[name])
+            found.append(Block(name, value, masked, tuple(places), why, least=least))
     return found
 
 
 # --- in the kernel ---------------------------------------------------------------------------
+
+
+def _least(kernel: Kernel) -> int:
+    """The shortest block: a product's inner one, of the narrowest numbers."""
+    bytes_ = any(one.dtype.startswith(BYTES) for one in kernel.pointers().values())
+    return LEAST_OF_BYTES if bytes_ and called(kernel.function, "dot") else LEAST
 
 
 def _use(kernel: Kernel, name: str) -> str | None:
@@ -257,7 +270,9 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
 
 def passed(kernel: Kernel, name: str) -> ast.expr | None:
     """What the launch passes for a parameter; None: its default."""
-    launch = kernel.source.launches()[0]
+    launch = next(iter(kernel.source.launches()), None)
+    if launch is None:
+        return None
     if (given := launch.keyword(name)) is not None:
         return given
     names = [a.arg for a in kernel.function.args.args]

@@ -16,8 +16,9 @@ OF_GRID, OF_LOOP = "each program takes its own block", "a loop advances by it"
 
 
 def grid_of(kernel: Kernel) -> ast.expr:
-    """The grid's expression, looked up where it is a name."""
-    return grid_said(kernel.launcher, kernel.source.launches()[0].grid)
+    """The grid's expression, looked up where it is a name; None as a constant: the text shows no launch."""
+    launches = kernel.source.launches()
+    return grid_said(kernel.launcher, launches[0].grid) if launches else ast.Constant(None)
 
 
 def follows(kernel: Kernel, said: str, why: str, literal: int | None, name: str | None = None) -> bool:

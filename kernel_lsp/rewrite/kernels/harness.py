@@ -9,13 +9,13 @@ reaches through containers or objects.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Program, Target, TargetKind
 from kernel_lsp.rewrite.kernels.operators import Operator, applying, operator_of, said_launcher
-from kernel_lsp.rewrite.kernels.source import Function, Source, assigned, names_in
+from kernel_lsp.rewrite.kernels.source import Function, Source, assigned, launches, names_in
 
 ENTRY = "launch_on_copies"
 FRESH = ("clone", "new_empty", "new_zeros", "new_ones", "new_full", "sum", "mean", "item", "size", "stride")
@@ -83,9 +83,11 @@ def written_arguments(source: Source) -> list[str]:
     launcher = source.function(source.launcher)
     kernels = {n.name: n for n in source.tree.body if isinstance(n, ast.FunctionDef) and n.decorator_list}
     found: set[str] = set()
-    for call, kernel in _launches(launcher, kernels):
+    for own_name, launch in launches(source.tree, launcher):
+        if (kernel := kernels.get(own_name)) is None:
+            continue
         written = written_parameters(kernel, {n: f for n, f in kernels.items() if f is not kernel})
-        for name, value in _given(call, kernel):
+        for name, value in _given(launch.call, kernel):
             if name in written or (name is None and written):
                 found |= _sharing(launcher, value)
     return [a.arg for a in _parameters(launcher) if a.arg in found]
@@ -155,15 +157,6 @@ def _bases(kernel: Function, node: ast.expr, depth: int = 8) -> set[str]:
         return names_in(node)
     said = [one.value for one in assigned(kernel, node.id)] if depth else []
     return {node.id}.union(*(_bases(kernel, value, depth - 1) for value in said))
-
-
-def _launches(launcher: Function, kernels: Mapping[str, Function]) -> Iterator[tuple[ast.Call, Function]]:
-    """Every launch in the launcher, with the kernel of this program that it launches."""
-    for node in ast.walk(launcher):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
-            name = node.func.value
-            if isinstance(name, ast.Name) and name.id in kernels:
-                yield node, kernels[name.id]
 
 
 def _given(call: ast.Call, function: Function) -> list[tuple[str | None, ast.expr]]:

@@ -103,7 +103,8 @@ class _Settled(ast.NodeTransformer):
 def grid(launcher: Function, function: Function, call: ast.Call, most: int = 2) -> tuple[str, ...] | None:
     """A launch's extents as expressions of the launcher, ``meta["BLOCK"]`` as what is passed for BLOCK; None:
     they cannot be had, or are more than ``most``."""
-    assert isinstance(call.func, ast.Subscript)
+    if not isinstance(call.func, ast.Subscript):
+        return None  # it is said elsewhere, and may be more than one launch's
     said = grid_said(launcher, call.func.slice)
     meta = None
     if isinstance(said, ast.Lambda) and len(said.args.args) == 1:

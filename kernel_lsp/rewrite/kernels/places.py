@@ -96,7 +96,8 @@ def only_launch(kernel: Kernel) -> Proof:
 
 def argument(kernel: Kernel, name: str) -> ast.expr | None:
     """What the only launch passes for a parameter; None: not there, or not to be seen."""
-    return (passed(kernel.function, kernel.source.launches()[0].call) or {}).get(name)
+    launches = kernel.source.launches()
+    return (passed(kernel.function, launches[0].call) or {}).get(name) if launches else None
 
 
 def passed(function: Function, call: ast.Call) -> dict[str, ast.expr] | None:
@@ -112,8 +113,8 @@ def passed(function: Function, call: ast.Call) -> dict[str, ast.expr] | None:
 
 def launch_statement(kernel: Kernel) -> ast.stmt | None:
     """The statement that is the launch, and nothing else."""
-    call = kernel.source.launches()[0].call
-    made = (n for n in ast.walk(kernel.launcher) if isinstance(n, ast.Expr) and n.value is call)
+    calls = [one.call for one in kernel.source.launches()[:1]]
+    made = (n for n in ast.walk(kernel.launcher) if isinstance(n, ast.Expr) and n.value in calls)
     return next(made, None)
 
 
@@ -149,8 +150,9 @@ def launch_text(
         f"{renamed.get(str(k.arg), k.arg)}={changed.get(k.value, kernel.text(k.value))}"
         for k in call.keywords
     ]
-    head = changed.get(call.func.slice, "") if isinstance(call.func, ast.Subscript) else ""
-    function = f"{kernel.source.kernel}[{head}]" if head else kernel.text(call.func)
+    function = kernel.text(call.func)
+    if isinstance(call.func, ast.Subscript) and (head := changed.get(call.func.slice)):
+        function = f"{kernel.text(call.func.value)}[{head}]"
     line = line_of(kernel, call)
     indent = " " * (len(line) - len(line.lstrip()))
     text = f"{function}({', '.join([*positional, *named, *added])})"

@@ -1,7 +1,7 @@
 """The text of a kernel's program: its functions, launches and configurations, and edits by position.
 
-Standard library only. Not covered: kernels that are launched through something else than ``kernel[grid](…)``
-in a function of the same file.
+Standard library only. Not covered: launches of ``kernel[grid]`` by what it was handed to, such as
+functools.partial, and of kernels that are kept in containers or objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``kernel[grid](arguments)`` in the launcher."""
+    """``kernel[grid](arguments)`` in the launcher, where ``kernel`` or ``kernel[grid]`` may have a name."""
 
     call: ast.Call
     grid: ast.expr
@@ -60,12 +60,9 @@ class Source:
     def launches(self) -> list[Launch]:
         """Of the kernel, in the launcher, in the order of the text."""
         return [
-            Launch(node, node.func.slice)
-            for node in ast.walk(self.function(self.launcher))
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Subscript)
-            and isinstance(node.func.value, ast.Name)
-            and node.func.value.id == self.kernel
+            launch
+            for name, launch in launches(self.tree, self.function(self.launcher))
+            if name == self.kernel
         ]
 
     def constexprs(self) -> tuple[str, ...]:
@@ -145,6 +142,29 @@ def _starts(text: str) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=64)
 def _functions(tree: ast.Module) -> dict[str, Function]:
     return dict(functions(tree.body))
+
+
+def launches(tree: ast.Module, launcher: Function) -> Iterator[tuple[str, Launch]]:
+    """Every launch in a function that its text shows, with the kernel's own name."""
+    for node in ast.walk(launcher):
+        if isinstance(node, ast.Call):
+            taken = node.func
+            if isinstance(taken, ast.Name):
+                taken = only_value(launcher, taken.id) or taken
+            match taken:
+                case ast.Subscript(value=ast.Name(id=name), slice=grid):
+                    yield _own_name(tree, launcher, name), Launch(node, grid)
+
+
+def _own_name(tree: ast.Module, launcher: Function, name: str) -> str:
+    """``other`` of ``other = kernel``, in the launcher or before it."""
+    own = {*stored(launcher), *(a.arg for a in ast.walk(launcher.args) if isinstance(a, ast.arg))}
+    if isinstance(local := only_value(launcher, name), ast.Name):
+        name = local.id
+    if name in own or name in _functions(tree):
+        return name
+    said = [n.value for n in tree.body if isinstance(n, ast.Assign) and name in map(ast.unparse, n.targets)]
+    return said[0].id if len(said) == 1 and isinstance(said[0], ast.Name) else name
 
 
 def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Function]]:
