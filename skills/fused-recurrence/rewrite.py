@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kernel_lsp.rewrite.codegen import recurrence
 from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
-from kernel_lsp.rewrite.skill import Graph, Match, Proof, cost, proof
+from kernel_lsp.rewrite.misses import loops as unfit
+from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof, cost, proof
 from kernel_lsp.rewrite.walks import Walk
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
@@ -20,6 +22,10 @@ def match(graph: Graph) -> list[Match]:
     return [
         made for loop in loops_of(graph) if (found := _found(graph, loop)) and (made := _match(graph, found))
     ]
+
+
+def misses(graph: Graph) -> Iterable[Miss]:
+    return unfit.misses(graph, lambda loop: _found(graph, loop) is not None)
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:

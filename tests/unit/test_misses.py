@@ -146,6 +146,38 @@ def test_running_statistics_are_named_in_training() -> None:
     assert miss.missing == "running statistics are an effect" and "track_running_stats=False" in miss.remedy
 
 
+# --- loops over time ---------------------------------------------------------------------
+
+STEPS = "h = torch.zeros_like(x[0])\nfor t in range(16):\n    h = {}\nreturn h"
+SEQUENCE = "torch.randn(16, 64, 256)"
+
+
+DRAWS, BY_ELEMENT = "each step draws random numbers", "and the kernel goes element by element"
+
+
+@pytest.mark.parametrize(
+    ("step", "inputs", "missing", "remedy"),
+    [
+        ("F.dropout(0.9 * h + x[t], 0.1, True)", SEQUENCE, f"{DRAWS} (dropout)", "in front of it"),
+        ("0.9 * h + torch.randn_like(x[t]) * x[t]", SEQUENCE, f"{DRAWS} (randn_like)", "in front of it"),
+        ("0.9 * h + torch.softmax(x[t] * h, -1)", SEQUENCE, f"each step computes softmax, {BY_ELEMENT}", ""),
+        ("0.9 * h + x[t] * h.mean(1, True)", SEQUENCE, f"each step computes mean, {BY_ELEMENT}", ""),
+        ("0.9 * h + x[t]", f"{SEQUENCE}.double()", "no kernel computes in torch.float64", "float32"),
+    ],
+)
+def test_what_keeps_a_loop_from_one_kernel(step: str, inputs: str, missing: str, remedy: str) -> None:
+    miss = by(of(STEPS.format(step), "x", inputs, training=False), "fused-recurrence")
+    assert miss.missing == missing and remedy in miss.remedy
+    assert miss.line is not None and miss.code.startswith("h = ") and miss.places == 1 and miss.share > 0.8
+
+
+def test_loops_that_are_one_kernel_and_slices_that_know_nothing_of_each_other_are_no_misses() -> None:
+    apart = "return torch.stack([F.dropout(x[t], 0.1) for t in range(16)])"
+    for forward in (STEPS.format("0.9 * h + x[t]"), apart):
+        found = of(forward, "x", SEQUENCE, training=False)
+        assert "fused-recurrence" not in {miss.skill for miss in found.misses}
+
+
 # --- training, proofs, libraries ---------------------------------------------------------
 
 
