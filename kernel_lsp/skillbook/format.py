@@ -8,7 +8,9 @@ Not covered: whether the advice is any good; that is what evaluations of its rew
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -129,9 +131,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+@functools.lru_cache(maxsize=512)  # a library is read anew for each job, and seldom another one
+def _yaml(text: str) -> Any:
+    return yaml.load(text, _Loader)
+
+
 def _front_matter(text: str, wrong: Wrong) -> dict[str, Any] | None:
     try:
-        front = yaml.load(text, _Loader)
+        front = copy.deepcopy(_yaml(text))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 2}" if mark else ""

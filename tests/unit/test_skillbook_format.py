@@ -230,3 +230,38 @@ def test_no_file_content_makes_linting_fail(
     (folder / "SKILL.md").write_bytes(raw)
     (folder / "rewrite.py").write_bytes(data.draw(st.binary(max_size=100) | st.just(REWRITE.encode())))
     assert all(problem.cause and problem.remedy for problem in lint(folder))
+
+
+BLOCKS = (
+    "def helper():\n    {}",
+    "async def helper():\n    {}",
+    "class Helper:\n    def helper(self):\n        {}",
+    "if match:\n    pass\nelif apply:\n    {}",
+    "if match:\n    pass\nelse:\n    {}",
+    "for _ in ():\n    pass\nelse:\n    {}",
+    "while False:\n    {}",
+    "try:\n    pass\nexcept OSError:\n    {}",
+    "try:\n    pass\nexcept* OSError:\n    {}",
+    "try:\n    pass\nfinally:\n    {}",
+    "with open('x'):\n    {}",
+    "match apply:\n    case 1:\n        {}",
+)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_an_import_is_found_in_every_block(tmp_path: Path, block: str) -> None:
+    code = REWRITE + block.format("from kernel_lsp import host") + "\n"
+    assert any("imports kernel_lsp" in problem.cause for problem in lint(skill(tmp_path, rewrite=code)))
+
+
+def test_an_edit_counts_at_once_and_nobody_shares_what_was_read(tmp_path: Path) -> None:
+    folder = skill(tmp_path, rewrite=REWRITE)
+    assert not lint(folder)
+    first, again = read(folder), read(folder)
+    assert first == again
+    (folder / "rewrite.py").write_text("import kernel_lsp.host\n")
+    assert lint(folder)
+    (folder / "rewrite.py").write_text(REWRITE)
+    assert not lint(folder)
+    (folder / "SKILL.md").write_text(GOOD.replace("version: 2", "version: [2"))
+    assert lint(folder)
