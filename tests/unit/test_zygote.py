@@ -1,8 +1,12 @@
 """Zygotes fork children that die with all they started, and are replaced when they die themselves."""
 
 import asyncio
+import json
 import os
+import select
 import signal
+import socket
+import subprocess
 import sys
 import textwrap
 import time
@@ -16,6 +20,7 @@ import torch
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator import tensors
+from kernel_lsp.evaluator.processes import zygote
 from kernel_lsp.evaluator.processes.pool import Pool
 from kernel_lsp.evaluator.processes.warm import Unfit, Zygote, warm_up
 from kernel_lsp.evaluator.processes.zygote import driver_unasked
@@ -248,3 +253,38 @@ async def test_what_is_imported_learns_of_gpus_without_asking_a_driver(tmp_path:
     with driver_unasked(tmp_path):
         assert torch.cuda._device_count_nvml() == 2
     assert torch.cuda._device_count_nvml is before
+
+
+@pytest.mark.parametrize(
+    ("module", "hashes"),
+    [("kernel_lsp.evaluator.running.timer", 1), ("kernel_lsp.rewrite.engine", 0)],
+    ids=["who compiles", "who does not"],
+)
+async def test_what_a_compiling_child_would_hash_is_hashed_before_it_is_forked(
+    module: str, hashes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the next one knows it, too; nobody else waits for it."""
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(zygote, "HASHED", {"json": "a_hash", "no.such.module": "another"})
+    monkeypatch.setattr(zygote, "_hash", lambda *what: seen.append(what))
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    ended = subprocess.Popen(["true"])  # noqa: ASYNC220
+    monkeypatch.setattr(os, "fork", lambda: ended.pid)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        warm = zygote.Zygote(theirs)
+        for number in (1, 2):
+            ours.send(json.dumps({"id": number, "module": module}).encode())
+            assert warm._obey(select.poll())
+        for guardian in warm.guardians:
+            os.close(guardian)
+    ended.wait()
+    assert seen == [("json", "a_hash")] * hashes
+
+
+async def test_where_kernels_are_interpreted_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zygote, "HASHED", {"json": "a_hash"})
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert zygote.Zygote(theirs).unknown == []

@@ -52,6 +52,8 @@ HASHED = {
     "torch._inductor.codecache": "torch_key",
 }
 """Functions that hash their whole library, once per process: 0.4 s of CPU time before the first kernel."""
+COMPILES = ("kernel_lsp.evaluator.running.timer", "kernel_lsp.evaluator.running.tuner")
+"""What is forked with these known: it would find them out for itself at once, and the next one again."""
 IDLE_MS = 200.0
 ASKS_DRIVER = "_device_count_nvml"
 """The one of torch.cuda's functions that `is_available` and `device_count` ask (torch 2.0 to 2.13)."""
@@ -66,17 +68,18 @@ class Zygote:
         self.control = control
         self.guardians: dict[int, tuple[int, int]] = {}
         """pidfd -> (number of the order, pid)."""
+        self.unknown = [pair for pair in HASHED.items() if pair[0] in sys.modules and not _interprets()]
+        """What is hashed before a child needs it."""
 
     def serve(self) -> None:
         """Until the parent hangs up."""
         self.tell(ready=True, threads=len(os.listdir("/proc/self/task")), cuda=_has_cuda())
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
-        spare = [pair for pair in HASHED.items() if pair[0] in sys.modules]
         while True:
-            events = poll.poll(IDLE_MS if spare else None)
+            events = poll.poll(IDLE_MS if self.unknown else None)
             if not events:
-                _hash(*spare.pop())
+                _hash(*self.unknown.pop())
             for descriptor, _ in events:
                 if descriptor != self.control.fileno():
                     poll.unregister(descriptor)
@@ -93,6 +96,8 @@ class Zygote:
         if not data:
             return False
         order = json.loads(data)
+        while self.unknown and order["module"] in COMPILES:
+            _hash(*self.unknown.pop())
         myself = os.pidfd_open(os.getpid())
         pid = os.fork()
         if pid == 0:
@@ -216,6 +221,11 @@ def _become(
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _interprets() -> bool:
+    """Whether Triton's kernels are interpreted below this process: then nobody asks for hashes."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _hash(module: str, function: str) -> None:
