@@ -74,11 +74,12 @@ def roof_words(roof: Roof) -> str:
 
 
 def _what(miss: NearMiss) -> str:
-    """``softmax (61 % of the time, with 5 others like it): flash-attention: …``"""
+    """``softmax in 12 places (about 61% of the time): flash-attention: …``"""
     like = f" in {miss.places} places" if miss.places > 1 else ""
     skill = f"{miss.skill}: " if miss.skill else ""
     roof = f"; {roof_words(miss.roof)}" if miss.roof is not None else ""
-    return f"{miss.op}{like} (about {miss.share:.0%} of the time): {skill}{miss.missing}{roof}"
+    share = f" (about {miss.share:.0%} of the time)" if miss.share else ""
+    return f"{miss.op}{like}{share}: {skill}{miss.missing}{roof}"
 
 
 def _whole(outcome: Outcome) -> str:

@@ -17,6 +17,7 @@ from kernel_lsp.presenter.misses import lines
 from kernel_lsp.records import Explained, Job, NearMiss, Outcome, RoofKind
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.rewrite.engine import Session
+from kernel_lsp.rewrite.kernels.session import KernelSession
 
 pytestmark = pytest.mark.torch
 
@@ -330,6 +331,39 @@ async def test_the_engines_process_answers_for_the_program_it_holds(tmp_path: Pa
         await engine.close()
     assert [miss.missing for miss in found.misses] == ["no skill has a kernel for sort"]
     assert found.misses[0].line == 13 and found.roof is not None
+
+
+# --- Triton kernels ----------------------------------------------------------------------
+
+GOLDEN = SKILLS.parent / "tests" / "cases" / "golden"
+
+
+def of_kernel(text: str, *names: str, broken: Path | None = None) -> tuple[NearMiss, ...]:
+    pytest.importorskip("triton")
+    prepared = prepare(Job(text=text, path="/project/model.py", qualname="softmax_kernel"))
+    assert isinstance(prepared, Prepared), prepared
+    skills = [skill(name) for name in names]
+    if broken is not None:
+        skills.append(replace(skill("triton-hints"), name="broken-skill", path=str(broken)))
+    session = KernelSession(prepared.program, prepared.workload, "cuda", skills)
+    session.capture()
+    return placed(session.explain().misses, prepared.program.source, text)
+
+
+def test_a_kernels_one_precondition_is_told_at_its_definition(tmp_path: Path) -> None:
+    text = (GOLDEN / "triton-online.in.py").read_text()
+    (tmp_path / "rewrite.py").write_text("def match(kernel):\n    raise KeyError('oops')\n")
+    (miss,) = of_kernel(text, "triton-whole-row", "triton-hints", broken=tmp_path)
+    assert (miss.skill, miss.op, miss.share) == ("triton-whole-row", "softmax_kernel", 0.0)
+    assert miss.missing.startswith("not proved: observed rows fit (")
+    line = next(at for at, code in enumerate(text.split("\n"), 1) if code.startswith("def softmax_kernel"))
+    assert miss.line == line and miss.code.startswith("def softmax_kernel")
+    assert "% of the time" not in lines(Outcome(qualname="k", note="n", misses=(miss,)), "model.py")[0]
+
+
+def test_a_kernel_that_lacks_several_things_is_not_near() -> None:
+    text = (GOLDEN / "triton-online.py").read_text()  # three of its preconditions fail
+    assert of_kernel(text, "triton-whole-row") == ()
 
 
 # --- the page ----------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from kernel_lsp.rewrite.client import Capture, Proposed
 from kernel_lsp.rewrite.edit import LINE_END
 from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
+from kernel_lsp.rewrite.kernels.nearly import nearly
 from kernel_lsp.rewrite.kernels.source import Source
 from kernel_lsp.rewrite.kernels.view import Kernel, Match
 from kernel_lsp.rewrite.scripts import load_skills
@@ -86,8 +87,8 @@ class KernelSession:
         raise RewriteError("a Triton kernel has no graph to be shown", "plan with the rule")
 
     def explain(self) -> Explained:
-        """Nothing yet: what its skills leave is not collected."""
-        return Explained()
+        """Why not more is offered: matches of which a single precondition fails."""
+        return Explained(misses=nearly(self.kernel, self.rewrites))
 
     def weigh(self, steps: list[Step]) -> float:
         raise RewriteError("how long a Triton kernel takes is not estimated", "measure it")
