@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kernel_lsp.agents.plan import ranked
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.pipeline.opened import Opened
-from kernel_lsp.records import Evaluation, Explained, Proposal, Site, Step, Verdict
+from kernel_lsp.records import EvalStatus, Evaluation, Explained, Proposal, Site, Step, Verdict
 from kernel_lsp.rewrite.client import Capture
 
 MAX_INTERPRETED = 2**20
@@ -26,8 +26,10 @@ def too_large(capture: Capture) -> bool:
 
 
 async def explained(one: Opened, proposals: Sequence[Proposal]) -> Explained:
-    """Near misses, by lines of the program; nothing where there is something to offer."""
-    if any(proposal.verdict is Verdict.FASTER for proposal in proposals):
+    """Near misses, by lines of the program; nothing where there is something to offer, or where the machine
+    was too busy to say."""
+    late = any(proposal.evaluation.status is EvalStatus.TIMED_OUT for proposal in proposals)
+    if late or any(proposal.verdict is Verdict.FASTER for proposal in proposals):
         return Explained()
     try:
         return await one.engine.explain()

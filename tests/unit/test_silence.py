@@ -1,17 +1,32 @@
 """Why nothing is offered, as a person reads it: places in the file, words, a hover, a refused action."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from editor_helpers import TEXT, URI, proposal, snapshot, target_of
 
 from kernel_lsp import analysis, wire
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import CaptureError
+from kernel_lsp.errors import CaptureError, KernelLspError, WorkerLost
+from kernel_lsp.pipeline import silence
+from kernel_lsp.pipeline.opened import Opened
 from kernel_lsp.pipeline.places import located, placed
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.presenter import misses
-from kernel_lsp.records import Job, NearMiss, Outcome, Roof, RoofKind, Snapshot
+from kernel_lsp.records import (
+    EvalStatus,
+    Explained,
+    Job,
+    NearMiss,
+    Outcome,
+    Proposal,
+    Roof,
+    RoofKind,
+    Snapshot,
+    Verdict,
+)
 from kernel_lsp.session import Session
 
 MEMORY = Roof(
@@ -83,6 +98,33 @@ def test_an_outcome_travels_as_json_and_back() -> None:
     assert wire.from_json(Outcome, wire.to_json(sent)) == sent
     old = {key: value for key, value in wire.to_json(sent).items() if key not in ("misses", "roof")}
     assert wire.from_json(Outcome, old).misses == ()  # as a cache of an earlier version has it
+
+
+class Asked:
+    """An engine that may be lost."""
+
+    def __init__(self, error: KernelLspError | None = None) -> None:
+        self.error, self.times = error, 0
+
+    async def explain(self) -> Explained:
+        self.times += 1
+        if self.error is not None:
+            raise self.error
+        return Explained(misses=(SOFTMAX,), roof=MEMORY)
+
+
+async def told(engine: Asked, *proposals: Proposal) -> Explained:
+    return await silence.explained(cast(Opened, SimpleNamespace(engine=engine)), proposals)
+
+
+async def test_the_engine_is_asked_where_nothing_is_offered_and_may_be_lost() -> None:
+    right, faster = proposal(verdict=Verdict.CORRECT), proposal()
+    assert (await told(Asked())).misses == (await told(Asked(), right)).misses == (SOFTMAX,)
+    assert await told(Asked(WorkerLost("it died")), right) == Explained()
+    late = replace(right, evaluation=replace(right.evaluation, status=EvalStatus.TIMED_OUT))
+    for judged in ((right, faster), (late,)):  # an offer; a machine too busy to say
+        engine = Asked()
+        assert await told(engine, *judged) == Explained() and engine.times == 0
 
 
 # --- places ------------------------------------------------------------------------------
