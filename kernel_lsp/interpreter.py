@@ -24,7 +24,8 @@ PROBE_TIMEOUT_S = 60.0
 _IN_FOLDER = (".venv", "venv", "env", ".pixi/envs/default")
 _MARK = "@kernel-lsp facts@"
 _SCRIPT = """
-import json, sys
+import gc, json, sys
+gc.disable()
 facts = {"version": "%d.%d.%d" % sys.version_info[:3]}
 try:
     import torch

@@ -288,3 +288,11 @@ async def test_where_kernels_are_interpreted_nothing_is_hashed(monkeypatch: pyte
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         assert zygote.Zygote(theirs).unknown == []
+
+
+@pytest.mark.parametrize("imports", ["", "compiler"])
+async def test_children_collect_garbage_again(imports: str, pool: Pool, tmp_path: Path) -> None:
+    child = await start(pool, tmp_path, imports=imports)
+    said = await run(child, "import gc\nraise ValueError(gc.isenabled())")
+    await child.kill()
+    assert "ValueError" in said and said.endswith("True")
