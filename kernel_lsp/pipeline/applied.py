@@ -27,6 +27,7 @@ from kernel_lsp.records import (
     WorkloadOrigin,
 )
 from kernel_lsp.rewrite.kernels.operators import Operator, operator_of
+from kernel_lsp.rewrite.kernels.source import Source
 from kernel_lsp.workloads.recorded import relative
 
 Found = tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]
@@ -63,6 +64,12 @@ def fitted(workload: Workload, source: str, launcher: str | None) -> Workload:
     if operator is None or not operator.is_backward or workload.inputs is None:
         return workload
     return replace(workload, inputs=tuple(replace(spec, requires_grad=False) for spec in workload.inputs))
+
+
+def is_called_alone(text: str, launcher: str) -> bool:
+    """It is a function, a static method or half of an autograd Function, and no method of an object."""
+    source = Source.parse(text, launcher, launcher)
+    return not source.needs_object(launcher) or _operator(source.tree, launcher) is not None
 
 
 def _operator(tree: ast.Module, launcher: str) -> Operator | None:

@@ -2,7 +2,7 @@
 
 `reached(...)` finds the first one with a workload; `program_of` is the kernel's program with that one inside
 and its inputs made by it (kernels/reached.py). `kernels_of` is the other way: the kernels that a module or
-function comes to. Not covered: callers of other files, and methods that launch kernels by themselves.
+function comes to. Not covered: callers of other files, and callers of methods that launch kernels.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kernel_lsp import analysis, workloads
 from kernel_lsp.errors import CaptureError, WorkloadError
+from kernel_lsp.pipeline import applied
 from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.kernels.reached import Reached, with_inputs
 from kernel_lsp.rewrite.kernels.source import defined
@@ -22,7 +23,7 @@ def reached(
     """Of a kernel's launchers the first that is called so; None: no caller has a workload itself, with what
     is wrong with those that they have."""
     problems: list[WorkloadError] = []
-    for launcher in target.launchers:
+    for launcher in (one for one in target.launchers if applied.is_called_alone(snapshot.text, one)):
         for caller in _callers(snapshot, found, launcher.split(".")[0]):
             known, wrong = workloads.workloads_for(snapshot, caller, folder)
             if known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_lsp import analysis, workloads
+from kernel_lsp import analysis, parsing, workloads
 from kernel_lsp.errors import RewriteError, WorkloadError
 from kernel_lsp.pipeline import applied, callers
 from kernel_lsp.pipeline.elsewhere import named_elsewhere
@@ -110,6 +110,12 @@ def _program(snapshot: Snapshot, target: Target, launcher: str | None, reached: 
     return harness.judged(analysis.slice_program(snapshot, target), target, launcher)
 
 
+def _module_of(snapshot: Snapshot, found: Analysis, launcher: str) -> Target | None:
+    """The module whose method launches: it is called instead."""
+    owner = harness.module_of(parsing.parse_text(snapshot.text), launcher)
+    return None if owner is None else analysis.find_target(found, owner)
+
+
 def _workloads(
     snapshot: Snapshot, target: Target, found: Analysis, folder: str | None
 ) -> tuple[str | None, tuple[Workload, ...], tuple[WorkloadError, ...]]:
@@ -120,7 +126,7 @@ def _workloads(
     known, problems = workloads.workloads_for(snapshot, target, folder)
     launchers = sorted(target.launchers, key=lambda name: "." in name)  # a method is followed least
     for name in launchers:
-        launcher = analysis.find_target(found, name)
+        launcher = analysis.find_target(found, name) or _module_of(snapshot, found, name)
         if launcher is not None:
             more, others = workloads.workloads_for(snapshot, launcher, folder)
         elif (applied_with := applied.workloads_of(snapshot, target, name, found, folder)) is not None:

@@ -1,9 +1,9 @@
 """The program by which a kernel is judged: its launcher, on copies of what it writes into.
 
-Standard library only. A launcher that returns fresh tensors is judged as it is. One that works in place
-could not be repeated on the same inputs, so a function is put around it that hands it copies and returns
-them with the result; rewrite and original pay for these copies alike. Not covered: tensors that a launcher
-reaches through containers or objects.
+Standard library only. A launcher that returns fresh tensors is judged as it is, one that is a method of a
+module by a call of that. One that works in place could not be repeated on the same inputs, so a function is
+put around it that hands it copies and returns them with the result; rewrite and original pay for these
+copies alike. Not covered: tensors that a launcher reaches through containers or objects.
 """
 
 from __future__ import annotations
@@ -44,10 +44,7 @@ def launching(program: Program, kernel: str, launcher: str) -> Program:
     source = Source.parse(program.source, kernel, launcher)
     operator = operator_of(source.tree, launcher)
     if operator is None and source.needs_object(launcher):
-        raise RewriteError(
-            f"{kernel} is launched by {launcher}, a method, which is not called without its object: "
-            "write a function that launches it, with a workload above it"
-        )
+        return _of_module(program, source)
     made = replace(program, entry=launcher, kind=TargetKind.FUNCTION, kernel=kernel, launcher=launcher)
     copied = written_arguments(source)
     if operator is not None:
@@ -57,6 +54,30 @@ def launching(program: Program, kernel: str, launcher: str) -> Program:
     else:
         return made
     return replace(made, source=program.source.rstrip("\n") + "\n\n\n" + around, entry=ENTRY)
+
+
+def _of_module(program: Program, source: Source) -> Program:
+    """A method of a module is judged by a call of the module, with its parameters. Raises RewriteError."""
+    owner = module_of(source.tree, source.launcher)
+    remedy = "write a function that launches it, with a workload above it"
+    if owner is None:
+        raise RewriteError(
+            f"{source.kernel} is launched by {source.launcher}, a method, which is not called without its "
+            f"object: {remedy}"
+        )
+    own = _parameters(source.function(source.launcher))[0].arg
+    if written := [name for name in written_arguments(source) if name != own]:
+        raise RewriteError(f"{source.launcher} writes into what it is given ({', '.join(written)}): {remedy}")
+    kind = TargetKind.MODULE
+    return replace(program, entry=owner, kind=kind, kernel=source.kernel, launcher=source.launcher)
+
+
+def module_of(tree: ast.Module, launcher: str) -> str | None:
+    """The torch module that a launcher is a method of."""
+    owner = launcher.rpartition(".")[0]
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == owner]
+    bases = [ast.unparse(base) for base in classes[-1].bases] if classes else []
+    return owner if any(base.split(".")[-1] == "Module" for base in bases) else None
 
 
 def _applied(source: Source, operator: Operator, written: list[str]) -> str:

@@ -20,11 +20,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Program, Workload
+from kernel_lsp.records import Program, TargetKind, Workload
 from kernel_lsp.rewrite.kernels.heuristics import Asked
 from kernel_lsp.rewrite.kernels.launched import Blocks, Launched, Pointer
 from kernel_lsp.rewrite.kernels.pretending import Guessing, on_a_gpu
-from kernel_lsp.rewrite.loading import OnCpu, conversions, execute, lookup, make_arguments
+from kernel_lsp.rewrite.loading import (
+    OnCpu,
+    construct,
+    conversions,
+    execute,
+    lookup,
+    make_arguments,
+)
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
 
@@ -60,7 +67,7 @@ def _followed(program: Program, workload: Workload, guess: Guessing) -> list[Lau
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         with on_a_gpu():
             namespace = execute(program.source)
-            launcher = lookup(namespace, program)
+            launcher = _callable(lookup(namespace, program), namespace, program, workload)
             with _written_down([], {}):  # inputs may be what other kernels have made
                 args, kwargs = make_arguments(namespace, workload)
             with _written_down(found, _owners(launcher, args, kwargs)), guess:
@@ -73,6 +80,16 @@ def _followed(program: Program, workload: Workload, guess: Guessing) -> list[Lau
                         "launch the kernel from a function whose launches follow from shapes alone",
                     ) from error
     return found
+
+
+def _callable(found: Any, namespace: dict[str, Any], program: Program, workload: Workload) -> Any:
+    """The function itself; of a module one that is made as the workload says, by its forward."""
+    if program.kind is not TargetKind.MODULE:
+        return found
+    module = construct(found, namespace, workload)
+    if workload.training is not None:
+        module.train(workload.training)
+    return module.forward
 
 
 def _alike(program: Program, first: list[Launched], second: list[Launched]) -> list[Launched]:
