@@ -20,8 +20,7 @@ from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.opened_cells import require_kind
 from kernel_lsp.rewrite.results import Result, first_reader, redirect
-from kernel_lsp.rewrite.spreading import spread
-from kernel_lsp.rewrite.walks import Walk
+from kernel_lsp.rewrite.spreading import last_of, spread, walked
 
 aten = torch.ops.aten
 
@@ -35,7 +34,7 @@ def apply(graph: Graph, label: str) -> None:
     before = first_reader(graph, loop)
     _check_order(graph, found, before)
     every = {
-        node: _walked(graph, walk, found.dim, before) for walk in loop.walks for node in walk.slices[1][:1]
+        node: walked(graph, walk, found.dim, before) for walk in loop.walks for node in walk.slices[1][:1]
     }
     every |= {node: every[walk.slices[1][0]] for walk in loop.walks for node in walk.slices[1]}
     last = dict[fx.Node, fx.Node]()
@@ -51,7 +50,7 @@ def apply(graph: Graph, label: str) -> None:
     for index, each in loop.results:
         result = Result(index=index, every=each, dim=found.dim)
         node = step[index]
-        part = every[node] if each else last.get(node) or _end(graph, found, every[node], before)
+        part = every[node] if each else last.get(node) or last_of(graph, every[node], found.dim, before)
         redirect(graph, loop, result, part, before)
     graph.drop_unused()
 
@@ -65,25 +64,6 @@ def _check_order(graph: Graph, found: CellLoop, before: fx.Node) -> None:
     read += [item for node in found.loop.steps[1] for item in node.all_input_nodes]
     if any(order[node] >= order[before] for node in read if node not in inside and node not in slices):
         raise RewriteError("a state is read before the loop's inputs exist", "keep the loop as it is")
-
-
-def _walked(graph: Graph, walk: Walk, dim: int, before: fx.Node) -> fx.Node:
-    """What the loop reads, in the order of the steps along ``dim``."""
-    node = walk.base
-    if not walk.is_whole:
-        ends = min(walk.indices), max(walk.indices) + 1
-        node = graph.call(aten.slice.Tensor, (node, walk.dim, *ends), before=before)
-    if walk.is_backward:
-        node = graph.call(aten.flip.default, (node, [walk.dim]), before=before)
-    if walk.dim != dim:
-        node = graph.call(aten.movedim.int, (node, walk.dim, dim), before=before)
-    return node
-
-
-def _end(graph: Graph, found: CellLoop, every: fx.Node, before: fx.Node) -> fx.Node:
-    """The last step's part of a tensor of all steps."""
-    part = graph.call(aten.select.int, (every, found.dim, found.loop.length - 1), before=before)
-    return graph.call(aten.clone.default, (part,), before=before)  # no memory of the other steps
 
 
 # --- the layer ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from kernel_lsp.rewrite.codegen.launching import unique_name
 from kernel_lsp.rewrite.loops import Loop, loops_of
 from kernel_lsp.rewrite.misses import loops as unfit
 from kernel_lsp.rewrite.skill import Graph, Match, Miss, Proof, cost, proof
+from kernel_lsp.rewrite.split_steps import split, split_of
 from kernel_lsp.rewrite.walks import Walk
 
 LATENCY_S = 0.15e-6  # of one step, with its loads in flight: assumed until measured
@@ -19,9 +20,13 @@ parameters: dict[str, list[Any]] = recurrence.PARAMETERS
 
 
 def match(graph: Graph) -> list[Match]:
-    return [
-        made for loop in loops_of(graph) if (found := _found(graph, loop)) and (made := _match(graph, found))
-    ]
+    matches = []
+    for loop in loops_of(graph):
+        if (found := _found(graph, loop)) is not None:
+            matches.append(_match(graph, found, loop, split=False))
+        elif _may_split(graph, loop) and (found := _split_off(graph.copy(), _label(graph, loop))) is not None:
+            matches.append(_match(graph, found, loop, split=True))
+    return matches
 
 
 def misses(graph: Graph) -> Iterable[Miss]:
@@ -31,7 +36,13 @@ def misses(graph: Graph) -> Iterable[Miss]:
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     loop = match.data["found"].loop
     length = f"{loop.length} steps of {len(loop.steps[1])} operations"
+    around = (
+        "the graph's edges: it is done for all steps, in front of them or behind"
+        if match.data["split"]
+        else ""
+    )
     return [
+        *([proof("what stands around the state does not change it", True, around)] if around else []),
         proof("all steps are the same", True, f"{length}, compared one by one with their constants"),
         proof("a step reads only the one before it", True, "the graph's edges"),
         proof("each element goes its own way", True, "shapes and schemas: all operations are pointwise"),
@@ -39,7 +50,11 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 
 def apply(graph: Graph, match: Match, parameters: dict[str, Any]) -> None:
-    recurrence.apply(graph, match.data["found"], parameters)
+    found = _split_off(graph, match.label) if match.data["split"] else match.data["found"]
+    if found is None:
+        graph.named(match.label)  # raises: it was there when the match was made
+        return
+    recurrence.apply(graph, found, parameters)
     graph.caveat("the state stays in float32 between steps; eager rounds it to the tensor's dtype")
 
 
@@ -47,19 +62,37 @@ def _found(graph: Graph, loop: Loop) -> recurrence.Recurrence | None:
     return recurrence.recurrence_of(graph, loop, unique_name(graph, "recurrence"))
 
 
-def _match(graph: Graph, found: recurrence.Recurrence) -> Match:
+def _label(graph: Graph, loop: Loop) -> str:
+    return graph.label(loop.steps[0][0], loop.steps[-1][-1])
+
+
+def _may_split(graph: Graph, loop: Loop) -> bool:
+    """Asked first: a copy of the graph takes longer."""
+    parts = split_of(graph, loop)
+    return parts is not None and recurrence.acts_elementwise(loop.steps[1][index] for index in parts.core)
+
+
+def _split_off(graph: Graph, label: str) -> recurrence.Recurrence | None:
+    """In place: what is left of the loop of this label without what depends on no state."""
+    loop = next((loop for loop in loops_of(graph) if _label(graph, loop) == label), None)
+    parts = split_of(graph, loop) if loop is not None else None
+    left = split(graph, parts) if parts is not None else None
+    return _found(graph, left) if left is not None else None
+
+
+def _match(graph: Graph, found: recurrence.Recurrence, whole: Loop, *, split: bool) -> Match:
     loop = found.loop
-    eager = sum(cost.seconds(graph, node) for node in loop.nodes)
+    eager = sum(cost.seconds(graph, node) for node in whole.nodes)
     moved = sum(_bytes(graph, walk) for walk in found.walks.values())
     moved += len(loop.listed) * cost.moved_bytes_of(graph, loop.steps[1][-1]) * loop.length
     ours = max(moved / cost.RATES["cuda"].bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
     return Match(
-        nodes=loop.nodes,
-        label=graph.label(loop.steps[0][0], loop.steps[-1][-1]),
+        nodes=whole.nodes,
+        label=_label(graph, whole),
         summary=f"run the {loop.length} steps of the loop in one kernel",
         benefit=cost.share(graph, eager - ours),
         plain=False,
-        data={"found": found},
+        data={"found": found, "split": split},
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.codegen import source
-from kernel_lsp.rewrite.codegen.recurrence_facts import Recurrence, recurrence_of
+from kernel_lsp.rewrite.codegen.recurrence_facts import Recurrence, acts_elementwise, recurrence_of
 from kernel_lsp.rewrite.codegen.recurrence_launch import Launcher
 from kernel_lsp.rewrite.codegen.recurrence_paths import Paths
 from kernel_lsp.rewrite.codegen.recurrence_source import Kernel
@@ -20,7 +20,7 @@ from kernel_lsp.rewrite.generated import Generated
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.results import first_reader, launch
 
-__all__ = ["PARAMETERS", "Recurrence", "apply", "emit", "recurrence_of"]
+__all__ = ["PARAMETERS", "Recurrence", "acts_elementwise", "apply", "emit", "recurrence_of"]
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [128, 64, 256], "num_stages": [8, 4], "num_warps": [4]}
 """Few elements a program: a state of 16384 elements must fill 132 multiprocessors."""

@@ -7,6 +7,7 @@ step, slices that are broadcast against the state, results of different shapes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import fx
@@ -44,10 +45,14 @@ class Recurrence:
         return [self.given[operand] for operand in self.lowered.region.operands]
 
 
+def acts_elementwise(nodes: Iterable[fx.Node]) -> bool:
+    return all(op_name(node) in TABLE for node in nodes)
+
+
 def recurrence_of(graph: Graph, loop: Loop, name: str) -> Recurrence | None:
     """None when the steps cannot be generated."""
     step = loop.steps[1]
-    if any(op_name(node) not in TABLE for node in step):
+    if not acts_elementwise(step):
         return None
     sizes = {shape_of(node) for node in step}
     dtypes = {graph.val(item).dtype for node in step for item in (node, *node.all_input_nodes)}
