@@ -98,6 +98,9 @@ GROUPS = {
     "roots that are added up": ["tl.atomic_add(s_ptr, tl.sqrt(tl.sum(x * x, axis=0)))"],
     "squares of sums": ["total = tl.sum(x, axis=0)", "tl.atomic_add(s_ptr, total * total)"],
     "sums and something": ["tl.atomic_add(s_ptr, tl.sum(x, axis=0) + 1.0)"],
+    "groups that are left out": ["if tl.max(x) > 0.5:", f"    {STORE.format('x')}"],
+    "groups that are doubled": ["if tl.max(x) > 0.5:", "    x *= 2.0", STORE.format("x")],
+    "groups that end the program": ["if tl.sum(x) == 0.0:", "    return", STORE.format("x")],
     "a count of groups": ["tl.atomic_add(s_ptr, 1.0)", STORE.format("x")],
     "every pair of a group": [
         "both = tl.dot(x[:, None], x[None, :])",
@@ -201,6 +204,23 @@ def run(x):
 )
 def test_what_a_loop_stores_goes_on_from_block_to_block(value: str, free: bool) -> None:
     assert found(LOOP.replace("VALUE", value), "row_kernel") == (["BLOCK"] if free else [])
+
+
+@pytest.mark.parametrize(
+    ("branch", "free"),
+    [
+        ("if largest > carry:\n            carry = largest", True),
+        ("if largest > 0.5:\n            tl.store(out_ptr + row * n + at, x, mask=at < n)", False),
+        ("if largest > 0.5:\n            tl.atomic_add(out_ptr + row, 1.0)", False),
+        ("if mean > 0.5:\n            tl.store(out_ptr + row * n + at, x, mask=at < n)", True),
+    ],
+)
+def test_what_a_loop_does_for_some_blocks_shows_them(branch: str, free: bool) -> None:
+    text = LOOP.replace("        value = VALUE\n", f"        largest = tl.max(x, axis=0)\n        {branch}\n")
+    text = text.replace("        carry += tl.sum(x, axis=0)\n", "").replace(
+        "at, value, mask", "at, x + 1, mask"
+    )
+    assert found(text, "row_kernel") == (["BLOCK"] if free else [])
 
 
 TILES = """\

@@ -53,6 +53,8 @@ def shown(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
             return _told(write)
     if of_grid and (counted := next(_counting(cut, kernel.function), None)) is not None:
         return _told(counted)
+    for branch in _of_some_blocks(kernel.function, block, of_grid=of_grid):
+        return _told(branch.test)
     return next(map(_told, _reduced(kernel.function, block, writes, of_grid=of_grid)), None)
 
 
@@ -140,6 +142,20 @@ def _of_one_block(cut: _Cut) -> Iterator[ast.If]:
             made: list[ast.expr] = [ast.Name(name, ast.Load()) for name in stored(branch)]
             made += [c.args[0] for name in WRITES for c in called(branch, name) if c.args]
             if any(reach.of(one).axes for one in made):
+                yield branch
+
+
+def _of_some_blocks(function: Function, block: str, *, of_grid: bool) -> Iterator[ast.If | ast.While]:
+    """Branches by what was reduced over one block, that write, or in a program of one block end it or set
+    anything; what a loop goes on with may be set by what each of its blocks has."""
+    reductions = {id(call) for call in Reach(function, block).reductions()}
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and block in names_in(n.iter)]
+    for part in (function,) if of_grid else loops:
+        made = _made_of(part, reductions)
+        for branch in (n for n in ast.walk(part) if isinstance(n, ast.If | ast.While)):
+            ends = any(isinstance(n, ast.Return | ast.Break | ast.Continue) for n in ast.walk(branch))
+            writes = any(called(branch, name) for name in WRITES)
+            if (writes or ends or (of_grid and stored(branch))) and _comes(branch.test, reductions, made):
                 yield branch
 
 
