@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import fx
 
 from kernel_lsp.rewrite.codegen import channelwise, reductions, strides
 from kernel_lsp.rewrite.codegen.body import Names
-from kernel_lsp.rewrite.codegen.ir import Dim, Operand, Output, Region, Value, load
+from kernel_lsp.rewrite.codegen.ir import Operand, Output, Region, Value, load
 from kernel_lsp.rewrite.codegen.pointwise import (
     IDENTITY,
     TABLE,
@@ -23,6 +21,7 @@ from kernel_lsp.rewrite.codegen.pointwise import (
     dtype_name,
     op_name,
 )
+from kernel_lsp.rewrite.codegen.sizes import Sizes, Wide
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, SOFTMAX, Shape, keeps_dims, shape_of, space_of
 from kernel_lsp.rewrite.graph import Graph, is_op
 
@@ -40,25 +39,6 @@ class Lowered:
     """Inputs whose dimensions the launcher gets in another order: strides.permuted."""
     order: tuple[int, ...] = ()
     """The dimensions of the results in the order in which they are written; empty for their own."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wide:
-    """An operand before its dimensions are collapsed."""
-
-    node: fx.Node
-    sizes: tuple[int, ...]
-    """Sizes aligned with the expanded space: 1 where it is broadcast."""
-    index: tuple[int | None, ...]
-    """For each dimension of the space, that of what the launcher gets; None when it has none there."""
-    view: tuple[int, ...] = ()
-    """How its dimensions are permuted before the launcher gets it; empty for not at all."""
-
-    @property
-    def value(self) -> torch.Tensor:
-        """What the launcher gets."""
-        value: torch.Tensor = self.node.meta["val"]
-        return value.permute(self.view) if self.view else value
 
 
 NUMBER = Shape(sizes=(1,))
@@ -87,7 +67,19 @@ class _Lowering:
                 self.wide.setdefault(key, found)
         self.groups = self._collapse()
         self.names = Names(["out", "partial", "n_rows", "n_cols", "n_chunks", "n_elements"])
-        self.dims = self._dims()
+        self.operand_names = self._choose_names()
+        self.spelled = Sizes(
+            space=self.space,
+            sizes=self.sizes,
+            order=self.order,
+            groups=self.groups,
+            reduced=self._reduced(),
+            wide=tuple(self.wide.values()),
+            names=self.operand_names,
+            any_layout=self.any_layout,
+            squeezed=self.squeezed,
+        )
+        self.dims = self.spelled.dims()
         self.operands = self._operands()
         self.values: dict[fx.Node, Any] = {}
 
@@ -103,7 +95,7 @@ class _Lowering:
                     name="out" if len(outputs) == 1 else used.fresh(hint),
                     value=value,
                     dtype=dtype_name(node.meta["val"].dtype),
-                    shape=self._shape_source(node),
+                    shape=self.spelled.shape_source(node),
                     rowwise=rowwise,
                 )
             )
@@ -248,7 +240,7 @@ class _Lowering:
             node = wide.node
             if node in named:
                 raise Unsupported(f"{node.name} is read in two different ways")
-            named[node] = self.operand_name(node)
+            named[node] = self.operand_names[node]
             axes = tuple(i for i, group in enumerate(self.groups) if wide.sizes[group[0]] != 1)
             dtype, inner = dtype_name(node.meta["val"].dtype), None
             if len(axes) == len(self.groups) and not wide.value.is_contiguous():
@@ -258,23 +250,6 @@ class _Lowering:
                 inner = min(reversed(range(len(steps))), key=lambda axis: steps[axis])
             found[key] = Operand(name=named[node], dtype=dtype, axes=axes, inner=inner)
         return found
-
-    def operand_name(self, node: fx.Node) -> str:
-        return self._operand_names[node]
-
-    # --- dimensions ----------------------------------------------------------------------
-
-    def _dims(self) -> tuple[Dim, ...]:
-        self._operand_names = self._choose_names()
-        names = self._dim_names()
-        return tuple(
-            Dim(
-                name=name,
-                size=_product(self.sizes[axis] for axis in group),
-                source=self._size_source(group),
-            )
-            for name, group in zip(names, self.groups, strict=True)
-        )
 
     def _choose_names(self) -> dict[fx.Node, str]:
         chosen = {}
@@ -288,97 +263,6 @@ class _Lowering:
         if is_op(node, *strides.TRANSPOSES):
             node = node.args[0]
         return f"{op_name(node.args[0])}_{node.args[1]}" if node.target is operator.getitem else node.name
-
-    def _dim_names(self) -> list[str]:
-        reduced, count = set(self._reduced()), len(self.groups)
-        rows = [i for i in range(count) if i not in reduced]
-        if not reduced:
-            return {1: ["n_cols"], 2: ["n_rows", "n_cols"], 3: ["n_outer", "n_channels", "n_inner"]}.get(
-                count, [f"size_{i}" for i in range(count)]
-            )
-        names = [""] * count
-        for kind, axes in (("rows", rows), ("cols", sorted(reduced))):
-            for position, axis in enumerate(axes):
-                names[axis] = f"n_{kind}" if len(axes) == 1 else f"{kind}_{position}"
-        if len(rows) == 2:
-            inner = rows[1] > max(reduced)
-            names[rows[0]], names[rows[1]] = (
-                ("n_outer", "n_inner") if inner else ("n_batch", "rows_per_batch")
-            )
-        if self.space.groups is not None and len(reduced) == 2:
-            names[min(reduced)], names[max(reduced)] = "group_channels", "n_inner"
-        if self.space.groups is not None and len(rows) == 2:
-            names[rows[0]], names[rows[1]] = "n_batch", "n_groups"
-        return names
-
-    def _size_source(self, group: list[int]) -> str:
-        full = [
-            w for w in self.wide.values() if all(n == m for n, m in zip(w.sizes, self.sizes, strict=True))
-        ]
-        varying = [w for w in self.wide.values() if all(w.sizes[axis] == self.sizes[axis] for axis in group)]
-        several = [axis for axis, size in enumerate(self.sizes) if size != 1]
-        if full and group == (several or [0]):  # a number may have no dimension to ask for
-            return f"{self._operand_names[full[0].node]}.numel()"
-        parts: dict[str, None] = {}
-        for axis in group:
-            known = [*full, *varying, *(w for w in self.wide.values() if w.sizes[axis] != 1)]
-            if not known:
-                raise Unsupported("a dimension that no operand has")
-            wide = known[0]
-            parts[self._axis_source(wide, axis)] = None
-        split = [axis for axis in group if axis in (1, 2)]
-        if self.space.groups is not None and len(split) == 2:  # groups * (channels // groups)
-            parts = {p: None for p in parts if "groups" not in p and "//" not in p and not p.isdigit()}
-            wide = next(iter([*full, *varying]))
-            parts = {f"{self._operand_names[wide.node]}.shape[{wide.index[1]}]": None, **parts}
-            if group[0] == 0:
-                parts = {f"{self._operand_names[wide.node]}.shape[0]": None, **parts}
-        return " * ".join(parts)
-
-    def _axis_source(self, wide: Wide, axis: int) -> str:
-        text = f"{self._operand_names[wide.node]}.shape[{wide.index[axis]}]"
-        if self.space.groups is not None and axis == 1:
-            return str(self.space.groups) if self.space.expanded[2] != 1 else text
-        if self.space.groups is not None and axis == 2:
-            return f"{text} // {self.space.groups}" if self.space.groups != 1 else text
-        return text
-
-    def _shape_source(self, node: fx.Node) -> str:
-        """The output's shape in terms of operands: an operand of that shape, or sizes."""
-        shape = shape_of(node)
-        if not shape:
-            return "()"
-        if len(shape) == len(self.order):
-            shape = tuple(shape[dim] for dim in self.order)
-        alike = [wide for wide in self.wide.values() if tuple(wide.value.shape) == shape]
-        for wide in sorted(alike, key=self._is_strided) if math.prod(shape) > 1 else ():
-            return f"{self._operand_names[wide.node]}.{'size()' if self._is_strided(wide) else 'shape'}"
-        for wide in self.wide.values():
-            if all(n == m for n, m in zip(wide.sizes, self.sizes, strict=True)) and self.space.groups is None:
-                return self._sizes_of(shape, wide, squeezed=node in self.squeezed)
-        parts = []
-        for axis, size in enumerate(shape):
-            dim = axis + len(self.space.sizes) - len(shape)
-            wide_or = next(
-                (w for w in self.wide.values() if self.space.groups is None and w.sizes[dim] == size), None
-            )
-            parts.append(self._axis_source(wide_or, dim) if wide_or and size != 1 else str(size))
-        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-    def _is_strided(self, wide: Wide) -> bool:
-        return self.any_layout and wide.sizes == self.sizes and not wide.value.is_contiguous()
-
-    def _sizes_of(self, shape: tuple[int, ...], wide: Wide, *, squeezed: bool) -> str:
-        name = self._operand_names[wide.node]
-        axes = list(range(len(self.space.sizes)))
-        if squeezed:
-            axes = [axis for axis in axes if axis not in self.space.reduced]
-        axes = axes[len(axes) - len(shape) :]
-        reads = [
-            f"{name}.shape[{wide.index[axis]}]" if size != 1 and wide.index[axis] is not None else str(size)
-            for axis, size in zip(axes, shape, strict=True)
-        ]
-        return f"({', '.join(reads)}{',' if len(reads) == 1 else ''})"
 
     def _is_row(self, node: fx.Node) -> bool:
         if not self.space.reduced:
@@ -421,7 +305,3 @@ def _behind_views(node: fx.Node) -> fx.Node:
     while op_name(node) in ("unsqueeze", "view", "reshape", "slice", "expand"):
         node = node.args[0]
     return node
-
-
-def _product(sizes: Any) -> int:
-    return int(torch.Size(sizes).numel())
