@@ -173,11 +173,14 @@ class Printer:
         while positional and positional[-1] == "None":
             positional.pop()
         self.used_functional |= module == self.functional
+        name = name.removeprefix("linalg_")
         return f"{module}.{name}({', '.join([*positional, *self._keywords(node, count, operand)])})", ATOM
 
     def _namespace(self, name: str, node: fx.Node) -> str | None:
         if name in FUNCTIONAL and not (name == "elu" and len(node.args) > 2):
             return self.functional
+        if name == "linalg_vector_norm":
+            return "torch.linalg"
         found = getattr(torch, name, None)
         if found is None or name.startswith("_"):
             return None

@@ -1,8 +1,9 @@
 """Several spellings of one operation become the one that skills know, as soon as a program is captured.
 
 torch.inner(x, w) is F.linear(x, w), addmm of a transposed weight is it too, a pool whose indices nobody reads
-is a pool, and x.flatten(2).mean(-1) is a mean over the dimensions that were flattened. Each is the same
-operation on the same tensors: shape, dtype and strides stay as they were, or the call stays as it is written.
+is a pool, x.flatten(2).mean(-1) is a mean over the dimensions that were flattened, and x.sum(1).view(-1, 1)
+keeps the dimension that it reduces. Each is the same operation on the same tensors: shape, dtype and strides
+stay as they were, or the call stays as it is written.
 Not covered: what would compute in another order, and einsum, which has skills of its own.
 """
 
@@ -34,6 +35,7 @@ def unify(graph: Graph) -> None:
         if rule is not None and (call := rule(graph, node)) is not None:
             _spell(graph, node, *call)
     _drop_indices(graph)
+    _part_moments(graph)
 
 
 def _spell(graph: Graph, node: fx.Node, op: Any, args: tuple[Any, ...]) -> None:
@@ -58,6 +60,29 @@ def _drop_indices(graph: Graph) -> None:
         node.target, node.meta["val"] = op.default, graph.val(users[0])
         users[0].replace_all_uses_with(node)
         graph.fx.erase_node(users[0])
+
+
+def _part_moments(graph: Graph) -> None:
+    """var_mean and std_mean that standardize their own input are two reductions, which fuse with the rest."""
+    for node in graph.nodes:
+        op = next((plain for op, plain in MOMENTS.items() if is_op(node, op)), None)
+        users = graph.users(node)
+        if op is None or graph.is_output(node) or sorted(map(_part, users), key=str) != [0, 1]:
+            continue
+        spread, mean = sorted(users, key=lambda user: int(user.args[1]))
+        if argument(node, "dim") is None or not any(is_op(user, aten.sub) for user in mean.users):
+            continue
+        x, dim, keepdim = node.args[0], argument(node, "dim"), bool(argument(node, "keepdim", False))
+        correction = argument(node, "correction", None)
+        if correction is None:
+            correction = int(argument(node, "unbiased", True))
+        kwargs = {"correction": correction, "keepdim": keepdim}
+        mean.target, mean.args, mean.kwargs = aten.mean.dim, (x, dim, keepdim), {}
+        spread.target, spread.args, spread.kwargs = op.correction, (x, dim), kwargs
+        graph.fx.erase_node(node)
+
+
+MOMENTS = {aten.var_mean: aten.var, aten.std_mean: aten.std}
 
 
 def _part(user: fx.Node) -> Any:
@@ -150,6 +175,47 @@ def _unflattened(graph: Graph, node: fx.Node) -> Call | None:
     return node.target, (base, *node.args[1:at], found, *node.args[at + 1 :])
 
 
+def _norm(graph: Graph, node: fx.Node) -> Call | None:
+    """Of vectors: along one dimension, of one vector, or of all elements together."""
+    x, order, dims = node.args[0], argument(node, "ord", None), argument(node, "dim", None)
+    one = len(dims) == 1 if dims is not None else order is None or _rank(x) == 1
+    if not one or isinstance(order, str) or argument(node, "dtype", None) is not None:
+        return None
+    keepdim = bool(argument(node, "keepdim", False))
+    return aten.linalg_vector_norm.default, (x, 2 if order is None else order, dims, keepdim)
+
+
+def _restored(graph: Graph, node: fx.Node) -> Call | None:
+    """The dimension that a reduction took away comes back, with one element."""
+    base = node.args[0]
+    before, after = tuple(graph.val(base).shape), tuple(graph.val(node).shape)
+    dim = _reduced(base)
+    fits = dim is not None and dim <= len(before) and after == (*before[:dim], 1, *before[dim:])
+    return (aten.unsqueeze.default, (base, dim)) if fits else None
+
+
+def _reduced(node: Any) -> int | None:
+    """The only dimension of a reduction that lies behind the node, with operations on elements between."""
+    for _ in range(MOST_BETWEEN):
+        if not isinstance(node, fx.Node) or node.op != "call_function" or not node.all_input_nodes:
+            return None
+        if node.target is operator.getitem and node.args[1] == 0:
+            node = node.args[0]
+        if is_op(node, *REDUCTIONS, aten.max, aten.min):
+            dims = argument(node, "dim", None)
+            dims = [dims] if isinstance(dims, int) else dims or []
+            kept = len(dims) != 1 or bool(argument(node, "keepdim", False))
+            return None if kept else int(dims[0]) % _rank(node.args[0])
+        node = node.all_input_nodes[0]
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            return None
+    return None
+
+
+MOST_BETWEEN = 5
+"""Steps from a reduction to the view that restores its dimension: an epsilon, a root, a reciprocal."""
+
+
 def _runs(before: tuple[int, ...], after: tuple[int, ...]) -> list[list[int]] | None:
     """For each dimension afterwards those that it was made of; None when one was split, or is empty."""
     found, axes = list[list[int]](), list(range(len(before)))
@@ -174,5 +240,8 @@ RULES: dict[Any, Callable[[Graph, fx.Node], Call | None]] = {
     aten.addmm: _addmm,
     aten.linalg_diagonal: _linalg_diagonal,
     aten.diagflat: _diagflat,
+    aten.linalg_norm: _norm,
+    aten.view: _restored,
+    aten.reshape: _restored,
     **dict.fromkeys(REDUCTIONS, _unflattened),
 }
