@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 from kernel_lsp.evaluator import devices  # noqa: E402
 from kernel_lsp.evaluator.devices import Sample  # noqa: E402
 from kernel_lsp.evaluator.running import timer, timing  # noqa: E402
+from kernel_lsp.evaluator.running.outputs import apart, norms_of  # noqa: E402
+from kernel_lsp.evaluator.running.time_box import Slow, time_box  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -136,12 +138,12 @@ def test_a_call_that_does_nothing_now_and_then_is_among_what_is_checked():
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "apart"),
+    ("one", "other", "far"),
     [(2.0, 1.0, 0.5), (0.0, 0.0, 0.0), (0.0, 3.0, 1.0), (float("inf"), float("inf"), 0.0),
      (float("nan"), float("nan"), 0.0), (float("nan"), 1.0, float("inf")), (1.0, float("inf"), float("inf"))],
 )  # fmt: skip
-def test_norms_are_compared_also_when_they_are_not_finite(one, other, apart):
-    assert timing._apart(one, other) == apart
+def test_norms_are_compared_also_when_they_are_not_finite(one, other, far):
+    assert apart(one, other) == far
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_norms_are_compared_also_when_they_are_not_finite(one, other, apart):
     ],
 )
 def test_outputs_of_every_kind_have_a_norm(values, size):
-    assert timing._norms([values]) == [pytest.approx(size)]
+    assert norms_of([values]) == [pytest.approx(size)]
 
 
 def test_a_launch_that_read_short_beside_others_still_counts_in_every_round(monkeypatch):
@@ -207,7 +209,7 @@ def test_the_fastest_of_a_few_launches_counts(monkeypatch):
 
 def test_a_time_box_ends_what_takes_long():
     start = time.perf_counter()
-    with pytest.raises(timing.Slow), timing._time_box(0.5):
+    with pytest.raises(Slow), time_box(0.5):
         while True:
             pass
     assert time.perf_counter() - start >= 0.4
@@ -215,8 +217,8 @@ def test_a_time_box_ends_what_takes_long():
 
 STANDS_STILL = """
 import os, signal, time
-from kernel_lsp.evaluator.running import timing
-with timing._time_box(0.6):
+from kernel_lsp.evaluator.running.time_box import time_box
+with time_box(0.6):
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(0.1)
 """

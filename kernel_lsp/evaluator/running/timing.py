@@ -21,13 +21,10 @@ Not covered: locked clocks (needs root), how a call does with its inputs in cach
 from __future__ import annotations
 
 import gc
-import math
 import random
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -37,13 +34,14 @@ from kernel_lsp.evaluator.devices import Device, Sample
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.running.arena import Arena
+from kernel_lsp.evaluator.running.outputs import apart, is_close, norms_of, num_bytes
+from kernel_lsp.evaluator.running.time_box import Slow, time_box
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
 MIN_ROUNDS, MAX_ROUNDS, MAX_REPLAYS = 10, 200, 100
 """Per series. A round of two small providers takes about 1 ms on a GPU; times that scatter by 2 % give a
 median of 200 ratios that scatters by 0.25 %."""
 MAX_WARMUPS = 60
-TICK_S = 0.1
 SMALL_BYTES = 2**20
 """An output that is copied to the host in every round in which eager comes after the candidate."""
 ALONE, ALONE_S = 20, 1.0
@@ -64,11 +62,6 @@ SCALES = 0.7, 1.0
 """Factors that make values new. Not above 1: a probability stays one."""
 _clock, _collect, _disable, _enable = perf_counter, gc.collect, gc.disable, gc.enable
 _manual_seed, _set_grad = torch.manual_seed, torch.set_grad_enabled
-_norm = torch.linalg.vector_norm
-
-
-class Slow(BaseException):
-    """The time box of torch.compile is over. No Exception: the compiler swallows those."""
 
 
 @dataclass
@@ -125,7 +118,7 @@ class Rounds:
             return
         crashes.say(crashes.COMPILED)
         try:
-            with _time_box(seconds):
+            with time_box(seconds):
                 compiled = torch.compile(target)
                 for offset in (0, 0, self.arena.last_offset):
                     self.call(compiled, self.arena.fill(0, 1.0, offset))
@@ -221,12 +214,12 @@ class Rounds:
             if number % RARELY == 0:
                 self._note_peak(measured, name, drawn)
             sample, output = self._sample(name, *drawn)
-            norms[name] = _norms(output)  # of all: what runs before a call is the same for every provider
+            norms[name] = norms_of(output)  # of all: what runs before a call is the same for every provider
             if name == "candidate":
                 self._keep(measured, number, checks, drawn, output)
                 if "eager" in norms:
                     self._keep_worst(measured, norms, drawn, output)
-                elif _bytes(output) <= SMALL_BYTES:
+                elif num_bytes(output) <= SMALL_BYTES:
                     early = _checked(drawn, output)
             del output  # freed before the next provider allocates
             measured.times_ms[name].append(sample.ms)
@@ -278,7 +271,7 @@ class Rounds:
         """Look at every output beside eager's (at large ones in half of the rounds), for calls that do
         nothing now and then: a few random checks would miss one in ten. The judge decides; this only
         chooses. ``seen``: the output, or its copy."""
-        far = max(map(_apart, norms["eager"], norms["candidate"]))
+        far = max(map(apart, norms["eager"], norms["candidate"]))
         if far > measured.worst[0]:
             measured.worst = far, seen if isinstance(seen, Checked) else _checked(drawn, seen)
 
@@ -390,67 +383,8 @@ class Rounds:
         replay()
         recorded = [t.detach().clone() for t in tensor_leaves(output)]
         called = tensor_leaves(self.call(target, self.arena.fill(0, scale, 0)))
-        return all(_close(a, b) for a, b in zip(recorded, called, strict=True))
-
-
-def _norms(output: Any) -> list[float]:
-    """Of every tensor in an output; one number at least."""
-    return [_size(t.detach()) for t in tensor_leaves(output)] or [0.0]
-
-
-def _bytes(output: Any) -> int:
-    return sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(output))
-
-
-def _size(tensor: torch.Tensor) -> float:
-    """Euclidean norm, in at least float32."""
-    if tensor.is_complex():
-        tensor = tensor.abs()
-    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1:
-        tensor = tensor.double()
-    return float(_norm(tensor, dtype=torch.float64 if tensor.dtype == torch.float64 else torch.float32))
-
-
-def _apart(one: float, other: float) -> float:
-    """Relative difference; two that are not finite in the same way are equal."""
-    if one == other or (one != one and other != other):
-        return 0.0
-    if not math.isfinite(one - other):
-        return math.inf
-    return abs(one - other) / max(abs(one), abs(other))
+        return all(is_close(a, b) for a, b in zip(recorded, called, strict=True))
 
 
 def _checked(drawn: tuple[int, float, int], output: Any) -> Checked:
     return Checked(drawn[0], drawn[1], map_tensors(lambda t: t.detach().to("cpu", copy=True), output))
-
-
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Within 1 % of the norm: tells a stale result, not an inaccurate one."""
-    if not other.dtype.is_floating_point:
-        return torch.equal(one, other)
-    a, b = one.double().nan_to_num(), other.detach().double().nan_to_num()
-    return float((a - b).norm()) <= 0.01 * float(b.norm())
-
-
-@contextmanager
-def _time_box(seconds: float) -> Iterator[None]:
-    """Raise Slow inside the block after ``seconds``. Main thread only; long C calls finish first.
-
-    Time in which this process stands still because another one is timed does not count: it makes no ticks.
-    """
-    spent, last = 0.0, process_time()
-
-    def tick(*_: Any) -> None:
-        nonlocal spent, last
-        now = process_time()
-        spent, last = spent + max(TICK_S, now - last), now
-        if spent >= seconds:
-            raise Slow
-
-    before = signal.signal(signal.SIGALRM, tick)
-    signal.setitimer(signal.ITIMER_REAL, TICK_S, TICK_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
