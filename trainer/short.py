@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -31,9 +30,8 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
-from trainer import config, exact, models, packed, ranking, shipping, shown
+from trainer import config, exact, models, packed, ranking, shipping, short_report, shown
 from trainer.exact import Learner, Lesson, Schedule
-from trainer.intervals import of_groups
 from trainer.packed import Task
 from trainer.ranking import Ranked
 from trainer.shown import Shown
@@ -61,12 +59,8 @@ SHAPES = {
     "talk": {"hidden": 256, "layers": 6, "heads": 4, "key_heads": 2, "head": 64, "inner": 768},
     "tiny": {"hidden": 32, "layers": 1, "heads": 1, "key_heads": 1, "head": 32, "inner": 64},
 }
-MARGINS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 100.0)
-"""Of weighings: ln(gain) that a plan must promise over the rule's."""
 INNER = 0.25
 """Share of the training families that schedules are chosen by."""
-TALK_MARGINS = (0.0, 0.5, 1.0, 2.0, 100.0)
-"""Of talks, fewer than ranking.MARGINS: each is decoded on its own."""
 TRYING = {"weigh": 0.45, "talk": 0.3}
 """Share of the time in which schedules are tried."""
 FINAL_S = {"weigh": 40.0, "talk": 130.0}
@@ -151,9 +145,10 @@ def tried(job: Job, name: str, told: Schedule) -> None:
 
     def seen(stage: str, model: Any) -> None:
         scores = exact.scores(model, job.known, other)
-        margins = MARGINS if job.form == "weigh" else TALK_MARGINS
+        margins = short_report.MARGINS if job.form == "weigh" else short_report.TALK_MARGINS
         found[stage] = {
-            str(m): round(_first(job.tasks, scores, m, courses=job.form == "weigh"), 4) for m in margins
+            str(m): round(short_report.first(job.tasks, scores, m, courses=job.form == "weigh"), 4)
+            for m in margins
         }
 
     rewards = learned(job, told, train, 0, seen)
@@ -165,19 +160,6 @@ def tried(job: Job, name: str, told: Schedule) -> None:
     )
 
 
-def _first(
-    tasks: Sequence[Task], scores: Mapping[int, Mapping[int, float]], margin: float, *, courses: bool
-) -> float:
-    """First suggestion over the rule's, geometric mean; ``courses``: among what the rule proposes."""
-    gains = []
-    for number, own in scores.items():
-        speeds = tasks[number].speedups
-        asked = [one for one in own if not courses or one == 0 or tasks[number].rules[one]]
-        plan = max(asked, key=lambda one: own[one] - (margin if one else 0.0))
-        gains.append(math.log(speeds[plan] or 1.0) - math.log(speeds[0] or 1.0))
-    return math.exp(fmean(gains))
-
-
 def best(job: Job) -> str:
     """The schedule that was reinforced to most on inner families, over the margins about it (a single
     margin's best is luck)."""
@@ -185,76 +167,6 @@ def best(job: Job) -> str:
     if not tried_:
         return next(iter(SCHEDULES[job.form]))
     return max(tried_, key=lambda name: fmean(sorted(tried_[name]["rl"].values())[-4:]))
-
-
-# --- held-out families -----------------------------------------------------------------------------
-
-
-def ranked(job: Job, model: Any) -> dict[str, dict[float, list[Ranked]]]:
-    """What is asked -> margin -> the held-out tasks in the model's order."""
-    if job.form == "talk":
-        return {"all": ranking.policies(job.held_out, model, job.known.pad, TALK_MARGINS)}
-    numbers = {task.name: number for number, task in enumerate(job.tasks)}
-    scores = exact.scores(model, job.known, [numbers[task.name] for task in job.held_out])
-    found = {}
-    for asked in ("courses", "all"):
-        found[asked] = {
-            margin: [
-                _ordered(one, scores[numbers[one.name]], margin, courses=asked == "courses")
-                for one in job.held_out
-            ]
-            for margin in MARGINS
-        }
-    return found
-
-
-def _ordered(task: Shown, scores: Mapping[int, float], margin: float, *, courses: bool) -> Ranked:
-    """``courses``: what the rule did not propose comes last, since the product asks about its courses."""
-
-    def key(place: int) -> tuple[bool, float]:
-        asked = place == 0 or task.plans[place].rule or not courses
-        return asked, scores[place] + (margin if place == 0 else 0.0)
-
-    order = sorted(range(len(task.plans)), key=key, reverse=True)
-    return Ranked(task=task, plans=tuple(task.plans[place] for place in order))
-
-
-def report(job: Job, by_margin: dict[float, list[Ranked]]) -> Json:
-    """Beside the rule of the day and the one of the recording; intervals also over families."""
-    chosen, margin = ranking.crossed(by_margin)
-    numbers = {task.name: task for task in job.tasks}
-    rule = ranking.rule(job.held_out)
-    then = [
-        replace(one, plans=(one.task.plans[numbers[one.task.name].recorded], *one.task.plans)) for one in rule
-    ]
-    current = [place for place, one in enumerate(chosen) if numbers[one.task.name].current]
-    return {
-        **ranking.report(chosen, rule),
-        "margin": margin,
-        "rule_over_best": _families([one.first for one in rule], rule),
-        "first_over_best_families": _families([one.first for one in chosen], chosen),
-        "first_over_rules_families": paired(chosen, rule),
-        "over_recorded_rules_families": paired(chosen, then),
-        "recorded_rule_over_best": _families([one.first for one in then], then),
-        "over_rules_where_current": paired([chosen[i] for i in current], [rule[i] for i in current]),
-        "without_margin": paired(by_margin[0.0], rule),
-        "by_margin": {
-            str(m): round(math.exp(fmean(o.first for o in own)), 4) for m, own in by_margin.items()
-        },
-    }
-
-
-def paired(found: Sequence[Ranked], against: Sequence[Ranked]) -> list[float]:
-    """(low, mean, high) of the ratio of first suggestions; families are drawn again."""
-    return _families([one.first - other.first for one, other in zip(found, against, strict=True)], found)
-
-
-def _families(values: Sequence[float], of: Sequence[Ranked]) -> list[float]:
-    groups: dict[str, list[float]] = {}
-    for value, one in zip(values, of, strict=True):
-        groups.setdefault(one.task.family, []).append(value)
-    low, high = of_groups(groups.values())
-    return [round(math.exp(value), 4) for value in (low, fmean(values), high)]
 
 
 # --- for good --------------------------------------------------------------------------------------
@@ -269,8 +181,10 @@ def final(job: Job, name: str, seed: int) -> None:
     begun = time.monotonic()
 
     def seen(stage: str, model: Any) -> None:
-        orders[stage] = ranked(job, model)
-        found[stage] = {asked: report(job, own) for asked, own in orders[stage].items()}
+        orders[stage] = short_report.ranked(model, job.form, job.known, job.tasks, job.held_out)
+        found[stage] = {
+            asked: short_report.report(own, job.tasks, job.held_out) for asked, own in orders[stage].items()
+        }
         job.result["running"] = found
         job.note(
             f"seed {seed}, {stage}: {[one['first_over_rules_families'] for one in found[stage].values()]}"
@@ -280,7 +194,9 @@ def final(job: Job, name: str, seed: int) -> None:
 
     rewards = learned(job, told, tasks, seed, seen)
     found["rl_over_sft"] = {
-        asked: paired(ranking.crossed(orders["rl"][asked])[0], ranking.crossed(orders["sft"][asked])[0])
+        asked: short_report.paired(
+            ranking.crossed(orders["rl"][asked])[0], ranking.crossed(orders["sft"][asked])[0]
+        )
         for asked in orders["rl"]
     }
     found["rewards"] = [round(one, 4) for one in rewards]

@@ -13,7 +13,7 @@ import pytest
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.models.manifest import read, verify
 from tests.unit.test_trainer_plans import proposed, task  # noqa: F401
-from trainer import batches, exact, imitation, models, packed, short, shown, weighing
+from trainer import batches, exact, imitation, models, packed, short, short_report, shown, weighing
 from trainer.packed import QUESTIONS, SKIPPED, TALKS
 from trainer.shown import Shown
 
@@ -232,9 +232,9 @@ def started(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
 def test_margins_keep_the_rules_plan_where_little_is_promised(tasks: list[Shown]) -> None:
     one = tasks[0]
     scores = {place: 0.01 * place for place in range(len(one.plans))}
-    assert short._ordered(one, scores, 0.0, courses=False).plans[0] is one.plans[-1]
-    assert short._ordered(one, scores, 100.0, courses=False).plans[0] is one.plans[0]
-    kept = short._ordered(one, scores, 0.0, courses=True).plans[0]
+    assert short_report.ordered(one, scores, 0.0, courses=False).plans[0] is one.plans[-1]
+    assert short_report.ordered(one, scores, 100.0, courses=False).plans[0] is one.plans[0]
+    kept = short_report.ordered(one, scores, 0.0, courses=True).plans[0]
     assert kept.rule
-    best = short._first(packed.tasks_of(tasks, *found_by(tasks)), {0: scores}, 100.0, courses=False)
+    best = short_report.first(packed.tasks_of(tasks, *found_by(tasks)), {0: scores}, 100.0, courses=False)
     assert math.isclose(best, 1.0)
