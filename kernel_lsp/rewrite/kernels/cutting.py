@@ -53,8 +53,8 @@ def shown(kernel: Kernel, block: str, *, of_grid: bool) -> str | None:
             return _told(write)
     if of_grid and (counted := next(_counting(cut, kernel.function), None)) is not None:
         return _told(counted)
-    for branch in _of_some_blocks(kernel.function, block, of_grid=of_grid):
-        return _told(branch.test)
+    for some in _of_some_blocks(kernel.function, block, of_grid=of_grid):
+        return _told(some.test)
     return next(map(_told, _reduced(kernel.function, block, writes, of_grid=of_grid)), None)
 
 
