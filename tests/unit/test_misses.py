@@ -130,6 +130,7 @@ def test_a_dropout_in_training_keeps_a_chain_apart() -> None:
         ("return F.softmax(x * 2, -1)", BIG[:-1] + ").double()", "fused-row-softmax", "float64", "float32"),
         ("return F.layer_norm(x, (4096,))", BIG[:-1] + ").double()", "fused-norm", "float64", "float32"),
         ("return F.mse_loss(x, x * 2)", BIG[:-1] + ").double()", "fused-loss", "float64", "float32"),
+        ("return tuple(x.max(1))", BIG, "fused-reduction", "it returns indices", "amax"),
         ("return torch.norm(x * 2, p=3, dim=1)", BIG, "fused-reduction", "only 1-, 2- and maximum norms", ""),
     ],
 )  # fmt: skip
@@ -247,6 +248,23 @@ def test_an_expanded_tensor_moves_what_lies_in_memory() -> None:
     found = of("return torch.relu(x.expand(4096, 4096))", "x", "torch.randn(4096, 1)", skills=[])
     assert found.roof is not None and found.misses[0].roof is not None
     assert found.misses[0].roof.bytes == 4 * (4096 + 4096**2)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "moved"),
+    [
+        ("return torch.relu(x[:8])", BIG, 2 * 8 * 4096),  # what is sliced away is not read
+        ("return torch.relu(x[:8]) + torch.relu(x[8:16])", BIG, 3 * 8 * 4096),
+        ("return torch.relu(x.t()).t()", BIG, 2 * 4096**2),
+        ("return torch.relu(x), torch.sigmoid(x)", BIG, 3 * 4096**2),  # read once
+        ("return torch.sigmoid(F.dropout(torch.relu(x), 0.5, False))", BIG, 2 * 4096**2),
+        ("return torch.embedding(x, torch.arange(16))", BIG, 2 * 16 * 4096),
+    ],
+)
+def test_a_call_moves_what_it_reads_and_returns(forward: str, inputs: str, moved: int) -> None:
+    found = of(forward, "x", inputs, skills=[]).roof
+    assert found is not None and found.bytes == pytest.approx(4 * moved, abs=256)  # and 16 indices
+    assert found.kind is RoofKind.LAUNCH or found.least_s <= found.taken_s * 1.01
 
 
 def test_a_program_that_runs_nothing_has_nothing_to_explain() -> None:

@@ -132,7 +132,7 @@ def _reduction(node: fx.Node) -> Shape:
     if is_counted(node):
         return _counted(node)
     if not isinstance(value, torch.Tensor):
-        raise Unsupported("it has several results")
+        raise Unsupported("it returns indices beside the values")
     if value.dtype not in FLOATS:
         raise Unsupported(f"no kernel computes in {value.dtype}")
     if argument(node, "dtype") not in (None, source(node).meta["val"].dtype):

@@ -29,6 +29,7 @@ AT_THE_ROOF, MOSTLY = 0.75, 0.5
 fused kernel is offered when it saves 0.1 of what it covers (fuse.MIN_SAVING)."""
 MULTIPLIED = (*calltime.PRODUCTS, *calltime.CONVOLUTIONS, aten.scaled_dot_product_attention)
 """Whose arithmetic counts: that of others is hidden behind their bytes."""
+LOOKUPS = (aten.embedding, aten.gather, aten.index_select, aten.index, aten.take, aten.embedding_bag)
 
 
 def is_work(node: fx.Node) -> bool:
@@ -49,16 +50,41 @@ def seconds(graph: Graph, node: fx.Node) -> float:
 
 def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
     """Of some operations: what enters them and what leaves them has to be moved."""
-    inside = set(nodes)
-    read = {arg for node in nodes for arg in node.all_input_nodes if arg not in inside}
-    left = {n for n in nodes if graph.is_output(n) or any(user not in inside for user in n.users)}
-    return _roof(graph, nodes, sum(map(_bytes, read)) + sum(map(_bytes, left)))
+    return _roof(graph, nodes, _read(nodes) + sum(_bytes(n) for n in nodes if _leaves(graph, n, set(nodes))))
 
 
 def of_target(graph: Graph) -> Roof | None:
     """Of the whole call; None where it runs nothing."""
     nodes = [node for node in graph.nodes if is_work(node)]
-    return _roof(graph, nodes, sum(cost.traffic(graph))) if nodes else None
+    return of_nodes(graph, nodes) if nodes else None
+
+
+def _read(nodes: Sequence[fx.Node]) -> int:
+    """Bytes that enter: of a tensor that is read in parts no more than these, of a table its lines."""
+    inside, parts = set(nodes), dict[fx.Node, dict[fx.Node, int]]()
+    for node in nodes:
+        for arg in node.all_input_nodes:
+            base = _base(arg)
+            if base not in inside and base.op != "get_attr":
+                size = min(_bytes(arg), _bytes(node)) if is_op(node, *LOOKUPS) else _bytes(arg)
+                parts.setdefault(base, {})[arg] = size
+    return sum(min(_bytes(base), sum(sizes.values())) for base, sizes in parts.items())
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """The tensor that a node is a view of, or merely hands on."""
+    while node.op == "call_function" and not is_work(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _leaves(graph: Graph, node: fx.Node, inside: set[fx.Node]) -> bool:
+    """Its value, or a view of it, is read outside."""
+    if graph.is_output(node):
+        return True
+    return any(
+        user not in inside if is_work(user) else _leaves(graph, user, inside) for user in graph.users(node)
+    )
 
 
 def _roof(graph: Graph, nodes: Sequence[fx.Node], moved: int) -> Roof:
