@@ -95,12 +95,12 @@ class Judge:
             return session.gradients(message, blobs)
         if what == "sealed":
             self.files.setdefault(number, []).append(out)
-            return session.sealed(message["count"], out)
+            return session.timing.sealed(message["count"], out)
         if what == "timed":
             return session.timed(message["checks"], blobs)
         if what == "baseline":
-            return session.baseline()
-        return session.needed() if what == "needed" else session.summary()
+            return session.timing.baseline()
+        return session.timing.needed() if what == "needed" else session.summary()
 
     def _open(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:
         """Run the reference on its own inputs; say what a worker needs to know."""

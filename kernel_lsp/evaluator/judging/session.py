@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.gradients import Gradients
-from kernel_lsp.evaluator.judging import matching, numerics, traffic
-from kernel_lsp.evaluator.judging.drawing import draw, rescale
+from kernel_lsp.evaluator.judging import matching, numerics
+from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.judging.planning import plain, plan
-from kernel_lsp.evaluator.running import timing
+from kernel_lsp.evaluator.judging.sealed import UNREADABLE, Pair, Timing
+from kernel_lsp.evaluator.judging.wording import Reply, verdict
 from kernel_lsp.evaluator.tensors import (
     Blobs,
     Outbox,
@@ -30,19 +31,12 @@ from kernel_lsp.evaluator.tensors import (
     encode,
     map_tensors,
     same_bits,
-    strided_copy,
     tensor_leaves,
 )
 
-Pair = tuple[torch.Tensor, torch.Tensor]
-"""One tensor: the candidate's, the reference's."""
-Reply = dict[str, Any]
 GRADIENT_CONSTANTS = 2.0
 CONTROL_ELEMENTS = 2**20
 """Largest output for which the lower-precision control is judged with moved oracles."""
-NEAR_BYTES = 2**30
-"""Input sets of one session that stay where they were drawn."""
-UNREADABLE = (ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, OverflowError)
 
 
 class Session:
@@ -54,7 +48,7 @@ class Session:
         self.seed = secrets.randbits(48) if seed is None else int(seed)
         self.plan = plan(reference, self.seed)
         self.trials: dict[int, Trial] = {}
-        self.sets: list[Trial] = []
+        self.timing = Timing(reference, self.seed)
         self.oracle_outputs: list[list[torch.Tensor]] = []
 
     # --- trials --------------------------------------------------------------------------
@@ -114,6 +108,10 @@ class Session:
             return self._compare_gradients(trial, message, blobs)
         except Mismatch as problem:
             return {"ok": False, "check": "gradients", "detail": f"{trial['label']}: {problem}"}
+
+    def timed(self, checks: list[dict[str, Any]], blobs: Blobs) -> Reply:
+        """Judge outputs of timed rounds."""
+        return self.timing.timed(checks, blobs, self._compare_values)
 
     def _compare(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
         reference = self.reference
@@ -187,7 +185,7 @@ class Session:
         results = self._judge(trial, pairs, truth, expected, None)
         if trial["number"] == 1 and truth is not None and self.reference.tells_precision is None:
             self._control(trial, truth, expected)
-        reply = _verdict(results, trial["label"], [f"output {i}" for i in range(len(pairs))])
+        reply = verdict(results, trial["label"], [f"output {i}" for i in range(len(pairs))])
         reply["informative"] = any(not r.numel() or bool(torch.isfinite(r).any()) for _, r in pairs)
         return reply
 
@@ -274,7 +272,7 @@ class Session:
         if not all(result.passed for result in results):
             moved = [self.reference.gradients_wide(trial, weights, moved=True) for _ in range(2)]
             results = self._judge_gradients(names, got, want, truth, [m for m in moved if m])
-        reply = _verdict(results, trial["label"], [f"gradient of {name}" for name in names])
+        reply = verdict(results, trial["label"], [f"gradient of {name}" for name in names])
         return {**reply, "check": "gradients", "compared": len(names)}
 
     def _judge_gradients(
@@ -293,68 +291,6 @@ class Session:
             others = tuple(m for other in moved if (m := other[name]) is not None)
             results.append(numerics.compare(mine, theirs, oracle, others, self.precision, GRADIENT_CONSTANTS))
         return results
-
-    # --- sealed inputs for timing --------------------------------------------------------
-
-    def sealed(self, count: int, out: Outbox) -> Reply:
-        """Input sets for timed rounds, under the parameters as constructed."""
-        same = plain("as_given_again")
-        drawn = (draw(self.reference, self.seed, {**same, "number": 1000 + i}) for i in range(count))
-        self.sets = [{**made, "arguments": self._kept(made["arguments"], count)} for made in drawn]
-        return {
-            "sets": [encode(list(m["arguments"]), out) for m in self.sets],
-            "state": encode(self.sets[0]["state"], out),
-            "seeds": [m["noise_seed"] for m in self.sets],
-        }
-
-    def _kept(self, arguments: Any, count: int) -> Any:
-        """Until the session ends; large ones not in the device's memory."""
-        size = sum(t.numel() * t.dtype.itemsize for t in tensor_leaves(arguments))
-        if count * size <= NEAR_BYTES:
-            return arguments
-        return map_tensors(lambda t: strided_copy(t, "cpu"), arguments)
-
-    def timed(self, checks: list[dict[str, Any]], blobs: Blobs) -> Reply:
-        """Judge outputs of timed rounds, up to the first wrong one."""
-        verdicts: list[Reply] = []
-        for item in checks:
-            verdicts.append(self._timed(item, blobs))
-            if not verdicts[-1].get("ok", True):
-                break
-        return {"verdicts": verdicts}
-
-    def _timed(self, item: dict[str, Any], blobs: Blobs) -> Reply:
-        try:
-            made, scale = self.sets[int(item["set"])], float(item["scale"])
-            output = decode_values(item["outputs"], blobs, self.device.place)
-        except UNREADABLE as error:
-            return {"ok": False, "detail": f"the worker's answer is not readable: {error}"}
-        arguments = map_tensors(lambda t: rescale(t, scale), made["arguments"])
-        trial = {**made, "arguments": arguments, "label": "timed round", "family": "timed round"}
-        try:
-            ran = self.reference.run(trial, trial["noise_seed"])
-        except Exception as error:  # the reference refuses such values: nothing to compare with
-            return {"skip": f"timed round: the reference raises {type(error).__name__}"}
-        try:
-            matching.match_structure(output, ran.output)
-        except Mismatch as problem:
-            return {"ok": False, "detail": f"timed round: {problem}"}
-        pairs = list(zip(tensor_leaves(output), tensor_leaves(ran.output), strict=True))
-        if all(numerics.close_to_reference(c, r) for c, r in pairs):
-            return {"ok": True}  # an oracle could only agree, and costs several times the reference
-        return self._compare_values(trial, pairs, ran.output)
-
-    def baseline(self) -> Reply:
-        """The reference's times (ms) now, in a process that never loads a candidate."""
-        placed = [map_tensors(self.reference.place, made["arguments"]) for made in self.sets]
-        seeds = [m["noise_seed"] for m in self.sets]
-        rounds = timing.Rounds(self.device, placed, seeds, self.reference.grad)
-        rounds.add("eager", self.reference.target)
-        return {"clean_ms": rounds.alone("eager")}
-
-    def needed(self) -> Reply:
-        """Bytes that a call cannot do without; {"bytes": None} where that cannot be found out."""
-        return {"bytes": traffic.needed(self.reference, self.sets[0])}
 
     # --- summing up ----------------------------------------------------------------------
 
@@ -406,38 +342,6 @@ def _read(message: dict[str, Any], blobs: Blobs, place: str) -> tuple[Any, dict[
     return output, state
 
 
-def _verdict(results: list[numerics.Comparison], label: str, names: list[str]) -> Reply:
-    """The worst of a trial's comparisons, and all of them for the evidence."""
-    worst = max(results, key=lambda x: (not x.passed, x.candidate_error - x.tolerance))
-    return {
-        "ok": worst.passed,
-        "check": "values",
-        "detail": f"{label}: {worst.detail}" if worst.detail else "",
-        **_numbers(worst),
-        "comparisons": [
-            {"what": name, "passed": result.passed, "detail": _describe(result), **_numbers(result)}
-            for name, result in zip(names, results, strict=True)
-        ],
-    }
-
-
-def _numbers(result: numerics.Comparison) -> dict[str, float]:
-    return {
-        "candidate_error": _finite(result.candidate_error),
-        "reference_error": _finite(result.reference_error),
-        "tolerance": _finite(result.tolerance),
-    }
-
-
-def _describe(result: numerics.Comparison) -> str:
-    """What was wrong, and the element farthest from the oracle."""
-    worst = result.worst
-    if worst is None:
-        return result.detail
-    place = f"at {worst['index']} {worst['candidate']:.9g}, the reference {worst['reference']:.9g}"
-    return "; ".join([*[result.detail] * bool(result.detail), f"{place}, float64 {worst['oracle']:.9g}"])
-
-
 def _weights(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     made = torch.randn(like.shape, generator=draw, dtype=torch.float64, device=draw.device)
     return made.to(device=like.device, dtype=like.dtype)
@@ -446,7 +350,3 @@ def _weights(like: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
 def _draws(expected: Any) -> int:
     """How often the oracle is moved: a small output says little about its own noise."""
     return 3 if sum(t.numel() for t in tensor_leaves(expected)) < 4096 else 1
-
-
-def _finite(value: float) -> float:
-    return min(value, 1e300)
