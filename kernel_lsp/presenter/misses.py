@@ -77,7 +77,8 @@ def _what(miss: NearMiss) -> str:
     """``softmax in 12 places (about 61% of the time): flash-attention: …``"""
     like = f" in {miss.places} places" if miss.places > 1 else ""
     skill = f"{miss.skill}: " if miss.skill else ""
-    roof = f"; {roof_words(miss.roof)}" if miss.roof is not None else ""
+    first = "the first is " if miss.places > 1 else ""
+    roof = f"; {first}{roof_words(miss.roof)}" if miss.roof is not None else ""
     share = f" (about {miss.share:.0%} of the time)" if miss.share else ""
     return f"{miss.op}{like}{share}: {skill}{miss.missing}{roof}"
 

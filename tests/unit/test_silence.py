@@ -52,8 +52,8 @@ def test_a_terminal_shows_place_share_skill_reason_and_remedy() -> None:
     )
     assert remedy == "  -> use the library's"
     assert second == (
-        "model.py: relu in 3 places (about 20% of the time): no skill applies to it here; at the memory's"
-        " roof: 134 MB at 4.3 TB/s of an H200 take 31.2 µs of about 33 µs"
+        "model.py: relu in 3 places (about 20% of the time): no skill applies to it here; the first is at"
+        " the memory's roof: 134 MB at 4.3 TB/s of an H200 take 31.2 µs of about 33 µs"
     )
 
 
