@@ -12,6 +12,7 @@ from kernel_lsp.rewrite.skill import (
     argument,
     aten,
     cost,
+    dims_of,
     is_op,
     proof,
     without_gradients,
@@ -46,8 +47,10 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
         proof("the values are floating-point numbers", fact.floating, f"{fact.dtype}"),
         proof(
             "no gradient would be shared among ties",
-            not graph.gradients,
-            "the dispatch guard takes the original path while gradients are recorded",
+            (cancels := _cancels(graph, node, values)) or not graph.gradients,
+            "softmax is the same for any shift: what the maximum gets adds up to zero"
+            if cancels
+            else "the dispatch guard takes the original path while gradients are recorded",
         ),
     ]
 
@@ -56,11 +59,65 @@ def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     node, values = match.nodes[0], match.data["values"]
     kind = next(other for op, other in WITHOUT.items() if is_op(node, op))
     dim, keepdim = argument(node, "dim"), bool(argument(node, "keepdim"))
+    cancels = _cancels(graph, node, values)
     made = graph.call(kind.default, (node.args[0], [dim], keepdim), before=node)
     graph.note(made, "The values alone: nobody reads the indices.")
-    without_gradients(graph, "elements that tie share a gradient, where eager gives it to one of them")
+    if not cancels:
+        without_gradients(graph, "elements that tie share a gradient, where eager gives it to one of them")
     for value in values:
         graph.replace(value, made)
+
+
+def _cancels(graph: Graph, node: Node, values: list[Node]) -> bool:
+    """No gradient passes, or the values only shift a softmax, or its logarithm, along their own dimension."""
+    if any(graph.is_output(value) for value in values):
+        return False
+    if all(is_op(user, aten.detach) for value in values for user in graph.users(value)):
+        return True
+    x, dim = node.args[0], argument(node, "dim") % graph.val(node.args[0]).dim()
+    shifts = [user for value in values for user in _kept(graph, value, dim)]
+    return bool(shifts) and all(_is_shift(user, x) and _is_softmax(graph, user, dim) for user in shifts)
+
+
+def _kept(graph: Graph, value: Node, dim: int) -> list[Node]:
+    """Who reads a row's number, its dimension kept or brought back; nobody where it is missing."""
+    reduction = value.args[0] if value.target is operator.getitem else value
+    kept, found = bool(argument(reduction, "keepdim")), list[Node]()
+    for user in graph.users(value):
+        back = is_op(user, aten.unsqueeze) and argument(user, "dim") % graph.val(user).dim() == dim
+        if graph.is_output(value) or (back and graph.is_output(user)):
+            return []
+        if back and not kept:
+            found += graph.users(user)
+        elif kept:
+            found.append(user)
+        else:
+            return []
+    return found
+
+
+def _is_shift(user: Node, x: Node) -> bool:
+    return is_op(user, aten.sub) and len(user.args) == 2 and not user.kwargs and user.args[0] is x
+
+
+def _is_softmax(graph: Graph, shifted: Node, dim: int) -> bool:
+    """exp(shifted) over its sum, or shifted minus that sum's logarithm, and nothing else is made of it."""
+    exponential = next((user for user in graph.users(shifted) if is_op(user, aten.exp)), None)
+    if exponential is None or graph.is_output(shifted) or graph.is_output(exponential):
+        return False
+    total = next((user for user in graph.users(exponential) if is_op(user, aten.sum)), None)
+    if total is None or dims_of(total) != (dim,) or argument(total, "dtype", None) is not None:
+        return False
+    sums = _kept(graph, total, dim)
+    others = [*graph.users(shifted), *graph.users(exponential)]
+    rest = [user for user in others if user not in (exponential, total)]
+    (result,) = rest if len(rest) == 1 else (None,)
+    if result is None or len(sums) != 1:
+        return False
+    logarithm = graph.only_user(sums[0]) if is_op(sums[0], aten.log) else None
+    of_quotient = is_op(result, aten.div) and result is sums[0] and result.args[0] is exponential
+    of_logarithm = is_op(result, aten.sub) and result.args[0] is shifted and logarithm is result
+    return (of_quotient or of_logarithm) and len(result.args) == 2 and not result.kwargs
 
 
 def _only_values(graph: Graph, node: Node) -> list[Node]:

@@ -4,6 +4,9 @@ import re
 
 import pytest
 from codegen_helpers import as_close_as_eager, matches, program, rewritten
+from rewrite_helpers import session
+
+from kernel_lsp.records import Step
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -74,10 +77,10 @@ def written(text, inputs=ROWS):
 def whole(source):
     """The skill that covers every node of the program."""
     for skill in SKILLS:
-        session, found = matches(source, skill)
-        if any({node.name for node in session.graph.nodes} == {n.name for n in m.nodes} for m in found):
+        opened, found = matches(source, skill)
+        if any({node.name for node in opened.graph.nodes} == {n.name for n in m.nodes} for m in found):
             return skill
-    raise AssertionError(f"no kernel does all of {[node.name for node in session.graph.nodes]}")
+    raise AssertionError(f"no kernel does all of {[node.name for node in opened.graph.nodes]}")
 
 
 @pytest.mark.parametrize("text", [text for texts in WRITTEN.values() for text in texts])
@@ -111,3 +114,17 @@ def test_a_softmax_written_out_keeps_its_own_overflow(interpreter, text, special
 def test_near_misses_are_other_kernels(text):
     with pytest.raises(AssertionError, match="no kernel does all"):
         whole(written(text, "torch.randn(37, 37)"))
+
+
+def test_a_trained_softmax_by_max_is_one_kernel_once_its_indices_are_gone():
+    rows = "e = torch.exp(h - h.max(-1, keepdim=True)[0]); return e / e.sum(-1, keepdim=True)"
+    init = "self.weight = nn.Parameter(torch.rand(70))"
+    source = written(f"h = x * self.weight; {rows}").replace("    def forward", _constructor(init), 1)
+    opened = session(source, "max-without-indices", "fused-reduction", training=True)
+    steps = [Step(skill="max-without-indices", site="max_1", parameters={})]
+    sites = [site.site for site in opened.look(steps) if site.skill == "fused-reduction"]
+    assert sites == ["mul+amax_default+sub+exp+sum_1+div"]
+
+
+def _constructor(init):
+    return f"    def __init__(self):\n        super().__init__()\n        {init}\n\n    def forward"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from rewrite_helpers import assert_same, module, rewrite, sites
+from rewrite_helpers import assert_same, instance, module, rewrite, sites
 
 pytestmark = pytest.mark.torch
 
@@ -139,6 +139,51 @@ def test_a_maximum_whose_indices_count_is_left_alone(forward: str) -> None:
 def test_a_maximum_that_is_trained_through_keeps_its_indices() -> None:
     """Of two that tie, max gives the whole gradient to one, and amax half of it to each."""
     source = module("return torch.max(self.fc(x), dim=1).values", "self.fc = nn.Linear(8, 4)")
+    assert sites(source, "max-without-indices", training=True) == []
+
+
+SHIFTED = [
+    "e = torch.exp(h - h.max(dim=1, keepdim=True).values)\nreturn e / e.sum(1, keepdim=True)",
+    "e = torch.exp(h - h.max(1)[0].unsqueeze(1))\nreturn e / e.sum(1).unsqueeze(-1)",
+    "z = h - h.max(-1, keepdim=True)[0]\nreturn z - z.exp().sum(-1, keepdim=True).log()",
+    "return h / h.max(-1, keepdim=True)[0].detach()",
+]
+
+
+@pytest.mark.parametrize("forward", SHIFTED)
+def test_the_maximum_of_a_softmax_needs_no_gradient(forward: str) -> None:
+    """With ties, so that another share among them would show."""
+    source = module(f"h = self.fc(x).relu()\n{forward}", "self.fc = nn.Linear(8, 6)")
+    made = rewrite(source, "max-without-indices", training=True)
+    assert_same(source, made, X[:, :8], training=True)
+    slopes = []
+    for text in (source, made.program.replace("torch.float32", "torch.float64")):
+        model, x = instance(text, True, torch.float64), X[:, :8].double() - 1.5
+        (model(x) * torch.arange(6.0)).square().sum().backward()
+        slopes.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / (e.sum(1, keepdim=True) + 1e-6)",
+        "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / e.sum(0, keepdim=True)",
+        "e = torch.exp(h - h.max(1)[0])\nreturn e / e.sum(1, keepdim=True)",  # another row's maximum
+        "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / e.sum(1)",
+        "e = torch.exp(x - h.max(1, keepdim=True)[0])\nreturn e / e.sum(1, keepdim=True)",
+        "e = torch.exp(h - h.max(1, keepdim=True)[0])\nreturn e / e.sum(1, keepdim=True) + e",
+        "z = h - h.max(1, keepdim=True)[0]\nreturn z.exp() / z.exp().sum(1, keepdim=True) + z",
+        "z = h - h.max(1, keepdim=True)[0]\nreturn z - z.exp().mean(1, keepdim=True).log()",
+        "m = h.max(1, keepdim=True)[0]\nreturn (h - m) - (h - m).exp().sum(1, keepdim=True).log() + m",
+        "m = h.max(1, keepdim=True)[0]\nreturn h - m.detach() + m",
+        "e = torch.exp(h - h.max(1, keepdim=True)[0])\ns = e.sum(1, keepdim=True)\nreturn e / s, s",
+        "e = torch.exp(h - h.max(1, keepdim=True)[0])\ns = e.sum(1).unsqueeze(1)\nreturn e / s, s",
+        "m = h.max(1)[0].unsqueeze(1)\ne = torch.exp(h - m)\nreturn e / e.sum(1, keepdim=True), m",
+    ],
+)
+def test_a_maximum_that_does_more_than_shift_keeps_its_indices(forward: str) -> None:
+    source = module(f"h = self.fc(x)\n{forward}", "self.fc = nn.Linear(8, 8)", "torch.randn(8, 8)")
     assert sites(source, "max-without-indices", training=True) == []
 
 
