@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,8 +148,8 @@ def _bury() -> None:
             os.waitpid(-1, 0)
 
 
-def measured(checkouts: dict[str, Path], times: int) -> dict[str, list[Run]]:
-    """Runs of all checkouts, in turn."""
+def measured(checkouts: dict[str, Path], times: int) -> Iterator[dict[str, list[Run]]]:
+    """Runs of all checkouts, in turn; what is there after each round."""
     found: dict[str, list[Run]] = {}
     text = (ROOT / "examples" / EXAMPLE).read_text()
     for number in range(times):
@@ -159,11 +160,9 @@ def measured(checkouts: dict[str, Path], times: int) -> dict[str, list[Run]]:
                     example.write_text(text.replace(SIZES, sizes))
                     one = run(checkout, example, Path(home))
                     found.setdefault(f"{label}, {kind}", []).append(one)
-                    print(
-                        f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}",
-                        file=sys.stderr,
-                    )
-    return found
+                    told = f"{number} {label} {kind}: {one.cpu_s:.1f} CPU s, exit {one.exit_code}"
+                    print(told, file=sys.stderr)
+        yield found
 
 
 def table(found: dict[str, list[Run]]) -> str:
@@ -185,6 +184,14 @@ def table(found: dict[str, list[Run]]) -> str:
     return "\n".join(lines)
 
 
+def cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--before", type=Path, help="another checkout to compare with")
@@ -196,12 +203,12 @@ def main() -> None:
     checkouts["now"] = ROOT
     for checkout in checkouts.values():  # as installed: byte code is there
         compileall.compile_dir(checkout / "kernel_lsp", quiet=1)
-    found = measured(checkouts, asked.times)
-    print(f"{EXAMPLE}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(table(found))
-    if asked.out:
-        runs = {kind: [vars(one) for one in ones] for kind, ones in found.items()}
-        asked.out.write_text(json.dumps(runs, indent=1) + "\n")
+    print(f"{EXAMPLE}, {cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    for found in measured(checkouts, asked.times):
+        print(table(found), flush=True)
+        if asked.out:
+            runs = {kind: [vars(one) for one in ones] for kind, ones in found.items()}
+            asked.out.write_text(json.dumps(runs, indent=1) + "\n")
 
 
 if __name__ == "__main__":
