@@ -157,3 +157,16 @@ def test_three_factors_are_left_alone():
     inputs = "torch.randn(3, 4), torch.randn(4, 5), torch.randn(5, 6)"
     source = program("torch.einsum('ab,bc,cd->ad', x, y, z)", inputs, arguments="x, y, z")
     assert matches(source, "fused-matmul")[1] == []
+
+
+@pytest.mark.parametrize(
+    "equation, left, right",
+    [
+        ("nchw,cd->ndhw", "16, 256, 64, 64", "256, 128"),
+        ("bqhd,bkhd->bhqk", "8, 512, 16, 64", "8, 512, 16, 64"),
+    ],
+)
+def test_default_plans_compile(compiler, equation, left, right):
+    source = program(f"torch.einsum('{equation}', x, y) * 0.5", f"torch.randn({left}), torch.randn({right})")
+    kernels = compiler.ask(after=rewritten(source, "fused-matmul"))
+    assert all(kernel["spill_bytes"] <= 256 for kernel in kernels if kernel["arch"] == 90), kernels
