@@ -201,3 +201,29 @@ def test_gradients_of_gradients_through_a_transpose(trainer) -> None:
     inputs = "torch.randn(3, 5, 7, requires_grad=True), torch.randn(3, 7, 5, requires_grad=True)"
     source = program("torch.tanh(x.transpose(1, 2) * y) * y", inputs)
     trained_agrees(trainer, source, "fused-pointwise", twice=True)
+
+
+@pytest.mark.parametrize(
+    "expression, skill, inputs, others",
+    [
+        ("((x[None] - x[:, None]) ** 2).sum(-1) + 1", "fused-reduction", "torch.randn(7, 3)", "13, 3"),
+        ("((x[None] - x[:, None]) ** 2).sum(-1)", "fused-reduction", "torch.randn(3, 3)", "5, 3"),
+        ("(x[None] - x[:, None]).abs().amax(-1)", "fused-reduction", "torch.randn(5, 2)", "1, 2"),
+        (
+            "F.group_norm(x * x.mean(0)[:, :1], 2).relu()",
+            "fused-norm",
+            "torch.randn(3, 4, 1, 5)",
+            "7, 4, 1, 5",
+        ),
+        ("F.group_norm(x * self.w, 2).relu()", "fused-norm", "torch.randn(3, 4, 1, 1)", "7, 4, 1, 1"),
+    ],
+)
+def test_a_result_that_no_operand_spans_has_the_size_of_another_batch(
+    interpreter, expression, skill, inputs, others
+) -> None:
+    """Its size was a number: of another batch the kernel wrote past its end."""
+    init = "self.w = nn.Parameter(torch.randn(1, 4, 5, 6))" if "self.w" in expression else ""
+    after = rewritten(program(expression, inputs, arguments="x", init=init), skill)
+    assert "x.shape == (" not in after
+    for call in (inputs, f"torch.randn({others})"):
+        as_close_as_eager(interpreter, program(expression, call, arguments="x", init=init), after)

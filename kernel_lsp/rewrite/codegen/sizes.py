@@ -120,30 +120,46 @@ class Sizes:
             return "()"
         if len(shape) == len(self.order):
             shape = tuple(shape[dim] for dim in self.order)
-        alike = [wide for wide in self.wide if tuple(wide.value.shape) == shape]
+        axes = self._axes_of(node, len(shape))
+        alike = [wide for wide in self.wide if _spans(wide, shape, axes)]
         for wide in sorted(alike, key=self._is_strided) if math.prod(shape) > 1 else ():
             return f"{self.names[wide.node]}.{'size()' if self._is_strided(wide) else 'shape'}"
         for wide in self.wide:
             if all(n == m for n, m in zip(wide.sizes, self.sizes, strict=True)) and self.space.groups is None:
-                return self._sizes_of(shape, wide, squeezed=node in self.squeezed)
-        parts = []
-        for axis, size in enumerate(shape):
-            dim = axis + len(self.space.sizes) - len(shape)
-            wide_or = next((w for w in self.wide if self.space.groups is None and w.sizes[dim] == size), None)
-            parts.append(self._axis_source(wide_or, dim) if wide_or and size != 1 else str(size))
+                return self._sizes_of(shape, wide, axes)
+        parts = [self._extent(axis, size) for axis, size in zip(axes, shape, strict=True)]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def _axes_of(self, node: fx.Node, rank: int) -> list[int]:
+        """Where a result's dimensions lie in the expanded space; a split one where its first part does."""
+        if self.space.groups is not None:
+            return [axis if axis < 2 else axis + 1 for axis in range(rank)]
+        gone = self.space.reduced if node in self.squeezed else ()
+        axes = [axis for axis in range(len(self.space.sizes)) if axis not in gone]
+        return axes[len(axes) - rank :]
+
+    def _extent(self, axis: int, size: int) -> str:
+        """A size that no single operand has beside the others; a number would hold for one batch alone."""
+        if size == 1:
+            return "1"
+        for wide in self.wide:
+            own = wide.index[axis]
+            if own is not None and wide.value.shape[own] == size:
+                return f"{self.names[wide.node]}.shape[{own}]"
+        raise Unsupported("a result's dimension that no operand has")
 
     def _is_strided(self, wide: Wide) -> bool:
         return self.any_layout and wide.sizes == self.sizes and not wide.value.is_contiguous()
 
-    def _sizes_of(self, shape: tuple[int, ...], wide: Wide, *, squeezed: bool) -> str:
+    def _sizes_of(self, shape: tuple[int, ...], wide: Wide, axes: Sequence[int]) -> str:
         name = self.names[wide.node]
-        axes = list(range(len(self.space.sizes)))
-        if squeezed:
-            axes = [axis for axis in axes if axis not in self.space.reduced]
-        axes = axes[len(axes) - len(shape) :]
         reads = [
             f"{name}.shape[{wide.index[axis]}]" if size != 1 and wide.index[axis] is not None else str(size)
             for axis, size in zip(axes, shape, strict=True)
         ]
         return f"({', '.join(reads)}{',' if len(reads) == 1 else ''})"
+
+
+def _spans(wide: Wide, shape: tuple[int, ...], axes: Sequence[int]) -> bool:
+    """Of that shape and along these dimensions; others may be as long without meaning the same."""
+    return tuple(wide.value.shape) == shape and [wide.index[axis] for axis in axes] == [*range(len(axes))]
