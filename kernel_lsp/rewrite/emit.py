@@ -33,7 +33,7 @@ class Emission:
     imports: tuple[str, ...]
     definitions: str
     body: str
-    """The statements of the fast path alone: equal bodies mean equal computations."""
+    """The statements of the fast path and what they call: equal bodies mean equal computations."""
 
 
 def emit(graph: Graph, generic_batch: bool) -> Emission:
@@ -56,8 +56,14 @@ def emit(graph: Graph, generic_batch: bool) -> Emission:
         target=new,
         imports=_imports(place, "\n".join([*checks, *body]), kernels),
         definitions=_definitions(kernels),
-        body="\n".join([*body, *(repr(kernel.numbers) for kernel in graph.generated)]),
+        body="\n".join([*body, *map(_computed, graph.generated)]),
     )
+
+
+def _computed(kernel: Generated) -> str:
+    """What a generated function computes. A Triton kernel takes any size, and blocks may follow the batch;
+    PyTorch's operations hold the sizes that they were captured with."""
+    return repr(kernel.numbers) if kernel.is_triton else f"{kernel.numbers!r}\n{kernel.definitions}"
 
 
 def _wrapped(

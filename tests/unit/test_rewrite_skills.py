@@ -434,6 +434,24 @@ def test_tensors_that_may_differ_or_leave_are_not_cached(forward: str) -> None:
     assert sites(module(forward), "hoist-invariant-tensors") == []
 
 
+@pytest.mark.parametrize(
+    ("constant", "pinned"),
+    [
+        ("torch.arange(x.shape[0])[:, None] * 2", True),
+        ("torch.zeros(len(x), 8)", True),
+        ("torch.arange(8)", False),
+    ],
+)
+def test_a_constant_as_long_as_the_batch_is_for_this_batch_alone(constant: str, pinned: bool) -> None:
+    source = module(f"return x * ({constant} + 1)")
+    made = rewrite(source, "hoist-invariant-tensors")
+    assert ("x.shape == (6, 8)" in made.program) == pinned
+    before, after = (instance(text, None, torch.float32) for text in (source, made.program))
+    for batch in (1, 6, 9):
+        x = torch.randn(batch, 8)
+        assert torch.equal(before(x), after(x))
+
+
 def test_two_constants_that_a_helper_makes_keep_a_name_each() -> None:
     forward = "def hidden(n):\n    return torch.ones(n, n).triu() > 0\n"
     source = module(forward + "return x.masked_fill(hidden(8)[0], 1.0)[:, :4].masked_fill(hidden(4)[1], 2.0)")
