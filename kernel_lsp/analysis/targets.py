@@ -249,8 +249,9 @@ def _helpers(known: Structure) -> set[str]:
     """Jit functions that other kernels call or hand to a scan and nobody launches: part of those kernels."""
     called: set[str] = set()
     for node in known.jit_functions.values():
-        named = {n.id for n in walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        called |= named - {node.name}
+        names = [n for n in walk(node) if isinstance(n, ast.Name)]
+        own = {n.id for n in names if isinstance(n.ctx, ast.Store)} | {a.arg for a in parameters(node)}
+        called |= {n.id for n in names} - own - {node.name}
     return {
         qualname
         for qualname, node in known.jit_functions.items()
