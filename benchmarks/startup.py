@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernel_lsp.evaluator.devices import cpu
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = "diagonal_matmul.py"
 LOOK_S = 0.02
@@ -100,7 +102,7 @@ def _name(pid: int) -> str:
             more = words[words.index(modules[-1]) + 1 :]
             name = modules[-1].rpartition(".")[2]
             return f"{name} ({more[0]})" if name == "zygote" and more else name
-        if Path(words[0]).name.startswith(COMPILERS) if words else False:
+        if words and Path(words[0]).name.startswith(COMPILERS):
             return "C++ compiler"
         if "-m" in words and "kernel_lsp" in words:
             return "kernel-lsp optimize"
@@ -184,14 +186,6 @@ def table(found: dict[str, list[Run]]) -> str:
     return "\n".join(lines)
 
 
-def cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--before", type=Path, help="another checkout to compare with")
@@ -203,7 +197,7 @@ def main() -> None:
     checkouts["now"] = ROOT
     for checkout in checkouts.values():  # as installed: byte code is there
         compileall.compile_dir(checkout / "kernel_lsp", quiet=1)
-    print(f"{EXAMPLE}, {cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{EXAMPLE}, {cpu.cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     for found in measured(checkouts, asked.times):
         print(table(found), flush=True)
         if asked.out:

@@ -111,11 +111,6 @@ def hand_over(before: Work, after: Graph, benefit: float) -> None:
         node.meta["expected"] = max(0.0, left) / len(new)
 
 
-def alone(graph: Graph, node: fx.Node) -> float:
-    """Device seconds of one operation of torch."""
-    return _device(graph, node)
-
-
 def arithmetic(node: fx.Node) -> tuple[float, float]:
     """Floating point operations of one operation, and how many of them the device's library does a second."""
     return _flops(node), _rate(node)
@@ -134,10 +129,11 @@ def _host(node: fx.Node) -> float:
 
 
 def _device_seconds(graph: Graph) -> float:
-    return sum(_device(graph, node) for node in graph.nodes if not is_view(node))
+    return sum(alone(graph, node) for node in graph.nodes if not is_view(node))
 
 
-def _device(graph: Graph, node: fx.Node) -> float:
+def alone(graph: Graph, node: fx.Node) -> float:
+    """Device seconds of one operation."""
     if is_op(node, *RECURRENT):
         return _steps(node) * STEP_OF_LIBRARY_S
     if (found := conv_of(node)) is not None:
@@ -154,7 +150,7 @@ def _expected(graph: Graph, node: fx.Node) -> float:
     if is_view(node):
         return 0.0
     own = "generated" in node.meta or is_op(node, *CONVOLUTIONS)
-    return _device(graph, node) if own else eager.eager_seconds(graph, node)
+    return alone(graph, node) if own else eager.eager_seconds(graph, node)
 
 
 def _rate(node: fx.Node) -> float:

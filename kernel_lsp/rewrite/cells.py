@@ -81,8 +81,7 @@ def cells_of(graph: Graph, loop: Loop) -> CellLoop | None:
     """With the steps in the dimension in which the program has them, where its operations allow that."""
     if not any(is_cell(node) for node in loop.steps[1]):
         return None
-    dims = {walk.dim for walk in loop.walks}
-    for dim in (1, 0) if dims == {1} else (0,):
+    for dim in loop.dims:
         if (found := _told(graph, loop, dim)) is not None:
             return found
     return None

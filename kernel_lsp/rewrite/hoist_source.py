@@ -205,11 +205,6 @@ def _stacked(result: Result, every: str) -> str:
 
 
 def _last_part(graph: Graph, node: fx.Node) -> str:
-    path = graph.state.get(node)
-    return (
-        "_".join(path.split(".")[-2:])
-        if path
-        else graph.variable(node)
-        if node.op == "call_function"
-        else node.name
-    )
+    if path := graph.state.get(node):
+        return "_".join(path.split(".")[-2:])
+    return graph.variable(node) if node.op == "call_function" else node.name

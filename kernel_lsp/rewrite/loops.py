@@ -53,6 +53,15 @@ class Loop:
         """What is read after the loop: operations, and whether in more than the last step."""
         return (*((i, True) for i in self.listed), *((i, False) for i in self.final))
 
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Dimensions in which tensors of all steps may have them, that of the program first."""
+        return (1, 0) if {walk.dim for walk in self.walks} == {1} else (0,)
+
+    def label(self, graph: Graph) -> str:
+        """A name for its place: its first operation and its last."""
+        return graph.label(self.steps[0][0], self.steps[-1][-1])
+
     def variable(self, graph: Graph, index: int) -> str:
         """What the person calls the result of an operation of the loop."""
         return graph.variable(self.steps[-1][index])

@@ -40,7 +40,7 @@ def split_of(graph: Graph, loop: Loop) -> Split | None:
     order = {node: index for index, node in enumerate(graph.fx.nodes)}
     if order[first_reader(graph, loop)] < max(order[node] for node in loop.nodes):
         return None
-    for dim in (1, 0) if {walk.dim for walk in loop.walks} == {1} else (0,):
+    for dim in loop.dims:
         found = _split(graph, loop, dim)
         if found is not None and _exists(loop, found, order):
             return found

@@ -24,7 +24,7 @@ def match(graph: Graph) -> list[Match]:
     for loop in loops_of(graph):
         if (found := _found(graph, loop)) is not None:
             matches.append(_match(graph, found, loop, split=False))
-        elif _may_split(graph, loop) and (found := _split_off(graph.copy(), _label(graph, loop))) is not None:
+        elif _may_split(graph, loop) and (found := _split_off(graph.copy(), loop.label(graph))) is not None:
             matches.append(_match(graph, found, loop, split=True))
     return matches
 
@@ -36,13 +36,10 @@ def misses(graph: Graph) -> Iterable[Miss]:
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
     loop = match.data["found"].loop
     length = f"{loop.length} steps of {len(loop.steps[1])} operations"
-    around = (
-        "the graph's edges: it is done for all steps, in front of them or behind"
-        if match.data["split"]
-        else ""
-    )
+    around = "the graph's edges: it is done for all steps, in front of them or behind"
+    apart = [proof("what stands around the state does not change it", True, around)]
     return [
-        *([proof("what stands around the state does not change it", True, around)] if around else []),
+        *(apart if match.data["split"] else []),
         proof("all steps are the same", True, f"{length}, compared one by one with their constants"),
         proof("a step reads only the one before it", True, "the graph's edges"),
         proof("each element goes its own way", True, "shapes and schemas: all operations are pointwise"),
@@ -62,10 +59,6 @@ def _found(graph: Graph, loop: Loop) -> recurrence.Recurrence | None:
     return recurrence.recurrence_of(graph, loop, unique_name(graph, "recurrence"))
 
 
-def _label(graph: Graph, loop: Loop) -> str:
-    return graph.label(loop.steps[0][0], loop.steps[-1][-1])
-
-
 def _may_split(graph: Graph, loop: Loop) -> bool:
     """Asked first: a copy of the graph takes longer."""
     parts = split_of(graph, loop)
@@ -74,7 +67,7 @@ def _may_split(graph: Graph, loop: Loop) -> bool:
 
 def _split_off(graph: Graph, label: str) -> recurrence.Recurrence | None:
     """In place: what is left of the loop of this label without what depends on no state."""
-    loop = next((loop for loop in loops_of(graph) if _label(graph, loop) == label), None)
+    loop = next((loop for loop in loops_of(graph) if loop.label(graph) == label), None)
     parts = split_of(graph, loop) if loop is not None else None
     left = split(graph, parts) if parts is not None else None
     return _found(graph, left) if left is not None else None
@@ -88,7 +81,7 @@ def _match(graph: Graph, found: recurrence.Recurrence, whole: Loop, *, split: bo
     ours = max(moved / cost.RATES["cuda"].bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
     return Match(
         nodes=whole.nodes,
-        label=_label(graph, whole),
+        label=whole.label(graph),
         summary=f"run the {loop.length} steps of the loop in one kernel",
         benefit=cost.share(graph, eager - ours),
         plain=False,

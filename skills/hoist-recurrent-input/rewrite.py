@@ -31,7 +31,7 @@ def _match(graph: Graph, loop: Loop, nodes: Sequence[Node]) -> Match | None:
     each = cost.RATES.get(graph.device, cost.RATES["cpu"]).overhead_s + SHORTEST_KERNEL_S
     return Match(
         nodes=tuple(nodes),
-        label=graph.label(loop.steps[0][0], loop.steps[-1][-1]),
+        label=loop.label(graph),
         summary=f"one product for the inputs of all {loop.length} steps, before the loop",
         benefit=cost.share(graph, len(places) * loop.length * each),
         data={"loop": loop, "opened": None},
@@ -55,13 +55,13 @@ def _labels(graph: Graph) -> list[str]:
     """Loops with cells in them; the graph may get more nodes by it."""
     complete(graph)
     loops = [loop for loop in loops_of(graph) if any(can_open(graph, node) for node in loop.steps[1])]
-    return [graph.label(loop.steps[0][0], loop.steps[-1][-1]) for loop in loops]
+    return [loop.label(graph) for loop in loops]
 
 
 def _opened(graph: Graph, label: str) -> tuple[Loop | None, list[str]]:
     """The loop of this label with its cells opened, in place, and what these were called."""
     for loop in loops_of(graph):
-        if graph.label(loop.steps[0][0], loop.steps[-1][-1]) == label:
+        if loop.label(graph) == label:
             cells = [node for node in loop.nodes if can_open(graph, node)]
             for node in cells:
                 require_kind(graph, node)

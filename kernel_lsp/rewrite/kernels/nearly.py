@@ -10,9 +10,7 @@ from types import ModuleType
 
 from kernel_lsp.records import NearMiss, Proof
 from kernel_lsp.rewrite.kernels.view import Kernel, Match
-
-MOST = 3
-"""More reasons are read by nobody."""
+from kernel_lsp.rewrite.misses import MOST, unproved
 
 
 def nearly(kernel: Kernel, rewrites: Mapping[str, ModuleType]) -> tuple[NearMiss, ...]:
@@ -40,7 +38,7 @@ def _miss(kernel: Kernel, skill: str, broken: Proof) -> NearMiss:
     line = kernel.function.lineno
     return NearMiss(
         op=kernel.source.kernel,
-        missing=f"not proved: {broken.claim} ({broken.because})",
+        missing=unproved(broken),
         skill=skill,
         line=line,
         code=kernel.source.text.split("\n")[line - 1].strip(),

@@ -1,1 +1,13 @@
 """Why skills decline: collected where they match, told where nothing can be offered."""
+
+from __future__ import annotations
+
+from kernel_lsp.records import Proof
+
+MOST = 3
+"""More reasons are read by nobody."""
+
+
+def unproved(proof: Proof) -> str:
+    """What is missing where this does not hold."""
+    return f"not proved: {proof.claim} ({proof.because})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import fx
 
-from kernel_lsp.records import Explained, NearMiss, Proof, Roof
+from kernel_lsp.records import Explained, NearMiss, Proof
 from kernel_lsp.rewrite.codegen import fuse
 from kernel_lsp.rewrite.codegen.conv_facts import POOLS, RANKS
 from kernel_lsp.rewrite.codegen.pointwise import TABLE, op_name
@@ -20,12 +20,10 @@ from kernel_lsp.rewrite.codegen.scan import SCANS
 from kernel_lsp.rewrite.codegen.space import LOSSES, NORMS, REDUCE, SOFTMAX
 from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph
-from kernel_lsp.rewrite.misses import roof
+from kernel_lsp.rewrite.misses import MOST, roof, unproved
 from kernel_lsp.rewrite.misses.fusing import remedy_for
 from kernel_lsp.rewrite.naming import FRAME
 
-MOST = 3
-"""More reasons are read by nobody."""
 LEAST_SHARE = 0.02
 LOUD = 0.1
 """Share of the time from which an operation that no skill speaks of is named."""
@@ -72,7 +70,7 @@ class Seen:
             return
         miss = Miss(nodes=match.nodes, missing=TOO_LITTLE)
         if broken:
-            miss = replace(miss, missing=f"not proved: {broken[0].claim} ({broken[0].because})")
+            miss = replace(miss, missing=unproved(broken[0]))
         elif graph.gradients and not match.plain and not match.differentiable:
             miss = Miss(nodes=match.nodes, missing=fuse.NO_BACKWARD, remedy=remedy_for(fuse.NO_BACKWARD))
         self.declined.append(Declined(skill=skill, miss=miss, weak=miss.missing == TOO_LITTLE))
@@ -128,7 +126,7 @@ class _Told:
             share=min(1.0, self.share(new)),
             line=line,
             code=code,
-            roof=_roof(self.graph, nodes) if weak else None,
+            roof=roof.of_nodes(self.graph, nodes) if weak else None,
         )
 
     def loudest(self) -> tuple[NearMiss, ...]:
@@ -143,10 +141,6 @@ def place_of(graph: Graph, node: fx.Node) -> tuple[int | None, str]:
     lines = graph.origin.program.split("\n")
     line = int(frames[-1][0]) if frames else 0
     return (line, lines[line - 1].strip()) if 0 < line <= len(lines) else (None, "")
-
-
-def _roof(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
-    return roof.of_nodes(graph, nodes)
 
 
 def _nodes(one: Declined) -> list[fx.Node]:

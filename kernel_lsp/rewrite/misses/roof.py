@@ -50,7 +50,27 @@ def seconds(graph: Graph, node: fx.Node) -> float:
 
 def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
     """Of some operations: what enters them and what leaves them has to be moved."""
-    return _roof(graph, nodes, _read(nodes) + sum(_bytes(n) for n in nodes if _leaves(graph, n, set(nodes))))
+    inside = set(nodes)
+    moved = _read(nodes) + sum(_bytes(node) for node in nodes if _leaves(graph, node, inside))
+    work = [node for node in nodes if is_work(node)]
+    rates = cost.RATES.get(graph.device, cost.RATES["cpu"])
+    taken = sum(seconds(graph, node) for node in work)
+    products = [node for node in work if is_op(node, *MULTIPLIED)]
+    least = {
+        RoofKind.MEMORY: moved / rates.bytes_per_s,
+        RoofKind.ARITHMETIC: sum(_arithmetic(graph, node) for node in products),
+        RoofKind.LAUNCH: len(work) * _shortest(graph),
+    }
+    kind = _kind(least, taken)
+    return Roof(
+        kind=kind,
+        taken_s=taken,
+        least_s=least.get(kind, least[RoofKind.MEMORY]),
+        bytes=moved,
+        flops=sum(calltime.arithmetic(node)[0] for node in products),
+        bytes_per_s=rates.bytes_per_s,
+        device=DEVICES.get(graph.device, DEVICES["cpu"]),
+    )
 
 
 def of_target(graph: Graph) -> Roof | None:
@@ -84,28 +104,6 @@ def _leaves(graph: Graph, node: fx.Node, inside: set[fx.Node]) -> bool:
         return True
     return any(
         user not in inside if is_work(user) else _leaves(graph, user, inside) for user in graph.users(node)
-    )
-
-
-def _roof(graph: Graph, nodes: Sequence[fx.Node], moved: int) -> Roof:
-    work = [node for node in nodes if is_work(node)]
-    rates = cost.RATES.get(graph.device, cost.RATES["cpu"])
-    taken = sum(seconds(graph, node) for node in work)
-    products = [node for node in work if is_op(node, *MULTIPLIED)]
-    least = {
-        RoofKind.MEMORY: moved / rates.bytes_per_s,
-        RoofKind.ARITHMETIC: sum(_arithmetic(graph, node) for node in products),
-        RoofKind.LAUNCH: len(work) * _shortest(graph),
-    }
-    kind = _kind(least, taken)
-    return Roof(
-        kind=kind,
-        taken_s=taken,
-        least_s=least.get(kind, least[RoofKind.MEMORY]),
-        bytes=moved,
-        flops=sum(calltime.arithmetic(node)[0] for node in products),
-        bytes_per_s=rates.bytes_per_s,
-        device=DEVICES.get(graph.device, DEVICES["cpu"]),
     )
 
 
