@@ -40,7 +40,7 @@ JOBS = {
     "packages": TRITON + " --packages .whl.packages --only=^(liger|flag).*{word} --out {out}/packages.json",
     "lineage": "benchmarks/lineage.py --limit-s {left} --data {out}/lineage --out {out}/lineage.json {word}",
     "transfer": "benchmarks/lineage_transfer.py --limit-s {left} --data {out}/lineage"
-    " --out {out}/transfer.json",
+    " --out {out}/transfer.json {word}",
     "recording": "benchmarks/recording.py --limit-s 60 --out {out}/recording.json {word}",
     "training": "benchmarks/training.py --size 20m --out {out}/training.json",
     "told": PACKED + " --tasks .whl.policy/generated --tasks benchmarks/tasks --jobs 16",
