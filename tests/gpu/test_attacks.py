@@ -40,7 +40,7 @@ def name(path: Path) -> str:
 
 
 def request(path: Path) -> EvaluationRequest:
-    made = candidates.request(path)
+    made = candidates.request(path, candidates.LONG_S)
     return replace(made, device="cuda", budget=replace(made.budget, call_s=ENDLESS_S, memory_bytes=None))
 
 

@@ -76,7 +76,8 @@ def test_other_rows_stand_behind_a_smaller_batch_in_the_same_memory() -> None:
     draw = torch.Generator().manual_seed(0)
     table = torch.arange(10.0).view(5, 2)
     arguments = [[torch.arange(6.0), table], {}]
-    made, other = (variations.overfull(arguments, (0,), torch.tensor([3, 1]), draw) for _ in range(2))
+    overfull = [variations.overfull(arguments, (0,), torch.tensor([3, 1]), draw) for _ in range(2)]
+    made, other = (variations.first_rows(all_rows, own) for all_rows, own in overfull)
     (batch, whole), (again, _) = made[0], other[0]
     assert batch.tolist() == again.tolist() == [3.0, 1.0] and torch.equal(whole, table)
     behind = [t.as_strided((6,), (1,))[2:] for t in (batch, again)]

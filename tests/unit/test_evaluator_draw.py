@@ -66,7 +66,11 @@ def test_a_cpu_draws_where_it_always_did() -> None:
 
 
 SCALED = """
+import ctypes
 import torch
+
+def behind(tensor):
+    return torch.frombuffer((ctypes.c_float * 64).from_address(tensor.data_ptr()), dtype=torch.float32)
 
 class Model(torch.nn.Module):
     def forward(self, x, scale):
@@ -79,8 +83,8 @@ def get_inputs():
 
 @pytest.mark.parametrize(
     ("read", "batched"),
-    [("scale[:, None]", (0, 1)), ("scale.as_strided((64,), (1,))", (0,))],
-    ids=["rows have a scale", "columns have one, of as many"],
+    [("scale[:, None]", (0, 1)), ("scale.as_strided((64,), (1,))", (0,)), ("behind(scale)", (0,))],
+    ids=["rows have a scale", "columns have one, of as many", "as a kernel reads it"],
 )
 def test_a_batch_is_made_smaller_only_where_nobody_reads_behind_it(
     read: str, batched: tuple[int, ...]

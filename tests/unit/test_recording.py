@@ -107,6 +107,27 @@ launch(torch.ones(64, 4).t(), torch.zeros(4, 64))
 os._exit(7)
 """
 
+TUNED = """
+import torch, triton
+import triton.language as tl
+
+def timed(call, quantiles):
+    call()
+    return [1.0] * len(quantiles)
+
+configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+
+@triton.autotune(configs=configs, key=["n"], do_bench=timed)
+@triton.jit
+def fill(out_ptr, n, value, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, value, mask=offsets < n)
+
+for _ in range(5):
+    out = torch.zeros(200)
+    fill[lambda meta: (triton.cdiv(200, meta["BLOCK"]),)](out, 200, 8.0)
+"""
+
 RANKS = """
 import time
 import torch
@@ -251,6 +272,18 @@ def test_findings_and_optimize_know_what_takes_the_time(tmp_path: Path) -> None:
     ]
     requests = optimize._requests(str(tmp_path / "model.py"))
     assert [request.qualname for request in requests] == ["B", "A"]
+
+
+def test_what_autotune_has_written_while_it_tried_is_not_taken_for_values_that_were_given(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    done, _ = record(tmp_path, TUNED)
+    assert done.returncode == 0, done.stderr
+    (one,), _ = launches(str(tmp_path))
+    assert one.autotuned and one.busy.calls == 5
+    out = one.arguments[0]
+    assert out.values == ValueSummary(low=0.0, high=0.0, zeros=1.0, finite=True)
 
 
 @given(

@@ -115,12 +115,14 @@ def _batch(
         return None
     now = tensor_leaves(trial["arguments"])[which[0]].shape[0]
     rows = torch.randint(now, (size,), generator=draw, device=draw.device)
-    tried, other = (variations.overfull(trial["arguments"], which, rows, draw) for _ in range(2))
-    ran = _accepted(reference, trial, tried, inputs)
+    (tried, own), (other, _) = (variations.overfull(trial["arguments"], which, rows, draw) for _ in range(2))
+    cut = {**trial, "rows": own}
+    ran = _accepted(reference, cut, tried, inputs)
     if ran is None or not _same_kind(ran.output, first.output):
         return None
-    again = _accepted(reference, trial, other, inputs)
-    return (tried, ran) if again is not None and _same_rows(again, ran) else None
+    again = _accepted(reference, cut, other, inputs)
+    same = again is not None and _same_rows(again, ran)
+    return (variations.first_rows(tried, own), ran) if same else None
 
 
 def _accepted(reference: Reference, trial: Trial, arguments: Any, inputs: str) -> Ran | None:

@@ -86,25 +86,41 @@ def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Gen
     return map_tensors(pick, arguments)
 
 
-def overfull(arguments: Any, which: tuple[int, ...], rows: torch.Tensor, draw: torch.Generator) -> Any:
-    """Arguments whose tensors at ``which`` have these rows; behind each tensor, in the same memory, stand
-    others, drawn at random. A reference that counts rows by anything else than these tensors reads on
-    there, and answers otherwise when others stand there."""
+def overfull(
+    arguments: Any, which: tuple[int, ...], rows: torch.Tensor, draw: torch.Generator
+) -> tuple[Any, list[int | None]]:
+    """Arguments whose tensors at ``which`` have these rows, followed by others, drawn at random; and how many
+    of each are its own (`first_rows`). A reference that counts rows by anything else than these tensors
+    reads on behind them, and answers otherwise when others stand there."""
     now = tensor_leaves(arguments)[which[0]].shape[0]
     places = itertools.count()
+    own: list[int | None] = []
 
     def pick(tensor: torch.Tensor) -> torch.Tensor:
-        own = next(places) not in which
-        if not tensor.dim() or not tensor.shape[0] or (own and not tensor.is_contiguous()):
+        kept = next(places) not in which
+        if not tensor.dim() or not tensor.shape[0] or (kept and not tensor.is_contiguous()):
+            own.append(None)
             return tensor
         count = tensor.shape[0]
-        mine = torch.arange(count, device=draw.device) if own else rows
+        mine = torch.arange(count, device=draw.device) if kept else rows
         more = max(1, max(now, len(rows)) - len(mine))
         behind = torch.randint(count, (more,), generator=draw, device=draw.device)
+        own.append(len(mine))
         made = tensor.detach().index_select(0, torch.cat([mine, behind]).to(tensor.device))
-        return made[: len(mine)].requires_grad_(tensor.requires_grad)
+        return made.requires_grad_(tensor.requires_grad)
 
-    return map_tensors(pick, arguments)
+    return map_tensors(pick, arguments), own
+
+
+def first_rows(arguments: Any, counts: list[int | None]) -> Any:
+    """So many of each tensor, in the memory of all of them; None: all."""
+    left = iter(counts)
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        count = next(left)
+        return tensor if count is None else tensor.detach()[:count].requires_grad_(tensor.requires_grad)
+
+    return map_tensors(cut, arguments)
 
 
 def with_row_of(tensor: torch.Tensor, other: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

@@ -26,7 +26,7 @@ def install(kind: type, recording: Recording) -> None:
 
 
 def leave_out(autotuner: type, recording: Recording) -> None:
-    """Nothing is recorded while configurations are timed."""
+    """Nothing is recorded while configurations are timed; then what they wrote into is not as it was."""
     bench = autotuner._bench  # type: ignore[attr-defined]
 
     @functools.wraps(bench)
@@ -36,6 +36,7 @@ def leave_out(autotuner: type, recording: Recording) -> None:
             return bench(self_, *args, **kwargs)
         finally:
             recording.paused -= 1
+            recording.tuned = True
 
     autotuner._bench = unrecorded  # type: ignore[attr-defined]
 
@@ -58,6 +59,7 @@ class _Launches:
                 site = recording.safely(lambda: self.site_of(self_))
             if site is None or warmup or recording.paused or recording.torch is None:
                 return run(self_, *args, grid=grid, warmup=warmup, **kwargs)
+            intact, recording.tuned = not recording.tuned, False
             tensor = recording.torch.Tensor
             key = tuple([value.shape for value in args[:3] if type(value) is tensor])
             glance = site.glances.get(key) or site.glance(key)
@@ -68,7 +70,7 @@ class _Launches:
             return recording.watch(
                 site,
                 glance,
-                lambda: _Launch(recording, self_, watched, args, kwargs),
+                lambda: _Launch(recording, self_, watched, args, kwargs, intact),
                 lambda: run(self_, *args, grid=watched.given, warmup=warmup, **kwargs),
             )
 
@@ -105,8 +107,15 @@ class _Launch(Look):
     """One launch of one kernel."""
 
     def __init__(
-        self, recording: Recording, kernel: Any, grid: _Grid, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        recording: Recording,
+        kernel: Any,
+        grid: _Grid,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        intact: bool,
     ) -> None:
+        self.intact = intact
         torch = self.torch = recording.torch
         self.recording, self.kernel, self.grid = recording, kernel, grid
         signature = inspect.signature(kernel.fn)

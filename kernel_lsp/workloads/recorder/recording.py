@@ -57,6 +57,8 @@ class Recording:
         self._folder = Path(folder)
         self.paused = 0
         """Above 0 while Triton tries configurations: such launches are not the program's."""
+        self.tuned = False
+        """Configurations were tried, and the launch that follows them has not come yet."""
         self._lost = 0.0
         """Seconds that were spent in here."""
         self._first: float | None = None
@@ -125,7 +127,7 @@ class Recording:
         try:
             seen = look()
             if (way := site.way(seen, glance)) is not None:
-                way.look_into(seen.tensors, self.torch)
+                way.look_into(seen, self.torch)
                 watched = _Watched(site=site, way=way, look=seen)
                 watched.cuda = Cuda.begin(self.torch) if seen.on_cuda else None
         finally:

@@ -18,6 +18,8 @@ class Look:
     on_cuda: bool
     tensors: dict[str, Any]
     """Arguments that are tensors, by name."""
+    intact = True
+    """They hold what the program gave: trials of configurations have not written into them."""
 
     def about(self) -> dict[str, Any]:
         """The call in plain values, asked for once per key."""
@@ -69,13 +71,13 @@ class Way:
             found["alignment"] = alignment
         return found
 
-    def look_into(self, tensors: dict[str, Any], torch: Any) -> None:
+    def look_into(self, seen: Look, torch: Any) -> None:
         """Addresses each time; values the first time and then ever more seldom."""
-        for name, tensor in tensors.items():
+        for name, tensor in seen.tensors.items():
             if address := tensor.data_ptr():
                 self.alignment[name] = min(self.alignment.get(name, 256), address & -address)
-        if self.samples & (self.samples - 1) == 0 and may_compute(torch):
-            for name, tensor in tensors.items():
+        if seen.intact and self.samples & (self.samples - 1) == 0 and may_compute(torch):
+            for name, tensor in seen.tensors.items():
                 self.values.setdefault(name, Values()).look(tensor, torch)
 
 
