@@ -7,10 +7,11 @@ For each of --kernels kernels of benchmarks/triton (none is an expert of a linea
 what lineages teach (drafts in --data, made by lineage.py) after the planner's first course: that course with
 the parameters of a recipe, whole recipes before single steps. Whole recipes before anything else cost 4.0
 evaluations instead of 2.2 and found nothing better (6 kernels, 2026-11-22). A candidate that both come to
-is judged once, so its noise is the same in both. The best of each is judged anew, and that second number
-counts; silent, wrong and slower count as 1.0. Requirements of the drafts are not asked, since this shows
-whether they hold too narrowly; the engine proves each step all the same. Every judgement lies under --data:
-the same command goes on. On a CPU nothing has a speed.
+is judged once, so its noise is the same in both. The best of both and the kernel as it is are then timed by
+turns in one process, and these numbers count: judged one after the other, pairs that are about equal differed
+by up to 6 % (2026-11-23). Silent, wrong and slower count as 1.0. Requirements of the drafts are not asked,
+since this shows whether they hold too narrowly; the engine proves each step all the same. Every judgement
+lies under --data: the same command goes on. On a CPU nothing has a speed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kernel_lsp import config
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Budget, EvaluationRequest
+from kernel_lsp.evaluator.tuning import TuneRequest, Variant
 from kernel_lsp.files import replace_file
 from kernel_lsp.library import Library
 from kernel_lsp.lineage import kept
@@ -46,6 +48,7 @@ QUICK = Budget(compile_s=0.0)
 MOST_RECIPES = 4
 """Of the steps: the rest is left to what the other search does."""
 VARIANTS = 4
+ROUNDS, TIMED_S = 300, 8.0
 REACHED = 0.98
 """Of the lesser of both results: from there on a search has come as far."""
 Row = dict[str, Any]
@@ -107,21 +110,39 @@ class Arm:
     def best(self) -> Candidate | None:
         return max(self.found, key=lambda pair: pair[1], default=(None, 0.0))[0]
 
+    @property
+    def faster(self) -> bool:
+        return any(speed > 1.0 for _, speed in self.found)
+
 
 class Judge:
     """Speedups over the kernel as it is, each measured once."""
 
     def __init__(self, one: Opened, place: Path) -> None:
         self._one, self._known = one, Judgements(place)
-        self._again = Judgements(place / "again")
 
     async def speed(self, candidate: Candidate) -> float:
-        return _speed(await self._judged(candidate, self._known))
+        return _speed(await self._judged(candidate))
 
-    async def anew(self, candidate: Candidate | None) -> float:
-        return _speed(await self._judged(candidate, self._again)) if candidate else 1.0
+    async def together(self, bests: Sequence[Candidate]) -> dict[str, float]:
+        """By candidate; those that cannot be timed are left out. All are right: they were judged."""
+        if not bests:
+            return {}
+        one, variants = self._one, [Variant(name=c.id, source=c.program, entry=c.entry) for c in bests]
+        request = TuneRequest(
+            reference=one.prepared.program,
+            workload=one.prepared.workload,
+            device=one.bench.device,
+            python=one.bench.probe.python,
+            uses_triton=True,
+        )
+        async with one.gate.tuner(request) as tuner:
+            names = await tuner.enter(list({v.name: v for v in variants}.values()))
+            race = await tuner.timed(names, ROUNDS, TIMED_S)
+        return {name: max(1.0, race.speedup(name)) for name in names}
 
-    async def _judged(self, candidate: Candidate, known: Judgements) -> Judgement:
+    async def _judged(self, candidate: Candidate) -> Judgement:
+        known = self._known
         parent = State(program=self._one.prepared.program)
         child = State(program=replace(parent.program, source=candidate.program))
         if (found := known.get(parent.id, child.id)) is not None:
@@ -179,12 +200,14 @@ async def compared(pipeline: Pipeline, job: Job, skills: Sequence[Skill], option
             "without": Arm(one=one, judge=judge, steps=options.steps),
             "with": Arm(one=one, judge=judge, steps=options.steps, skills=skills),
         }
+        for search in arms.values():
+            await search.run()
+        found = await judge.together([s.best for s in arms.values() if s.best and s.faster])
         row: Row = {"kernel": name}
         for arm, search in arms.items():
-            await search.run()
             best = search.best
             row[arm] = {
-                "speed": await judge.anew(best),
+                "speed": found.get(best.id, 1.0) if best else 1.0,
                 "judged": [round(speed, 4) for _, speed in search.found],
                 "steps": [(s.skill, s.parameters) for s in best.steps] if best else [],
             }
