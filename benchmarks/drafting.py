@@ -31,7 +31,7 @@ from trainer.tasks import Part, Split, SuiteTask
 
 NAMED = 3
 """Times as many tasks as are judged have to name what a draft covers: then only these count."""
-MOST_OF_A_KIND = 2
+MOST_OF_A_KIND = 3
 """Drafts about the same skill at the same operations."""
 
 
