@@ -37,7 +37,7 @@ LEAST_TASKS = 4
 """That speak for a draft."""
 WORTH, SURE = 0.008, -0.03
 """ln of the speedup that a draft is expected to gain at least where it changes something, and its lower
-bound: below zero, because verification decides, and costs 20 s of a GPU where tasks are placed before."""
+bound: below zero, because verification decides, and its tasks are found before without a GPU."""
 RIDGE = 1.0
 WILD = 0.7
 """ln: beyond a factor of two a plan counts as one of two, so that one task does not decide."""

@@ -180,8 +180,8 @@ class Neighborhood:
         """Every foreign process with a compute context now, whether it does anything or not."""
         listed = self._gpu.pids() if self._gpu else None
         if listed and not self._same_numbers:
-            # Containers: old drivers count in the machine's numbers. One of ours in the list proves ours, if it
-            # computes: the machine's number of a foreign process may be the number of an idle one of ours.
+            # Containers: old drivers count in the machine's numbers. One of ours in the list proves ours, if
+            # it computes: a foreign process may have the number of an idle one of ours.
             self._same_numbers = any(is_ours(pid) for pid in listed & compute_processes())
         if listed is None or not self._same_numbers:
             listed = compute_processes()
