@@ -71,13 +71,13 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 def _opened(path: Path, device: str) -> tuple[Any, Any] | None:
     """(session, what was captured)."""
-    from kernel_lsp.rewrite.engine import Session
+    from kernel_lsp.rewrite import engine
 
     task = tasks.read_task(path, path.stem)
     if isinstance(task, str):
         return None
     executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
-    session = Session(task.program, task.workload, device, executable)
+    session = engine.opened(task.program, task.workload, device, executable)
     return session, session.capture()
 
 

@@ -100,7 +100,10 @@ def measured(trajectory: Trajectory, task: SuiteTask) -> Measured | None:
 
 
 def inputs_of(task: SuiteTask) -> tuple[ArgSpec, ...]:
-    """The tensors that get_inputs() of one of our own tasks makes, without making them."""
+    """The tensors that a kernel is launched with, or that get_inputs() of one of our own tasks makes, without
+    making them."""
+    if task.workload.inputs is not None:
+        return tuple(spec for spec in task.workload.inputs if spec.shape is not None)
     names: dict[str, Any] = {}
     with torch.device("meta"):
         exec(compile(task.source, str(task.path), "exec"), names)

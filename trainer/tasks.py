@@ -1,4 +1,5 @@
-"""Task suites: folders of Model/get_inputs files, read without running them, and split by structural family.
+"""Task suites: folders of Model/get_inputs files or of Triton kernels, read without running them, and split
+by structural family.
 
 A task's id is a hash of its program and workload, so the same task is recognized in a suite, a journal and
 a search archive, and a changed one is another task. Files that are no task are counted with their reason.
@@ -10,16 +11,18 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp import analysis, parsing, wire
-from kernel_lsp.errors import ConfigError
+from kernel_lsp.errors import ConfigError, RewriteError
 from kernel_lsp.files import read_source
-from kernel_lsp.records import Program, Snapshot, Workload, WorkloadOrigin
+from kernel_lsp.records import Analysis, Program, Snapshot, Target, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.rewrite.kernels import harness
+from kernel_lsp.workloads import workloads_for
 from trainer.families import Structure, structure
 from trainer.records import Skipped, Tally
 
@@ -141,14 +144,43 @@ def make_task(text: str, name: str, path: Path) -> SuiteTask | str:
     found = analysis.analyze(snapshot)
     if found.problem:
         return "does not parse"
-    target = analysis.find_target(found, ENTRY)
-    built = structure(text, ENTRY)
-    if target is None or built is None:
-        return "has no class Model with forward()"
+    target, kernels = analysis.find_target(found, ENTRY), list(_kernels(found))
+    if target is None and len(kernels) == 1:
+        return _kernel_task(snapshot, found, kernels[0], name, path)
+    if target is None or structure(text, ENTRY) is None:
+        return "has no class Model with forward(), and no single kernel that it launches"
     if not _defines(text, "get_inputs"):
         return "has no get_inputs()"
     program = analysis.slice_program(snapshot, target)
     workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
+    return _task(text, name, path, target, program, workload)
+
+
+def _kernels(found: Analysis) -> Iterator[Target]:
+    return (t for t in found.targets if t.kind is TargetKind.TRITON_KERNEL and t.launchers)
+
+
+def _kernel_task(
+    snapshot: Snapshot, found: Analysis, kernel: Target, name: str, path: Path
+) -> SuiteTask | str:
+    """A kernel with the first workload of the function that launches it."""
+    launcher = analysis.find_target(found, kernel.launchers[0])
+    known = workloads_for(snapshot, launcher, None)[0] if launcher else ()
+    if not known:
+        return "its launcher has no workload"
+    try:
+        program = harness.judged(analysis.slice_program(snapshot, kernel), kernel)
+    except RewriteError as error:
+        return error.cause
+    return _task(snapshot.text, name, path, kernel, program, known[0])
+
+
+def _task(
+    text: str, name: str, path: Path, target: Target, program: Program, workload: Workload
+) -> SuiteTask | str:
+    built = structure(text, target.qualname)
+    if built is None:
+        return "nothing can be told of its structure"
     return SuiteTask(
         id=task_id(program.source, workload),
         name=name,

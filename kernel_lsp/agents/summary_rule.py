@@ -33,6 +33,9 @@ LEFT_OUT = (*SEMANTIC_PARAMETERS, "precision")
 REACH = 16
 """Sizes may differ by this factor from what was seen: the parameters of a kernel depend on sizes by their
 power of two, and beyond that verification has to show it anew."""
+OF_KERNELS = "triton-"
+"""How the names of the built-in skills begin that rewrite a person's own kernel: what is learned of them is
+shown on kernels."""
 MOST_NAMED = 2
 """Steps and operations in a name; a digest tells the rest."""
 LAZY_STEPS = {
@@ -96,7 +99,7 @@ def drafted(
     return SkillDraft(
         name=_name(recipe, operations, planned, unplanned),
         description=_description(recipe, operations, planned),
-        scope="graph",
+        scope="triton" if all(name.startswith(OF_KERNELS) for name in named) else "graph",
         tags=tuple(dict.fromkeys([*operations, *named, seen.device]))[:12],
         content=_content(recipe, seen),
         requires=replace(requirements(seen), planned=tuple(planned), unplanned=tuple(unplanned)),

@@ -329,7 +329,12 @@ def main() -> None:
         try:
             with boundary(RewriteError, "the engine failed"):
                 if request["op"] == "open":
-                    session = _open(request)
+                    session = opened(
+                        wire.from_json(Program, request["program"]),
+                        wire.from_json(Workload, request["workload"]),
+                        str(request["device"]),
+                        wire.from_json(list[Skill], request["skills"]),
+                    )
                     result: Any = session.capture()
                 elif session is None:
                     raise RewriteError("no program is open", "open one first")
@@ -354,13 +359,10 @@ def main() -> None:
         wire.write_frame(replies, answer)
 
 
-def _open(request: dict[str, Any]) -> Session | KernelSession:
-    program = wire.from_json(Program, request["program"])
-    workload = wire.from_json(Workload, request["workload"])
-    skills = wire.from_json(list[Skill], request["skills"])
-    if program.kernel is not None:
-        return KernelSession(program, workload, str(request["device"]), skills)
-    return Session(program, workload, str(request["device"]), skills)
+def opened(program: Program, workload: Workload, device: str, skills: list[Skill]) -> Session | KernelSession:
+    """A kernel is rewritten as text, everything else as a graph. Raises CaptureError."""
+    kind = Session if program.kernel is None else KernelSession
+    return kind(program, workload, device, skills)
 
 
 if __name__ == "__main__":

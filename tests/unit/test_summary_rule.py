@@ -56,6 +56,20 @@ def test_parameters_alone_are_those_on_which_all_sites_of_a_kind_agree() -> None
     assert [draft.recipe for draft in summary_rule.drafts(steps, seen(ROWS), before)][1:] == [(matmul,)]
 
 
+@pytest.mark.parametrize(
+    ("skills", "scope"),
+    [
+        (("triton-block-size", "triton-unmasked"), "triton"),
+        (("fused-matmul", "cuda-graph"), "graph"),
+    ],
+)
+def test_what_was_learned_of_a_persons_own_kernel_is_shown_on_kernels(
+    skills: tuple[str, ...], scope: str
+) -> None:
+    made = summary_rule.draft([Step(skill=name, site="x") for name in skills], seen(ROWS))
+    assert made is not None and made.scope == scope
+
+
 def test_an_order_is_for_where_what_it_lacks_is_planned(tmp_path: Path) -> None:
     """It was shown instead of that, and has one more step."""
     steps = [Step(skill="fused-norm", site="layer_norm"), Step(skill="cuda-graph", site="x")]

@@ -198,7 +198,7 @@ def test_a_suite_counts_what_is_no_task_and_what_it_has_twice(tmp_path: Path) ->
     assert {one.reason: one.count for one in suite.skipped} == {
         "the same task as another file": 1,
         "does not parse": 1,
-        "has no class Model with forward()": 1,
+        "has no class Model with forward(), and no single kernel that it launches": 1,
         "has no get_inputs()": 1,
         "cannot be read": 1,
     }
