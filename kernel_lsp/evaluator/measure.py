@@ -230,7 +230,8 @@ async def _ask_timer(
         log = timer.child.log
         if crashes.last_said(log) == crashes.COMPILED:
             raise CompiledCrashed(crashes.cause_of(error, log) or error.cause) from error
-        raise EvaluationError(f"could not judge: timing the reference failed: {error.cause}") from error
+        cause = f"could not judge: timing the reference failed: {error.cause}"
+        raise EvaluationError(cause, error.remedy) from error
     return reply
 
 

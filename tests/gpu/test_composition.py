@@ -16,8 +16,8 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    # torch 2.11's tracer instantiates autograd functions itself, its compiler advises TF32 and imports what is
-    # deprecated: its own warnings about its own doing, and an error in the midst of tracing breaks the graph.
+    # torch 2.11's tracer instantiates autograd functions itself, its compiler advises TF32 and imports what
+    # is deprecated: warnings about its own doing, and an error in the midst of tracing breaks the graph.
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning"),
