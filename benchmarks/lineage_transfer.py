@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import triton_targets
+from benchmarks.record_spaces import tuned, variants_of
 from kernel_lsp import config
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.errors import CaptureError, EvaluationError, RewriteError
 from kernel_lsp.evaluator import Budget, EvaluationRequest
-from kernel_lsp.evaluator.tuning import TuneRequest, Variant
 from kernel_lsp.files import replace_file
 from kernel_lsp.library import Library
 from kernel_lsp.lineage import kept
@@ -128,16 +128,9 @@ class Judge:
         """By candidate; those that cannot be timed are left out. All are right: they were judged."""
         if not bests:
             return {}
-        one, variants = self._one, [Variant(name=c.id, source=c.program, entry=c.entry) for c in bests]
-        request = TuneRequest(
-            reference=one.prepared.program,
-            workload=one.prepared.workload,
-            device=one.bench.device,
-            python=one.bench.probe.python,
-            uses_triton=True,
-        )
-        async with one.gate.tuner(request) as tuner:
-            names = await tuner.enter(list({v.name: v for v in variants}.values()))
+        once = {candidate.id: candidate for candidate in bests}
+        async with self._one.gate.tuner(tuned(self._one)) as tuner:
+            names = await tuner.enter(variants_of(list(once.values())))
             race = await tuner.timed(names, ROUNDS, TIMED_S)
         return {name: max(1.0, race.speedup(name)) for name in names}
 

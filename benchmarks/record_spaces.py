@@ -158,16 +158,24 @@ def _choices(axes: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, values, strict=True))
 
 
-async def _timed(one: Opened, course: Course, made: Sequence[Candidate]) -> dict[str, Any]:
-    request = TuneRequest(
+def tuned(one: Opened) -> TuneRequest:
+    """What the gate's tuner is asked for."""
+    return TuneRequest(
         reference=one.prepared.program,
         workload=one.prepared.workload,
         device=one.bench.device,
         python=one.bench.probe.python,
         uses_triton=True,
     )
-    variants = [Variant(name=c.id, source=c.program, entry=c.entry) for c in made]
-    async with one.gate.tuner(request, lambda progress: None) as tuner:
+
+
+def variants_of(made: Sequence[Candidate]) -> list[Variant]:
+    return [Variant(name=c.id, source=c.program, entry=c.entry) for c in made]
+
+
+async def _timed(one: Opened, course: Course, made: Sequence[Candidate]) -> dict[str, Any]:
+    variants = variants_of(made)
+    async with one.gate.tuner(tuned(one), lambda progress: None) as tuner:
         names: list[str] = []
         for first in range(0, len(variants), BATCH):
             names += await tuner.enter(variants[first : first + BATCH])

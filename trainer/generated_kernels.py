@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import sys
@@ -23,10 +22,11 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.files import replace_file
+from trainer import generated
+from trainer.families import structure
+from trainer.generated import Generated
 from trainer.kernel_forms import FORMS, Draw, Form
 from trainer.records import Tally
-from trainer.tasks import MANIFEST, digest
 
 TRIES = 5
 """Drawn per kernel that is wanted, at most."""
@@ -52,6 +52,12 @@ class Built:
     """``k<seed>_<number>``: says nothing of what is inside."""
     source: str
     form: Form
+
+    @property
+    def task(self) -> Generated:
+        found = structure(self.source, "kernel")
+        assert found is not None  # the template has it
+        return Generated(name=self.name, source=self.source, structure=found)
 
 
 def build(seed: int, number: int) -> Built:
@@ -135,17 +141,7 @@ def _module(one: Built) -> Iterator[Any]:
         yield module
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
-def write(kernels: Sequence[Built], folder: Path, seed: int) -> None:
-    """One file each and the manifest, which is written last. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for one in kernels:
-        (folder / f"{one.name}.py").write_text(one.source, encoding="utf-8")
-    listed = {f"{one.name}.py": {"sha256": digest(one.source)} for one in kernels}
-    text = json.dumps({"schema_version": 1, "seed": seed, "tasks": listed}, indent=1) + "\n"
-    replace_file(folder / MANIFEST, text.encode())
+# --- the command ---------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["TRITON_INTERPRET"] = "1"  # before the first import of triton
     tally = Tally()
     kernels = list(generate(options.count, options.seed, tally, lambda made: _report(made, options.count)))
-    write(kernels, options.out, options.seed)
+    generated.write([one.task for one in kernels], options.out, {"seed": options.seed})
     print(f"{len(kernels)} kernels in {options.out}")
     for one in tally.skipped:
         print(f"  left out {one.count:5d}: {one.reason}")

@@ -93,34 +93,19 @@ def pointwise(d: Draw) -> Form:
 
 # --- rows ----------------------------------------------------------------------------------------
 
+ADDED, GREATER = "{s} += {x}", "{s} = tl.maximum({s}, {x})"
 STATISTICS = {
-    "total": (
-        "0.0",
-        "{s} += tl.sum(tl.where(mask, x, 0.0), axis=0)",
-        "tl.sum(tl.where(mask, x, 0.0), axis=0)",
-    ),
-    "squares": (
-        "0.0",
-        "{s} += tl.sum(tl.where(mask, x * x, 0.0), axis=0)",
-        "tl.sum(tl.where(mask, x * x, 0.0), axis=0)",
-    ),
-    "largest": (
-        'float("-inf")',
-        '{s} = tl.maximum({s}, tl.max(tl.where(mask, x, float("-inf")), axis=0))',
-        'tl.max(tl.where(mask, x, float("-inf")), axis=0)',
-    ),
-    "weight": (
-        "0.0",
-        "{s} += tl.sum(tl.where(mask, tl.exp(x - largest), 0.0), axis=0)",
-        "tl.sum(tl.where(mask, tl.exp(x - largest), 0.0), axis=0)",
-    ),
+    "total": ("0.0", ADDED, "tl.sum(tl.where(mask, x, 0.0), axis=0)"),
+    "squares": ("0.0", ADDED, "tl.sum(tl.where(mask, x * x, 0.0), axis=0)"),
+    "largest": ('float("-inf")', GREATER, 'tl.max(tl.where(mask, x, float("-inf")), axis=0)'),
+    "weight": ("0.0", ADDED, "tl.sum(tl.where(mask, tl.exp(x - largest), 0.0), axis=0)"),
     "spread": (
         "0.0",
-        "{s} += tl.sum(tl.where(mask, (x - total / columns) * (x - total / columns), 0.0), axis=0)",
+        ADDED,
         "tl.sum(tl.where(mask, (x - total / columns) * (x - total / columns), 0.0), axis=0)",
     ),
 }
-"""Name -> begin, how a loop goes on with it, how a whole row has it."""
+"""Name -> what a loop begins with, how it joins the next block's, and that of a block."""
 ROWS = {
     "softmax": (("largest", "weight"), "tl.exp(x - largest) / weight", "torch.softmax(x, 1)"),
     "log_softmax": (("largest", "weight"), "x - largest - tl.log(weight)", "torch.log_softmax(x, 1)"),
@@ -175,9 +160,10 @@ def _rows(d: Draw, *, whole: bool) -> Form:
         body += "".join(f"    {name} = {STATISTICS[name][2]}\n" for name in names)
     else:
         for name in names:
-            begin, step, _ = STATISTICS[name]
+            begin, joined, block_of = STATISTICS[name]
+            step = joined.format(s=name, x=block_of)
             body += f"    {name} = {begin}\n    for start in range(0, columns, BLOCK):\n        {place}"
-            body += f"        mask = column < columns\n        {load}        {step.format(s=name)}\n"
+            body += f"        mask = column < columns\n        {load}        {step}\n"
     if scalar:
         body += f"    y = {written}\n{lines}    tl.store(out_ptr + row, y)\n"
     elif whole:

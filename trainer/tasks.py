@@ -147,13 +147,14 @@ def make_task(text: str, name: str, path: Path) -> SuiteTask | str:
     target, kernels = analysis.find_target(found, ENTRY), list(_kernels(found))
     if target is None and len(kernels) == 1:
         return _kernel_task(snapshot, found, kernels[0], name, path)
-    if target is None or structure(text, ENTRY) is None:
+    built = structure(text, ENTRY)
+    if target is None or built is None:
         return "has no class Model with forward(), and no single kernel that it launches"
     if not _defines(text, "get_inputs"):
         return "has no get_inputs()"
     program = analysis.slice_program(snapshot, target)
     workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
-    return _task(text, name, path, target, program, workload)
+    return _task(text, name, path, target, program, workload, built)
 
 
 def _kernels(found: Analysis) -> Iterator[Target]:
@@ -165,22 +166,26 @@ def _kernel_task(
 ) -> SuiteTask | str:
     """A kernel with the first workload of the function that launches it."""
     launcher = analysis.find_target(found, kernel.launchers[0])
+    built = structure(snapshot.text, kernel.qualname)
     known = workloads_for(snapshot, launcher, None)[0] if launcher else ()
-    if not known:
+    if not known or built is None:
         return "its launcher has no workload"
     try:
         program = harness.judged(analysis.slice_program(snapshot, kernel), kernel)
     except RewriteError as error:
         return error.cause
-    return _task(snapshot.text, name, path, kernel, program, known[0])
+    return _task(snapshot.text, name, path, kernel, program, known[0], built)
 
 
 def _task(
-    text: str, name: str, path: Path, target: Target, program: Program, workload: Workload
-) -> SuiteTask | str:
-    built = structure(text, target.qualname)
-    if built is None:
-        return "nothing can be told of its structure"
+    text: str,
+    name: str,
+    path: Path,
+    target: Target,
+    program: Program,
+    workload: Workload,
+    built: Structure,
+) -> SuiteTask:
     return SuiteTask(
         id=task_id(program.source, workload),
         name=name,

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from library_helpers import ROWS, seen
 
+from kernel_lsp import skillbook
 from kernel_lsp.agents import summary, summary_rule
 from kernel_lsp.records import ArgSpec, Bounds, RecipeStep, Requirements, Step
 from kernel_lsp.skillbook import learned, lint
@@ -68,6 +69,13 @@ def test_what_was_learned_of_a_persons_own_kernel_is_shown_on_kernels(
 ) -> None:
     made = summary_rule.draft([Step(skill=name, site="x") for name in skills], seen(ROWS))
     assert made is not None and made.scope == scope
+
+
+def test_names_tell_which_built_in_skills_are_of_kernels() -> None:
+    book = skillbook.load([skillbook.built_in_folder()])
+    for skill in book.skills:
+        if skill.executable:
+            assert skill.name.startswith(summary_rule.OF_KERNELS) == (skill.scope == "triton"), skill.name
 
 
 def test_an_order_is_for_where_what_it_lacks_is_planned(tmp_path: Path) -> None:
