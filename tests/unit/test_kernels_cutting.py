@@ -4,7 +4,7 @@ import pytest
 from rewrite_helpers import skill
 
 from kernel_lsp.pipeline.prepare import Prepared, prepare
-from kernel_lsp.records import Job
+from kernel_lsp.records import Job, Step
 from kernel_lsp.rewrite.kernels.blocks import adjustable
 from kernel_lsp.rewrite.kernels.session import KernelSession
 
@@ -379,3 +379,97 @@ def test_programs_are_reordered_where_nothing_knows_the_old_order(
     session = opened(text, "product_kernel", "triton-grouped-order")
     assert bool(session.capture().sites) is offered
     assert not session.notes
+
+
+SUMS = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sum_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, WHOLE: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    LOOP
+        place = start + at
+        total += tl.load(x_ptr + row * n + place, mask=place < n, other=0.0)
+    tl.store(out_ptr + row, tl.sum(total))
+
+
+# kernel-lsp: workload x=f32[64,4096]
+def run(x):
+    out = torch.empty(x.shape[0])
+    BLOCK = min(1024, triton.next_power_of_2(x.shape[1]))
+    sum_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK, False)
+    return out
+"""
+TURNS, BEFORE, READ = "for start in range(0, n, BLOCK):", "total = tl.zeros", "tl.load(x_ptr + row * n + "
+FLAGGED = f"""if WHOLE:
+        place = at
+        total += {READ}place, mask=place < n, other=0.0)
+    else:
+        {TURNS}
+            place = start + at
+            total += {READ}place, mask=place < n, other=0.0)
+"""
+GONE_ON = f"""place = at
+    pointers = x_ptr + row * n + at
+    {TURNS}
+        total += tl.load(pointers, mask=start + at < n, other=0.0)
+        pointers += BLOCK
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "free"),
+    [
+        ((), True),
+        ((("start in range(0, n, BLOCK)", "turn in range(tl.cdiv(n, BLOCK))"),
+          ("start +", "turn * BLOCK +")), True),
+        ((("tl.store(", "tl.store(out_ptr + place, total, mask=place < n)\n    tl.store("),), False),
+        ((("tl.store(", f"total += {READ}at, mask=at < n)\n    tl.store("),), False),
+        (((BEFORE, f"largest = {READ}at, mask=at < n)\n    {BEFORE}"),), False),
+        ((("place = start + at\n", "place = start + at if WHOLE else at\n"),), False),
+        ((("start + at\n", "start + at\n        if WHOLE:\n            place = at\n"),), False),
+        ((("+ at\n", "+ at\n        inside = place < n\n        if WHOLE:\n            inside = row < n\n"),
+          ("mask=place < n", "mask=inside")), None),
+    ],
+    ids=["a loop", "turns", "stored behind the loop", "read behind the loop", "read before the loop",
+         "one of two places", "set anew in a branch", "a mask of one path"],
+)  # fmt: skip
+def test_each_access_goes_through_the_blocks_on_every_path(
+    changes: tuple[tuple[str, str], ...], free: bool | None
+) -> None:
+    text = SUMS.replace("LOOP", TURNS)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    made = adjustable(opened(text, "sum_kernel").kernel)
+    assert [(one.name, one.masked) for one in made] == ([] if free is False else [("BLOCK", free is True)])
+
+
+@pytest.mark.parametrize(("loop", "free"), [(FLAGGED, False), (GONE_ON, True)])
+def test_a_branch_that_holds_the_row_says_nothing_of_the_loop_beside_it(loop: str, free: bool) -> None:
+    first, last = SUMS.index("    LOOP"), SUMS.index("    tl.store")
+    text = SUMS[:first] + "    " + loop + SUMS[last:]
+    assert found(text, "sum_kernel") == (["BLOCK"] if free else [])
+
+
+@pytest.mark.parametrize(
+    ("flag", "free"),
+    [("x.shape[1] % 64 == 0", True), ("x.shape[1] % BLOCK == 0", False), ("even", False)],
+)
+def test_a_block_that_another_argument_comes_from_stays(flag: str, free: bool) -> None:
+    text = SUMS.replace("LOOP", TURNS).replace("BLOCK, False)", f"BLOCK, {flag})")
+    text = text.replace("    sum_kernel[", "    even = x.shape[1] % BLOCK == 0\n    sum_kernel[")
+    assert found(text, "sum_kernel") == (["BLOCK"] if free else [])
+
+
+def test_without_masks_a_computed_block_keeps_its_size() -> None:
+    """The launcher's flag asks whether today's block divides the row."""
+    session = opened(SUMS.replace("LOOP", TURNS), "sum_kernel", "triton-block-size", "triton-unmasked")
+    sites = {site.skill: site.site for site in session.capture().sites}
+    left = session.look([Step(skill="triton-unmasked", site=sites["triton-unmasked"])])
+    assert "triton-block-size" in sites and "triton-block-size" not in {one.skill for one in left}

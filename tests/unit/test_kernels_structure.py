@@ -12,6 +12,7 @@ import pytest
 from golden_helpers import GOLDEN, rewritten
 from rewrite_helpers import interpreted, skill
 
+from kernel_lsp.errors import RewriteError
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.records import Job, Step
 from kernel_lsp.rewrite.edit import apply_edit
@@ -267,6 +268,26 @@ def test_rewritten_kernels_compute_the_same_in_the_interpreter(tmp_path: Path) -
             path.write_text(re.sub(r"min\(tiles, \d+\)", "min(tiles, 3)", text))
         cases.append([*map(str, paths), launcher, shapes, 1e-5])
     interpreted(COMPARE, json.dumps(cases))
+
+
+def test_pieces_of_a_row_have_another_size_before_it_is_one_block_and_not_behind(tmp_path: Path) -> None:
+    """One block of another size would be less than the row, and nothing would read the rest of it."""
+    before = GOLDEN / "triton-whole-row.in.py"
+    text = before.read_text()
+    made = prepare(Job(text=text, path="/w/kernels.py", qualname="log_softmax_kernel", device="cuda"))
+    assert isinstance(made, Prepared), made
+    skills = [skill(name) for name in ("triton-block-size", "triton-whole-row", "triton-launch-options")]
+    session = KernelSession(made.program, made.workload, "cuda", skills)
+    row = Step(skill="triton-whole-row", site="row")
+    block = Step(skill="triton-block-size", site="BLOCK", parameters={"BLOCK": 256})
+    assert {one.skill for one in session.look([row])} == {"triton-launch-options"}
+    with pytest.raises(RewriteError, match="does not apply"):
+        session.make([row, block])
+    after = tmp_path / "after.py"
+    after.write_text(session.make([block, row]).program)
+    assert "if whole_row else 256" in after.read_text()
+    launcher, shapes = RUNS["triton-whole-row"]
+    interpreted(COMPARE, json.dumps([[str(before), str(after), launcher, shapes[:2], 1e-5]]))
 
 
 def test_what_no_program_changes_moves_before_the_loop_unless_it_may_be_written() -> None:

@@ -22,8 +22,10 @@ from kernel_lsp.rewrite.kernels.grids import (
     follows,
     grid_of,
     own_extent,
+    parts,
 )
 from kernel_lsp.rewrite.kernels.launched import Blocks
+from kernel_lsp.rewrite.kernels.moving import FREE, HELD, Moving
 from kernel_lsp.rewrite.kernels.source import (
     Function,
     assigned,
@@ -82,11 +84,14 @@ def adjustable(kernel: Kernel) -> list[Block]:
         return found  # whose grid nobody sees
     for name in kernel.source.constexprs():
         why = _use(kernel, name)
-        if why is None or not _moves(kernel.function, name):
+        if why is None:
+            continue
+        moving = Moving(kernel.function, name)
+        if not _moves(kernel.function, moving):
             continue
         if cutting.shown(kernel, name, of_grid=why == OF_GRID) is not None:
             continue
-        masked, least = _is_masked(kernel.function, name), _least(kernel)
+        masked, least = _is_masked(kernel.function, name, moving), _least(kernel)
         if kernel.source.configs() is not None:
             values = {config[name] for one in kernel.launched for config in one.configs if name in config}
             if values and follows(kernel, name, why, None):
@@ -182,25 +187,10 @@ def _is_program(function: Function, node: ast.expr) -> bool:
     return any(called(value, "program_id") for value in values)
 
 
-def _moves(function: Function, name: str) -> bool:
-    """No access goes to the first block alone, as one to a row that is held whole would."""
-    values = assignments(function).items()
-    carriers = {n for n, given in values if any(_advances(value, name) for value in given)}
-    for _, access in _accesses(function):
-        through = sources(function, access.args[0]) if access.args else {name}
-        if name in through and not through & carriers and not _advances(access.args[0], name):
-            return False
-    return True
-
-
-def _advances(value: ast.expr, name: str) -> bool:
-    """From block to block: by the program's number, as a loop's variable, or by adding the block's length."""
-    for node in ast.walk(value):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("range", "static_range"):
-            return name in names_in(node)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and name in names_in(node):
-            return True
-    return isinstance(value, ast.Name | ast.BinOp) and name in names_in(value) and not called(value, "arange")
+def _moves(function: Function, moving: Moving) -> bool:
+    """No access goes to one block alone, as one to a row that is held whole would."""
+    pointers = ((access, operand(access, 0, "pointer")) for _, access in _accesses(function))
+    return all(pointer is not None and HELD not in moving.at(access, pointer) for access, pointer in pointers)
 
 
 def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
@@ -209,7 +199,7 @@ def _accesses(function: Function) -> Iterator[tuple[int, ast.Call]]:
         yield from ((at, access) for access in called(function, kind))
 
 
-def _is_masked(function: Function, name: str) -> bool:
+def _is_masked(function: Function, name: str, moving: Moving) -> bool:
     """Of all loads and stores that depend on the block. Offsets that are taken modulo something stay inside
     what they are taken of, so a load through them needs no mask."""
     if called(function, "make_block_ptr") or called(function, "make_tensor_descriptor"):
@@ -218,7 +208,7 @@ def _is_masked(function: Function, name: str) -> bool:
         counting = _names_outside_modulo if at == 1 else names_in
         through = sources(function, access.args[0], names=counting) if access.args else {name}
         mask = operand(access, at, "mask")
-        if name in through and (mask is None or name not in sources(function, mask)):
+        if name in through and (mask is None or FREE in moving.at(access, mask)):
             return False
     return True
 
@@ -264,8 +254,22 @@ def _places(kernel: Kernel, name: str, why: str) -> list[ast.expr] | None:
     if any(isinstance(v, Blocks) for v in kernel.launched[0].arguments.values()):
         return None  # a descriptor may have a block of this size
     if given is not None and why == OF_LOOP and follows(kernel, ast.unparse(given), why, None, name):
-        return [given]  # however the launcher computes it: the loop alone knows it
+        # However the launcher computes it: the loop alone knows it.
+        return [given] if not _told_elsewhere(kernel, given) else None
     return None
+
+
+def _told_elsewhere(kernel: Kernel, given: ast.expr) -> bool:
+    """What is passed for the block is part of another argument, too: a flag or a count that fits it alone."""
+    call, text = kernel.source.launches()[0].call, ast.unparse(given)
+    parameters = {a.arg for a in ast.walk(kernel.function.args) if isinstance(a, ast.arg)}
+    passed_by_name = [k.value for k in call.keywords if k.arg is None or k.arg in parameters]
+    others = [one for one in (*call.args, *passed_by_name) if one is not given]
+    values = [v for one in others for v in parts(kernel.launcher, one)]
+    named = set[str]().union(*(sources(kernel.launcher, one) for one in others))
+    return text in named or any(
+        isinstance(n, ast.expr) and ast.unparse(n) == text for value in values for n in ast.walk(value)
+    )
 
 
 def passed(kernel: Kernel, name: str) -> ast.expr | None:

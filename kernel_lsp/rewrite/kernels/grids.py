@@ -66,13 +66,13 @@ def _own_extents(kernel: Kernel, name: str) -> list[ast.expr]:
 
 def divisors(launcher: Function, grid: ast.expr, value: int) -> list[ast.expr]:
     """Constants of this value by which ``cdiv`` divides."""
-    found = (call.args[1:] for part in _parts(launcher, grid) for call in _cdivs(part))
+    found = (call.args[1:] for part in parts(launcher, grid) for call in _cdivs(part))
     return [n for rest in found for one in rest for n in constants(one, value) if n is one]
 
 
 def _blocks_of(launcher: Function, grid: ast.expr) -> Iterator[ast.expr]:
     """What the grid divides by, rounding up."""
-    for node in (n for part in _parts(launcher, grid) for n in ast.walk(part)):
+    for node in (n for part in parts(launcher, grid) for n in ast.walk(part)):
         match node:
             case ast.Call(args=[_, block]) if node in _cdivs(node):
                 yield block
@@ -94,7 +94,7 @@ def _rounds_up(left: ast.expr, block: str) -> bool:
     return False
 
 
-def _parts(launcher: Function, node: ast.expr) -> Iterator[ast.expr]:
+def parts(launcher: Function, node: ast.expr) -> Iterator[ast.expr]:
     """The expression, and those that names of it stand for."""
     waiting, seen = [node], set[str]()
     while waiting:
@@ -106,7 +106,7 @@ def _parts(launcher: Function, node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _names_of(launcher: Function, node: ast.expr) -> set[str]:
-    return set[str]().union(*map(names_in, _parts(launcher, node)))
+    return set[str]().union(*map(names_in, parts(launcher, node)))
 
 
 def _cdivs(grid: ast.expr) -> list[ast.Call]:

@@ -246,7 +246,7 @@ def assignments(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=targets, value=value):
-                pairs = [pair for target in targets for pair in _pairs(target, value)]
+                made = [pair for target in targets for pair in pairs(target, value)]
             case (
                 ast.AugAssign(target=target, value=value)
                 | ast.AnnAssign(target=target, value=ast.expr() as value)
@@ -254,16 +254,16 @@ def assignments(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
                 | ast.For(target=target, iter=value)
                 | ast.withitem(context_expr=value, optional_vars=ast.expr() as target)
             ):
-                pairs = [(target, value)]
+                made = [(target, value)]
             case _:
                 continue
-        for target, part in pairs:
+        for target, part in made:
             for name in names_in(target):
                 found.setdefault(name, []).append(part)
     return found
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """``a, b = x, y`` sets a to x and b to y."""
     sides = [side.elts if isinstance(side, ast.Tuple | ast.List) else None for side in (target, value)]
     names, values = sides
@@ -272,7 +272,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
         yield target, value
         return
     for name, one in zip(names, values, strict=True):
-        yield from _pairs(name, one)
+        yield from pairs(name, one)
 
 
 def only_value(function: Function, name: str) -> ast.expr | None:
