@@ -2,12 +2,14 @@
 
 A form writes one kernel and the function that launches it, as people write them: blocks, warps, the number of
 passes over a row are drawn, so some are good and some are not. Every length is read from the arguments, so
-the same text runs on a tiny workload. Not covered: atomics, kernels of several launches, autotune.
+the same text runs on a tiny workload. More of them: kernel_forms_rows.py, _tiles.py, _products.py. Not
+covered: atomics, kernels of several launches, autotune.
 """
 
 from __future__ import annotations
 
 import random
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -67,6 +69,21 @@ class Draw:
         names = self.rng.sample(sorted(UNARY), self.rng.randint(least, most))
         lines = "".join(f"    {v} = {UNARY[name][0].format(v=v)}\n" for name in names)
         return lines, reduce(lambda inner, name: f"(lambda v: {UNARY[name][1]})({inner})", names, "{v}")
+
+
+def inside(*parts: str) -> str:
+    """Lines one level deeper; of each part its own indentation does not count."""
+    return "".join(
+        textwrap.indent(textwrap.dedent(part).rstrip("\n"), "    ") + "\n" for part in parts if part
+    )
+
+
+def function(head: str, *parts: str) -> str:
+    return f"def {head}:\n{inside(*parts)}"
+
+
+def loop(head: str, *parts: str) -> str:
+    return f"for {head}:\n{inside(*parts)}"
 
 
 def pointwise(d: Draw) -> Form:

@@ -38,6 +38,7 @@ def pack(
     devices: tuple[str, ...] = ("cuda",),
     margin: float = 0.0,
     weighs: bool = False,
+    targets: tuple[str, ...] = ("graph",),
     notes: str = "",
 ) -> Manifest:
     """Raises ConfigError for what is no checkpoint of the compact form, OSError."""
@@ -63,6 +64,7 @@ def pack(
         devices=devices,
         margin=margin,
         weighs=weighs,
+        targets=targets,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notes=notes,
     )
@@ -86,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", action="append", help="cuda, cpu: whose rewards it learned from (cuda)")
     parser.add_argument("--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course")
     parser.add_argument("--weighs", action="store_true", help="it has learned to weigh courses")
+    parser.add_argument("--target", action="append", help="graph, kernel: what it plans (graph)")
     parser.add_argument("--notes", type=Path, help="the model card's text")
     options = parser.parse_args(arguments)
     try:
@@ -98,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             devices=tuple(options.device or ("cuda",)),
             margin=options.margin,
             weighs=options.weighs,
+            targets=tuple(options.target or ("graph",)),
             notes=options.notes.read_text(encoding="utf-8") if options.notes else "",
         )
     except (KernelLspError, OSError) as error:

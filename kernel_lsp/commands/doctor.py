@@ -15,7 +15,7 @@ from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError, ModelError
 from kernel_lsp.evaluator.sharing import manners
-from kernel_lsp.models import Store
+from kernel_lsp.models import GRAPH, KERNEL, Store
 from kernel_lsp.models.manifest import verify
 from kernel_lsp.pipeline import known
 
@@ -41,7 +41,8 @@ def doctor(
         _compiler(),
         *_library(settings),
         _journal(settings),
-        _policy(settings),
+        _policy(settings, GRAPH, "policy"),
+        _policy(settings, KERNEL, "policy for kernels"),
         console.run(_model(folder.absolute(), settings)),
     ]
     if as_json:
@@ -91,17 +92,17 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
     ]
 
 
-def _policy(settings: Settings) -> Finding:
-    """What plans the quick search: a trained policy, or the rule and why."""
+def _policy(settings: Settings, target: str, part: str) -> Finding:
+    """What plans the quick search for this kind of target: a trained policy, or the rule and why."""
     try:
-        model = Store(Path(settings.data_dir)).used()
+        model = Store(Path(settings.data_dir)).used(target)
         if model is not None and model.manifest is not None:
             verify(model.folder, model.manifest)
     except ModelError as error:
-        return Finding(part="policy", ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
+        return Finding(part=part, ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
     if model is None or model.manifest is None:
-        return Finding(part="policy", ok=True, found="the rule plans: no trained policy is in use")
-    return Finding(part="policy", ok=True, found=f"{model.id} plans: {model.manifest.held_out}")
+        return Finding(part=part, ok=True, found="the rule plans: no trained policy is in use")
+    return Finding(part=part, ok=True, found=f"{model.id} plans: {model.manifest.held_out}")
 
 
 async def _model(folder: Path, settings: Settings) -> Finding:

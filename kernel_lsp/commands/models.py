@@ -1,8 +1,9 @@
-"""``kernel-lsp models``: the trained policies on this machine, and which one plans."""
+"""``kernel-lsp models``: the trained policies on this machine, and which one plans what."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import typer
@@ -10,40 +11,47 @@ import typer
 from kernel_lsp import config, wire
 from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError, ModelError
-from kernel_lsp.models import RULE, Model, Store
+from kernel_lsp.models import GRAPH, KERNEL, RULE, TARGETS, Model, Store
 
 app = typer.Typer(help="Trained policies, and which one plans.", no_args_is_help=True)
 AS_JSON = typer.Option(False, "--json", help="One JSON object on standard output.")
-COLUMNS = ("", "policy", "from", "trained for", "held-out check")
+COLUMNS = ("", "policy", "from", "plans", "trained for", "held-out check")
+PLURAL = {GRAPH: "graphs", KERNEL: "kernels"}
 
 
 @app.command("list")
 def list_models(as_json: bool = AS_JSON) -> None:
-    """Every policy, the rule, which of them plans (*), and how each did on held-out tasks."""
+    """Every policy, the rule, which of them plans (*) and what, and how each did on held-out tasks."""
     store = _store()
-    used, trouble = _used(store)
+    used = {target: _used(store, target) for target in TARGETS}
     if as_json:
         told = [_as_json(model) for model in store.models()]
-        console.print_json(models=told, used=used, trouble=trouble)
+        name, trouble = used[GRAPH]  # as it was told before there was one for kernels
+        by_target = {target: {"used": name, "trouble": why} for target, (name, why) in used.items()}
+        console.print_json(models=told, used=name, trouble=trouble, targets=by_target)
         return
-    rows = [COLUMNS, *(_row(model, used) for model in store.models()), _rule_row(used)]
+    names = {name for name, _ in used.values()}
+    rows = [COLUMNS, *(_row(model, names) for model in store.models()), _rule_row(names)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS) - 1)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         sys.stdout.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
-    if trouble:
+    sys.stdout.write(_planned(store))
+    for trouble in dict.fromkeys(why for _, why in used.values() if why):
         console.err.print(f"the rule plans: {trouble}", markup=False)
 
 
 @app.command()
 def show(
-    name: str | None = typer.Argument(None, help="A policy; default: the one that plans."),
+    name: str | None = typer.Argument(
+        None, help="A policy; default: the one that plans graphs, else kernels."
+    ),
     as_json: bool = AS_JSON,
 ) -> None:
     """One policy: its files, its held-out check, what was noted of its training."""
     store = _store()
     try:
-        model = store.used() if name is None else store.get(name)
+        model = store.used(GRAPH) or store.used(KERNEL) if name is None else store.get(name)
         if model is None:
             sys.stdout.write("the rule plans: deterministic, needs no model\n")
             return
@@ -58,7 +66,10 @@ def show(
 def use(
     name: str = typer.Argument(..., help="A policy, `rule`, or the folder of a checkpoint to install."),
 ) -> None:
-    """Switch: the next request is planned by it. One that did worse on held-out tasks is refused."""
+    """Switch: the next request about what it plans is planned by it, any other as the package has it.
+
+    One that did worse on held-out tasks is refused.
+    """
     store = _store()
     try:
         place = Path(name)
@@ -66,56 +77,69 @@ def use(
         model = store.use(chosen)
     except KernelLspError as error:
         console.fail(error)
-    _say(model)
+    _say(store, model)
 
 
 @app.command()
 def rollback() -> None:
     """Back to what planned before the last switch."""
+    store = _store()
     try:
-        model = _store().rollback()
+        model = store.rollback()
     except ModelError as error:
         console.fail(error)
-    _say(model)
+    _say(store, model)
 
 
 def _store() -> Store:
     return Store(Path(config.load(Path.cwd())[0].data_dir))
 
 
-def _used(store: Store) -> tuple[str, str | None]:
-    """What plans, and why it is the rule although something else was chosen."""
+def _used(store: Store, target: str) -> tuple[str, str | None]:
+    """What plans such targets, and why it is the rule although something else was chosen."""
     try:
-        model = store.used()
+        model = store.used(target)
     except ModelError as error:
         return RULE, str(error)
     return (model.id, None) if model else (RULE, None)
 
 
-def _say(model: Model | None) -> None:
+def _planned(store: Store) -> str:
+    """One line: what plans which kind of target."""
+    return "; ".join(f"{PLURAL[target]}: {_used(store, target)[0]}" for target in TARGETS) + "\n"
+
+
+def _say(store: Store, model: Model | None) -> None:
     if model is None:
         sys.stdout.write("the rule plans from now on\n")
     else:
         assert model.manifest is not None
         sys.stdout.write(f"{model.id} plans from now on: {model.manifest.held_out}\n")
+        sys.stdout.write(_planned(store))
 
 
-def _row(model: Model, used: str) -> tuple[str, ...]:
+def _row(model: Model, used: Container[str]) -> tuple[str, ...]:
     origin = "package" if model.packaged else "installed"
-    mark = "*" if model.id == used else ""
+    mark = "*" if model.id in used else ""
     if model.manifest is None:
-        return (mark, model.id, origin, "-", str(model.problem))
+        return (mark, model.id, origin, "-", "-", str(model.problem))
     return (
         mark,
         model.id,
         origin,
+        _kinds(model.manifest.targets),
         ", ".join(model.manifest.devices),
         str(model.manifest.held_out or "never checked"),
     )
 
 
-def _rule_row(used: str) -> tuple[str, ...]:
-    return ("*" if used == RULE else "", RULE, "package", "cuda, cpu", "what policies are compared with")
+def _rule_row(used: Container[str]) -> tuple[str, ...]:
+    mark = "*" if RULE in used else ""
+    return (mark, RULE, "package", _kinds(TARGETS), "cuda, cpu", "what policies are compared with")
+
+
+def _kinds(targets: Iterable[str]) -> str:
+    return ", ".join(PLURAL.get(target, target) for target in targets)
 
 
 def _as_json(model: Model) -> dict[str, object]:
@@ -138,7 +162,7 @@ def _card(model: Model) -> str:
         f"- {'came with the package' if model.packaged else 'installed'}: {model.folder}",
         f"- {size / 1e6:.1f} MB, hash {told.digest}, {told.vocabulary}"
         + (f", {told.created}" * bool(told.created)),
-        f"- trained for {', '.join(told.devices)}",
+        f"- plans {_kinds(told.targets)}, trained for {', '.join(told.devices)}",
         f"- held-out check: {told.held_out or 'none'}",
     ]
     return "\n".join([*lines, *(["", told.notes] if told.notes else [])])

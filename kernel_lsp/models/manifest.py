@@ -19,6 +19,8 @@ from kernel_lsp.agents.compact import VERSION, tokenizer
 from kernel_lsp.errors import ModelError
 from kernel_lsp.files import replace_file
 
+GRAPH, KERNEL = TARGETS = ("graph", "kernel")
+"""Kinds of targets: a graph of PyTorch's, a Triton kernel."""
 NAME = "manifest.json"
 SCHEMA = 1
 NEEDED = ("config.json", "model.safetensors", "tokenizer.json")
@@ -72,6 +74,8 @@ class Manifest:
     """Of log-probability, by which it must be surer than of the rule's word to leave the rule's course."""
     weighs: bool = False
     """It has learned to weigh courses (agents/compact/weighing.py), and is asked that about the rule's."""
+    targets: tuple[str, ...] = (GRAPH,)
+    """Kinds of targets that it plans; of others another policy or the rule does."""
     created: str = ""
     notes: str = ""
     """Data, steps, limits: the model card in a few lines."""
@@ -96,6 +100,7 @@ def seal(
     devices: tuple[str, ...] = ("cuda", "cpu"),
     margin: float = 0.0,
     weighs: bool = False,
+    targets: tuple[str, ...] = (GRAPH,),
     created: str = "",
     notes: str = "",
 ) -> Manifest:
@@ -110,6 +115,7 @@ def seal(
         devices=devices,
         margin=margin,
         weighs=weighs,
+        targets=targets,
         created=created,
         notes=notes,
     )
@@ -141,6 +147,9 @@ def verify(folder: Path, manifest: Manifest) -> None:
     """The files are there, unchanged, and of this version. Raises ModelError."""
     if manifest.vocabulary != VERSION:
         raise ModelError(f"{manifest.id} speaks {manifest.vocabulary}, this version {VERSION}", RETRAIN)
+    if not set(manifest.targets) & set(TARGETS):
+        planned = ", ".join(manifest.targets) or "nothing"
+        raise ModelError(f"{manifest.id} plans {planned}, this version {' and '.join(TARGETS)}", RETRAIN)
     missing = [name for name in NEEDED if name not in manifest.files]
     if missing:
         raise ModelError(f"{manifest.id} has no {', '.join(missing)}", "fetch or train it again")

@@ -1,11 +1,12 @@
-"""The policies on this machine and the one in use. Switching is one file replaced in one step.
+"""The policies on this machine and those in use. Switching is one file replaced in one step.
 
     <package>/models/<name>-<version>/   came with the package
     <data folder>/models/<name>-<version>/   installed by the user
     <data folder>/models/used.json       which one, and which ones before it
 
-Whoever asks reads the file anew, so the next request already gets the new policy. Not covered: running one
-(agents/backbones/small).
+A choice counts for the kinds of targets that the chosen policy plans; of the other kinds the package's own
+default does, and `rule` counts for all. Whoever asks reads the file anew, so the next request already gets
+the new policy. Not covered: running one (agents/backbones/small).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from kernel_lsp.errors import ModelError
 from kernel_lsp.files import replace_file
 from kernel_lsp.models import manifest as manifests
-from kernel_lsp.models.manifest import Manifest
+from kernel_lsp.models.manifest import GRAPH, KERNEL, TARGETS, Manifest
 
 RULE = "rule"
 """The deterministic planner, which needs no model."""
@@ -52,6 +53,10 @@ class Model:
         assert self.manifest is not None
         return f"policy:{self.manifest.id}#{self.manifest.digest}"
 
+    def plans(self, target: str) -> bool:
+        """``target``: a kind of them, of `TARGETS`."""
+        return self.manifest is not None and target in self.manifest.targets
+
 
 class Store:
     """The policies of one user."""
@@ -63,17 +68,19 @@ class Store:
         """Those of the package first, then installed ones, by name and version."""
         return (*_in(self._packaged, packaged=True), *_in(self._mine))
 
-    def used(self) -> Model | None:
-        """What the next request is answered by; None: the rule.
+    def used(self, target: str = GRAPH) -> Model | None:
+        """What the next request about this kind of target is answered by; None: the rule.
 
-        Nothing was ever chosen: the package's own, where it has one that is clearly better than the rule.
+        Nothing was ever chosen, or what plans other kinds: the package's own, where it has one that is
+        clearly better than the rule.
         Raises ModelError when what was chosen is gone or cannot be used: then the rule counts, and this is
         why.
         """
         chosen = self._history()
-        if not chosen:
-            return self._default()
-        return None if chosen[-1] == RULE else self._usable(chosen[-1])
+        if chosen and chosen[-1] == RULE:
+            return None
+        model = self._usable(chosen[-1]) if chosen else None
+        return model if model and model.plans(target) else self._default(target)
 
     def use(self, name: str) -> Model | None:
         """Switch to a policy, or to ``rule``. Raises ModelError: unknown, damaged, or worse, with numbers."""
@@ -83,11 +90,12 @@ class Store:
         model = self.get(name)
         assert model.manifest is not None
         manifests.verify(model.folder, model.manifest)
-        current = None
-        with contextlib.suppress(ModelError):  # what cannot be used is no reason to refuse another
-            current = self.used()
-        other = current.manifest if current and current.id != model.id else None
-        manifests.refuse_worse(model.manifest, other)
+        for target in filter(model.plans, TARGETS):
+            current = None
+            with contextlib.suppress(ModelError):  # what cannot be used is no reason to refuse another
+                current = self.used(target)
+            other = current.manifest if current and current.id != model.id else None
+            manifests.refuse_worse(model.manifest, other)
         self._switch([*self._before(), model.id])
         return model
 
@@ -151,7 +159,7 @@ class Store:
         with contextlib.suppress(ModelError):
             if history := self._history():
                 return history
-            default = self._default()
+            default = self._default(GRAPH) or self._default(KERNEL)  # either leaves the other as it is
             return [default.id if default else RULE]
         return [RULE]
 
@@ -165,10 +173,10 @@ class Store:
                 f"the choice cannot be kept: {error}", "free space, or mend the folder"
             ) from None
 
-    def _default(self) -> Model | None:
+    def _default(self, target: str) -> Model | None:
         for model in reversed(_in(self._packaged, packaged=True)):
             with contextlib.suppress(ModelError):  # the rule stands in for what is no better
-                if model.manifest is not None:
+                if model.manifest is not None and model.plans(target):
                     manifests.refuse_worse(model.manifest, None)
                     if model.manifest.held_out and model.manifest.held_out.clearly_better:
                         return model

@@ -9,7 +9,7 @@ opened.py       a target whose engine runs: what both searches work on
 turns.py        who measures on a device now
 search.py       the quick search: candidates compared cheaply, judged in full where it matters
 known.py        parameters that won before
-policies.py     the trained policy of a user in a job
+policies.py     the trained policies of a user in a job
 tournament.py   which candidates are judged how thoroughly, and which one is offered
 deep.py         the deeper search: the parts of search/ and agents/ on one opened target
 workshop.py     what its proposers want, made into candidates (writing.py, module_text.py: a model's text)

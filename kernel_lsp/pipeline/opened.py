@@ -16,7 +16,7 @@ from kernel_lsp import phases
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.interpreter import Probe
-from kernel_lsp.models import Model
+from kernel_lsp.models import GRAPH, Model
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.prepare import Prepared
 from kernel_lsp.pipeline.tournament import Report, Tournament
@@ -38,8 +38,10 @@ class Bench:
     device: str
     """cuda or cpu."""
     skills: Skillbook
+    target: str = GRAPH
+    """The kind of what is optimized: a graph, or a Triton kernel."""
     policy: Model | None = None
-    """The trained policy that plans; None: the rule does."""
+    """The trained policy that plans such a target; None: the rule does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from kernel_lsp.errors import CaptureError, EvaluationError, KernelLspError
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.library.usage import skill_of
+from kernel_lsp.models import GRAPH, KERNEL
 from kernel_lsp.pipeline import places, recipes, silence, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
@@ -82,7 +83,7 @@ class Pipeline:
         gate = self.gate(background=job.background)
         if not self.cache.about(_subject(prepared)):
             gate.warm(self._python(job))  # torch is imported there while the probe imports its own
-        bench = await self.bench(job)
+        bench = await self._bench(prepared)
         plan = self._plan(prepared, bench)
         known = self._recalled(prepared, bench)
         if known and job.search is None:
@@ -154,7 +155,7 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             raise CaptureError(prepared.note or "there is nothing to open")
-        async with opened(prepared, await self.bench(job), self.gate(), self.settings, report) as one:
+        async with opened(prepared, await self._bench(prepared), self.gate(), self.settings, report) as one:
             yield one
 
     async def prompts(self, job: Job, report: Report = lambda progress: None) -> str:
@@ -167,7 +168,7 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             raise EvaluationError(f"nothing would be sent about {job.qualname}: {prepared.note}")
-        bench, gate = await self.bench(job), self.gate(background=job.background)
+        bench, gate = await self._bench(prepared), self.gate(background=job.background)
         async with opened(prepared, bench, gate, self.settings, report) as one:
             return await showing.prompts_of(one, self.settings)
 
@@ -176,7 +177,7 @@ class Pipeline:
         prepared = prepare(job)
         if isinstance(prepared, Outcome):
             return None
-        bench = await self.bench(job)
+        bench = await self._bench(prepared)
         known = self._recalled(prepared, bench) or self._recalled(prepared, bench, model=False)
         return _placed(replace(known, cached=True), prepared) if known else None
 
@@ -195,9 +196,12 @@ class Pipeline:
         )
         return f"{_subject(prepared)}-{rest}"
 
-    async def bench(self, job: Job) -> Bench:
-        """What a job would work with. Raises EvaluationError when there is no interpreter with torch, or no
-        such device."""
+    async def _bench(self, prepared: Prepared) -> Bench:
+        return await self.bench(prepared.job, GRAPH if prepared.program.kernel is None else KERNEL)
+
+    async def bench(self, job: Job, target: str = GRAPH) -> Bench:
+        """What a job would work with, for a kind of target. Raises EvaluationError when there is no
+        interpreter with torch, or no such device."""
         with phases.phase("probe"):
             probe = await interpreter.probe(self._python(job), Path(self.settings.data_dir))
         if probe.remedy:
@@ -210,7 +214,8 @@ class Pipeline:
             probe=probe,
             device=device,
             skills=self._library(job.folder),
-            policy=self.policies.used(device),
+            target=target,
+            policy=self.policies.used(device, target),
         )
 
     def _python(self, job: Job) -> str:

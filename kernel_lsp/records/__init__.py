@@ -38,6 +38,7 @@ from kernel_lsp.records.graphs import (
     Viewed,
 )
 from kernel_lsp.records.jobs import Job, Outcome, Progress
+from kernel_lsp.records.launches import KernelView
 from kernel_lsp.records.learning import (
     LearnedSkill,
     Lesson,
@@ -183,6 +184,7 @@ __all__ = [
     "Judge",
     "Judged",
     "Judgement",
+    "KernelView",
     "Launch",
     "Layout",
     "LearnedSkill",

@@ -19,6 +19,7 @@ from kernel_lsp.records import (
     Candidate,
     Explained,
     GraphView,
+    KernelView,
     Program,
     Site,
     Skill,
@@ -120,6 +121,11 @@ class Engine:
         """Like :meth:`look`, with the graph as these steps leave it. Raises RewriteError."""
         answer = await self._ask({"op": "view", "steps": list(steps)}, PROPOSE_SECONDS)
         return wire.from_json(Viewed, answer)
+
+    async def launched(self, steps: Sequence[Step]) -> KernelView:
+        """A Triton kernel and its launch after these steps. Raises RewriteError, also for a graph."""
+        answer = await self._ask({"op": "launched", "steps": list(steps)}, PROPOSE_SECONDS)
+        return wire.from_json(KernelView, answer)
 
     async def weigh(self, steps: Sequence[Step]) -> float:
         """Estimated seconds of a call after these steps, without what they wrap around it; for a CUDA

@@ -3,8 +3,9 @@
     python bootstrap.py LIMITS kernel_lsp.rewrite.engine        (see client.py)
 
 Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
-``view`` (that, and the graph), ``weigh`` (about how long a call takes), ``make`` (the program), ``propose``
-(program and what could follow), ``variants`` (other parameters), ``explain`` (why not more is offered).
+``view`` (that, and the graph), ``launched`` (a kernel and its launch), ``weigh`` (about how long a call
+takes), ``make`` (the program), ``propose`` (program and what could follow), ``variants`` (other parameters),
+``explain`` (why not more is offered).
 A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
 that one bad skill never ends the engine. Never runs the target on real data.
 """
@@ -25,6 +26,7 @@ from kernel_lsp.records import (
     ArgSpec,
     Candidate,
     Explained,
+    KernelView,
     Program,
     Proof,
     Site,
@@ -147,6 +149,9 @@ class Session:
         graph = self._replay(self.graph, steps)[0]
         cost = calltime.told(self._applied(self.graph, steps)[0])
         return Viewed(graph=view_of(graph), sites=self.sites(graph), cost=cost)
+
+    def launched(self, steps: list[Step]) -> KernelView:
+        raise RewriteError("a graph launches many kernels", "view it")
 
     def weigh(self, steps: list[Step]) -> float:
         """Estimated seconds of a call after these steps, without what they wrap around it."""
@@ -348,6 +353,7 @@ def main() -> None:
                         "propose": session.propose,
                         "look": session.look,
                         "view": session.view,
+                        "launched": session.launched,
                         "weigh": session.weigh,
                         "make": session.make,
                     }

@@ -12,7 +12,7 @@ from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.compact import tokenizer
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import ModelError
-from kernel_lsp.models import HeldOut, Store, manifest, seal
+from kernel_lsp.models import GRAPH, KERNEL, TARGETS, HeldOut, Store, manifest, seal
 
 CHECK = HeldOut(
     metric="first/best", tasks=64, value=0.95, low=0.93, high=0.97, rule=0.88, device="H200", suite="abc"
@@ -25,13 +25,14 @@ def checkpoint(
     held_out: HeldOut | None = CHECK,
     name: str = "plan-small",
     weights: bytes = b"w",
+    targets: tuple[str, ...] = ("graph",),
 ) -> Path:
     """Complete but for its weights, which nobody here reads."""
     folder.mkdir(parents=True)
     tokenizer.write(folder)
     (folder / "config.json").write_text(json.dumps(shape.config(shape.Shape())))
     (folder / "model.safetensors").write_bytes(weights * 100)
-    seal(folder, name=name, version=version, held_out=held_out)
+    seal(folder, name=name, version=version, held_out=held_out, targets=targets)
     return folder
 
 
@@ -124,6 +125,90 @@ def test_numbers_of_another_suite_are_not_compared(store: Store, tmp_path: Path)
     installed(store, tmp_path, CHECK, replace(CHECK, value=0.90, suite="other"))
     store.use("plan-small@1")
     assert store.use("plan-small@2").id == "plan-small@2"  # type: ignore[union-attr]
+
+
+def ids(store: Store) -> tuple[str | None, str | None]:
+    """What plans graphs and kernels."""
+    graphs, kernels = store.used(GRAPH), store.used(KERNEL)
+    return graphs and graphs.id, kernels and kernels.id
+
+
+def test_a_choice_counts_for_what_it_plans_and_the_package_for_the_rest(store: Store, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "package" / "graphs", name="graphs")
+    checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
+    assert ids(store) == ("graphs@1", "kernels@1")
+    assert store.used() == store.used(GRAPH)
+    store.install(checkpoint(tmp_path / "graphs", "2", name="graphs"))
+    store.install(checkpoint(tmp_path / "kernels", "2", name="kernels", targets=(KERNEL,)))
+    store.install(checkpoint(tmp_path / "both", name="both", targets=TARGETS))
+    store.use("kernels@2")
+    assert ids(store) == ("graphs@1", "kernels@2")
+    store.use("graphs@2")
+    assert ids(store) == ("graphs@2", "kernels@1")
+    store.use("both")
+    assert ids(store) == ("both@1", "both@1")
+    store.use("rule")
+    assert ids(store) == (None, None)
+    for expected in ("both@1", "both@1"), ("graphs@2", "kernels@1"), ("graphs@1", "kernels@2"):
+        store.rollback()
+        assert ids(store) == expected
+    store.rollback()
+    assert ids(store) == ("graphs@1", "kernels@1")  # as before anything was chosen
+
+
+def test_going_back_to_the_packages_own_for_kernels_alone(store: Store, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
+    store.use("rule")
+    assert ids(store) == (None, None)
+    store.rollback()
+    assert ids(store) == (None, "kernels@1")
+
+
+def test_a_packaged_one_for_kernels_that_is_not_clearly_better_is_not_used(
+    store: Store, tmp_path: Path
+) -> None:
+    close = replace(CHECK, value=0.90, low=0.87)
+    checkpoint(tmp_path / "package" / "kernels", held_out=close, name="kernels", targets=(KERNEL,))
+    assert ids(store) == (None, None)
+    store.use("kernels")
+    assert ids(store) == (None, "kernels@1")
+
+
+def test_it_is_compared_with_what_plans_the_same(store: Store, tmp_path: Path) -> None:
+    installed(store, tmp_path, CHECK)
+    store.use("plan-small@1")
+    less = replace(CHECK, value=0.90)
+    store.install(checkpoint(tmp_path / "kernels", "1", less, "kernels", targets=(KERNEL,)))
+    store.install(checkpoint(tmp_path / "both", "1", less, "both", targets=TARGETS))
+    with pytest.raises(ModelError, match="worse than plan-small@1"):
+        store.use("both")
+    store.use("kernels")  # of graphs it says nothing
+    store.install(
+        checkpoint(tmp_path / "worse", "2", replace(less, value=0.89), "kernels", targets=(KERNEL,))
+    )
+    with pytest.raises(ModelError, match="worse than kernels@1"):
+        store.use("kernels@2")
+    assert ids(store) == (None, "kernels@1")
+
+
+def test_what_is_gone_leaves_the_rule_for_both(store: Store, tmp_path: Path) -> None:
+    store.install(checkpoint(tmp_path / "made", name="kernels", targets=(KERNEL,)))
+    store.use("kernels")
+    shutil.rmtree(tmp_path / "data" / "models" / "kernels-1")
+    for target in TARGETS:  # what it planned cannot be read any more
+        with pytest.raises(ModelError, match="no policy is called kernels@1"):
+            store.used(target)
+
+
+def test_manifests_without_targets_plan_graphs_and_unknown_ones_nothing(store: Store, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "made")
+    told = json.loads((folder / "manifest.json").read_text())
+    del told["targets"]
+    (folder / "manifest.json").write_text(json.dumps(told))
+    assert store.install(folder).manifest.targets == (GRAPH,)  # type: ignore[union-attr]
+    for other in ((), ("loop",)):
+        with pytest.raises(ModelError, match=r"plans (nothing|loop), this version graph and kernel"):
+            store.install(checkpoint(tmp_path / f"made{len(other)}", "2", targets=other))
 
 
 def test_what_was_chosen_and_is_gone_is_said(store: Store, tmp_path: Path) -> None:
@@ -238,6 +323,13 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ]
     told = json.loads(run.invoke(app, ["models", "list", "--json"]).stdout)
     assert told["used"] == "plan-small@1" and len(told["models"]) == 2
+    assert told["targets"][KERNEL] == {"used": "rule", "trouble": None}
+    assert "graphs: plan-small@1; kernels: rule" in listed
+    kernels = checkpoint(tmp_path / "kernels", name="kernels", targets=(KERNEL,))
+    made = run.invoke(app, ["models", "use", str(kernels)])
+    assert "kernels@1 plans from now on" in made.stdout and "graphs: rule; kernels: kernels@1" in made.stdout
+    assert "plans kernels, trained for cuda, cpu" in run.invoke(app, ["models", "show"]).stdout
+    run.invoke(app, ["models", "rollback"])
     assert "held-out check: first/best 0.950" in run.invoke(app, ["models", "show"]).stdout
     assert "the rule plans" in run.invoke(app, ["models", "rollback"]).stdout
     assert run.invoke(app, ["models", "show", "nobody"]).exit_code == 2

@@ -94,7 +94,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         both = Scripted(pipeline)
         bench = Bench(probe=Probe(python="python"), device="cpu", skills=Skillbook(skills=()))
 
-        async def on_the_bench(job: Job) -> Bench:
+        async def on_the_bench(job: Job, target: str) -> Bench:
             return bench
 
         @contextlib.asynccontextmanager

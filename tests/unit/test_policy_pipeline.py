@@ -82,3 +82,52 @@ async def test_what_a_random_model_says_is_valid_and_recorded(data_dir: Path, tm
     assert proposal.candidate.steps
     assert proposal.evaluation.status is EvalStatus.PASSED, proposal.evaluation
     assert again is not None and other is None  # what the policy has found is no answer for the rule
+
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def residual_kernel(x_ptr, skip_ptr, out_ptr, n_elements, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n_elements
+    x = tl.load(x_ptr + offsets, mask=mask)
+    skip = tl.load(skip_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + skip, mask=mask)
+
+
+# kernel-lsp: workload x=f32[8,256] skip=f32[8,256]
+def residual(x, skip):
+    out = torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), 64),)
+    residual_kernel[grid](x, skip, out, x.numel(), BLOCK=64)
+    return out
+"""
+
+
+async def test_a_triton_kernel_is_planned_by_what_was_trained_for_kernels(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    made, store = tmp_path / "made", Store(tmp_path / "data")
+    tiny_policy.write(made, **tiny_policy.TINY)
+    seal(made, name="tiny", version="1", held_out=BETTER, targets=("kernel",))
+    store.install(made)
+    store.use("tiny")
+    told: list[Progress] = []
+    settings = Settings(data_dir=str(tmp_path / "data"), python=sys.executable, evaluate_timeout_s=500.0)
+    pipeline = Pipeline(settings)
+    job = Job(text=KERNEL, path=str(tmp_path / "k.py"), qualname="residual_kernel", device="cpu", budget=1)
+    try:
+        async with pipeline.opened(job, told.append) as one:
+            planner = pipeline.policies.planner(one, told.append)
+            found = [course async for course in planner.courses(one.sites, triton=True)]
+        outcome = await pipeline.optimize(job, told.append)
+    finally:
+        await pipeline.close()
+    assert not [one for one in told if "planned by the rule" in one.message]
+    assert found[0].candidate.proposer.startswith("policy:tiny@1#")
+    (proposal,) = outcome.proposals
+    assert proposal.candidate.proposer.startswith("policy:tiny@1#")
+    assert proposal.evaluation.status is EvalStatus.PASSED, proposal.evaluation

@@ -9,8 +9,7 @@ import pytest
 
 from kernel_lsp.records import WorkloadOrigin
 from trainer import lessons, tasks
-from trainer.generated_kernels import build
-from trainer.kernel_forms import FORMS
+from trainer.generated_kernels import FORMS, build
 
 pytestmark = pytest.mark.torch
 COUNT = 12
@@ -22,6 +21,19 @@ one = build(3, 0)
 print(check(one))
 print(check(replace(one, form=replace(one.form, plain=one.form.plain + " + 0.01"))))
 print(check(replace(one, source=one.source.replace("tl.load(", "tl.lode("))))
+"""
+EACH = """
+import random
+from trainer.generated_kernels import FORMS, TEMPLATE, Built, check
+from trainer.kernel_forms import Draw
+
+for make in FORMS:
+    for number in range(3):
+        form = make(Draw(random.Random(f"{make.__name__} {number}")))
+        source = TEMPLATE.format(number=0, seed=0, kernel=form.kernel, workload="", launcher=form.launcher)
+        problem = check(Built(name="one", source=source, form=form))
+        if problem and problem != "its result is constant":  # a chain may leave nothing of it
+            print(make.__name__, number, problem)
 """
 
 
@@ -58,6 +70,16 @@ def test_a_kernel_that_computes_something_else_or_does_not_run_is_no_task() -> N
     right, wrong, broken = done.stdout.splitlines()
     assert (right, wrong) == ("None", "its result is not that of PyTorch")
     assert broken.startswith("does not run: ")
+
+
+def test_every_form_computes_what_it_says() -> None:
+    done = interpreted("-c", EACH)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_the_forms_are_of_many_families() -> None:
+    families = {build(1, number).task.structure.family for number in range(300)}
+    assert len(families) >= 22 and len(FORMS) > 35
 
 
 def test_one_seed_gives_one_suite_and_every_form_comes_up() -> None:

@@ -6,6 +6,7 @@ telling.py     a situation (graph, device, skills, sites) as words
 grammar.py     which replies are valid, as a graph that decoding walks
 talk.py        a talk about one target: told, said, heard; samples for training
 weighing.py    the question how much faster a course is than the rule's
+launching.py   the same question of a Triton kernel, over the kernel as it is
 tokenizer.py   the vocabulary as the files that transformers and vLLM read
 """
 

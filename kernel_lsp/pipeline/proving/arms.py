@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import LearnedPlanner
 from kernel_lsp.agents.plan import Planner
 from kernel_lsp.pipeline import recipes
@@ -61,7 +62,7 @@ async def arms(
     return Arms(mine=mine.candidate, without=next(iter(rivals.values()), null), null=null, rivals=rivals)
 
 
-def _planner(one: Opened, pipeline: Pipeline, report: Report) -> Planner | LearnedPlanner:
+def _planner(one: Opened, pipeline: Pipeline, report: Report) -> Planner | LearnedPlanner | KernelPlanner:
     """What would plan here, without the parameters that this user's own searches have found."""
     if one.bench.policy is None:
         return Planner(one.engine.make, one.engine.look, weigh=one.engine.weigh)

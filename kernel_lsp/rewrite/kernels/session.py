@@ -20,6 +20,7 @@ from kernel_lsp.records import (
     ArgSpec,
     Candidate,
     Explained,
+    KernelView,
     Program,
     Proof,
     Site,
@@ -36,6 +37,7 @@ from kernel_lsp.rewrite.kernels.launched import Pointer
 from kernel_lsp.rewrite.kernels.launching import observe
 from kernel_lsp.rewrite.kernels.nearly import nearly
 from kernel_lsp.rewrite.kernels.source import Source
+from kernel_lsp.rewrite.kernels.told import told
 from kernel_lsp.rewrite.kernels.view import Kernel, Match
 from kernel_lsp.rewrite.scripts import load_skills
 
@@ -84,7 +86,11 @@ class KernelSession:
         )
 
     def view(self, steps: list[Step]) -> Viewed:
-        raise RewriteError("a Triton kernel has no graph to be shown", "plan with the rule")
+        raise RewriteError("a Triton kernel has no graph to be shown", "ask how it is launched")
+
+    def launched(self, steps: list[Step]) -> KernelView:
+        """What these steps make of the kernel and its launch."""
+        return told(self._applied(steps)[0])
 
     def explain(self) -> Explained:
         """Why not more is offered: matches of which a single precondition fails."""

@@ -3,7 +3,7 @@
 It is started by its first question, kept warm, and ended when nobody has asked for a while. A checkpoint that
 cannot be used (damaged, of another version, no number) is given up; a child that was lost or took too long
 is left alone for a while. Whoever asks then goes on by the rule.
-Not covered: what is asked (agents/learned.py), which checkpoint (models).
+Not covered: what is asked (agents/learned.py, agents/kernel_planner.py), which checkpoint (models).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp import process
-from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar
+from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar, launching, weighing
 from kernel_lsp.agents.compact.tokenizer import CONTEXT
-from kernel_lsp.agents.compact.weighing import Question
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
 
 MODULE = "kernel_lsp.agents.backbones.small.child"
@@ -96,7 +95,7 @@ class Runtime:
 
     async def reply(
         self,
-        talk: Talk | Question,
+        talk: Talk | weighing.Question | launching.Question,
         among: grammar.Node | None = None,
         *,
         temperature: float = 0.0,

@@ -1,0 +1,198 @@
+"""The trained policy as a planner for Triton kernels: of what the rule suggests and what is near it, the
+course from which the model expects most; then the rule's courses by what it expects of them.
+
+It is asked one kind of question, by how much a kernel is faster after some steps (compact/launching.py), with
+both states as the engine sees them launched. Asked first of the rule's courses. From the best of these and
+from the rule's first it goes down: without one of its steps, as long as that promises more, because a part of
+a chain is often better than the chain. From the better of both: for every step and every parameter each other
+choice, all else as it is, once. What the engine refuses is passed over. Parameters that won before are not
+searched, and the rule's first course is left only for one that promises more by a margin. A model that fails
+is followed by the rule, and the reason is told. Not covered: steps that are in none of the rule's courses;
+judging; which checkpoint it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernel_lsp import wire
+from kernel_lsp.agents.backbones.small.runtime import Said
+from kernel_lsp.agents.compact import weighing
+from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.agents.learned import Tell
+from kernel_lsp.agents.plan import Course, Make, Planner, Prefer
+from kernel_lsp.errors import BackboneError, RewriteError
+from kernel_lsp.records import SEMANTIC_PARAMETERS, KernelView, Site, Step
+
+MOST_COURSES = 6
+"""Of the rule's that are weighed."""
+MOST_ASKED = 32
+"""Questions about one kernel: a state takes the engine 30 to 80 ms, an answer the model some 50."""
+
+Answer = Callable[[Question], Awaitable[Said]]
+"""The model's reply."""
+Launched = Callable[[Sequence[Step]], Awaitable[KernelView]]
+"""The kernel and its launch after these steps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+    """Steps, where they are applied, and ln of the speedup that the model expects of them."""
+
+    sites: tuple[Site, ...]
+    steps: tuple[Step, ...]
+    gain: float = 0.0
+
+    def shorter(self) -> Iterator[Chain]:
+        """Without each one of its steps, but never without any step."""
+        for place in range(len(self.steps) if len(self.steps) > 1 else 0):
+            sites, steps = ((*some[:place], *some[place + 1 :]) for some in (self.sites, self.steps))
+            yield Chain(sites=tuple(sites), steps=tuple(steps))
+
+    def others(self, place: int, name: str) -> Iterator[Chain]:
+        """With each other choice of one parameter."""
+        choices, step = self.sites[place].parameters[name], self.steps[place]
+        for choice in choices:
+            if choice != step.parameters.get(name, choices[0]):
+                changed = replace(step, parameters={**step.parameters, name: choice})
+                steps = (*self.steps[:place], changed, *self.steps[place + 1 :])
+                yield Chain(sites=self.sites, steps=steps)
+
+
+class KernelPlanner:
+    """The courses for one Triton kernel; like `Planner`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        answer: Answer,
+        launched: Launched,
+        make: Make,
+        rule: Planner,
+        capability: str | None,
+        margin: float = 0.0,
+        prefer: Prefer = lambda site: None,
+        tell: Tell = lambda words: None,
+    ) -> None:
+        """``name``: `Candidate.proposer`. ``capability``: ``sm_90``; None: unknown. ``margin``: of ln(gain),
+        to leave the rule's first course. ``prefer``: parameters that won before count more than the model's.
+        ``tell`` is told why the model was left, when it was."""
+        self._name, self._answer, self._launched, self._make = name, answer, launched, make
+        self._rule, self._capability, self._margin, self._prefer = rule, capability, margin, prefer
+        self._tell = tell
+        self._before: KernelView | None = None
+        self._gains: dict[str, float | None] = {}
+        """By steps; None: the engine refuses them."""
+        self._asked = 0
+
+    async def courses(self, sites: Sequence[Site], *, triton: bool) -> AsyncIterator[Course]:
+        """Best guess first, without duplicates."""
+        rules = self._rule.courses(sites, triton=triton)
+        made: list[Course] = []
+        async for course in rules:
+            made.append(course)
+            if len(made) == MOST_COURSES:
+                break
+        try:
+            made = await self._ordered(made) if made else []
+        except BackboneError as error:
+            self._tell(f"planned by the rule: {error}")
+        for course in made:
+            yield course
+        seen = {course.candidate.id for course in made}
+        async for course in rules:
+            if course.candidate.id not in seen:
+                yield course
+
+    async def _ordered(self, courses: Sequence[Course]) -> list[Course]:
+        """What is found near the best of these, and these, by what the model expects; those that the engine
+        cannot tell last. Raises BackboneError."""
+        with contextlib.suppress(RewriteError):
+            self._before = await self._launched(())
+        gains = [await self._gain(course.steps) for course in courses]
+        weighed = [(gain, course) for gain, course in zip(gains, courses, strict=True) if gain is not None]
+        if not weighed:
+            return list(courses)
+        if gains[0] is not None:
+            weighed[0] = gains[0] + self._margin, courses[0]
+        weighed += await self._found(max(weighed, key=_promise)[1], courses)
+        ordered = [course for _, course in sorted(weighed, key=_promise, reverse=True)]
+        ordered += [course for gain, course in zip(gains, courses, strict=True) if gain is None]
+        if ordered[0] is not courses[0]:
+            ordered[0] = self._named(ordered[0])
+        return ordered
+
+    async def _found(self, start: Course, courses: Sequence[Course]) -> list[tuple[float, Course]]:
+        """What promises most from here on; none where that is a course of the rule's, or cannot be
+        written down. Raises BackboneError."""
+        begun = [await self._shortened(chain) for chain in await self._chains((courses[0], start))]
+        best = await self._tuned(max(begun, key=lambda chain: chain.gain))
+        if any(best.steps == course.steps for course in courses):
+            return []
+        try:
+            made = await self._make(best.steps)
+        except RewriteError:
+            return []
+        if any(made.id == course.candidate.id for course in courses):
+            return []
+        return [(best.gain, self._named(Course(candidate=made, sites=best.sites, steps=best.steps)))]
+
+    async def _chains(self, courses: Iterable[Course]) -> list[Chain]:
+        """Those of them that the engine can tell. Raises BackboneError."""
+        gains = [(course, await self._gain(course.steps)) for course in courses]
+        return [Chain(sites=one.sites, steps=one.steps, gain=gain) for one, gain in gains if gain is not None]
+
+    def _named(self, course: Course) -> Course:
+        return replace(course, candidate=replace(course.candidate, proposer=self._name))
+
+    async def _shortened(self, best: Chain) -> Chain:
+        """Without the step that it does better without, again and again."""
+        while (shorter := await self._best(best, best.shorter())) is not best:
+            best = shorter
+        return best
+
+    async def _tuned(self, best: Chain) -> Chain:
+        """Every searched parameter, one after the other, at its best choice with all else as it is."""
+        for place, site in enumerate(best.sites):
+            if self._prefer(site) is None:
+                for name in searched(site.parameters):
+                    best = await self._best(best, best.others(place, name))
+        return best
+
+    async def _best(self, best: Chain, others: Iterable[Chain]) -> Chain:
+        """Of equals the one that is there."""
+        for other in others:
+            gain = await self._gain(other.steps)
+            if gain is not None and gain > best.gain:
+                best = replace(other, gain=gain)
+        return best
+
+    async def _gain(self, steps: Sequence[Step]) -> float | None:
+        """What the model expects of these steps; None: the engine refuses them, or enough was asked.
+        Raises BackboneError."""
+        key = wire.dumps(list(steps))
+        if key not in self._gains and self._before is not None and self._asked < MOST_ASKED:
+            self._gains[key] = None
+            with contextlib.suppress(RewriteError):
+                after = await self._launched(steps)
+                self._asked += 1
+                self._gains[key] = await self._expected(self._before, after)
+        return self._gains.get(key)
+
+    async def _expected(self, before: KernelView, after: KernelView) -> float:
+        asked = Question(before=before, after=after, capability=self._capability)
+        choice = (await self._answer(asked)).choices[0]
+        return weighing.expected(choice.words, choice.logprobs)
+
+
+def searched(parameters: dict[str, list[Any]]) -> list[str]:
+    """Names of those with several choices that differ in speed or accuracy only."""
+    return [name for name, some in parameters.items() if len(some) > 1 and name not in SEMANTIC_PARAMETERS]
+
+
+def _promise(pair: tuple[float, Course]) -> float:
+    return pair[0]
