@@ -6,8 +6,8 @@
 Unlike trainer.evaluate, which looks measured plans up, this asks as the product does: the checkpoint in its
 own child on the CPU, the whole grammar, the engine in between, the program that would be offered. The best
 plan of a table takes part, so that "first over best" is known on the same clock; the best is whatever was
-fastest here. Not covered: full judgements (the tuner drops what is far from the reference), other courses
-than the first.
+fastest here. Models and Triton kernels alike. Not covered: full judgements (the tuner drops what is far from
+the reference), other courses than the first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Any
 
 from kernel_lsp import interpreter
 from kernel_lsp.agents.backbones.small.runtime import Runtime
+from kernel_lsp.agents.kernel_planner import KernelPlanner
 from kernel_lsp.agents.learned import LearnedPlanner
 from kernel_lsp.agents.plan import Course, Planner
-from kernel_lsp.errors import KernelLspError
 from kernel_lsp.evaluator.tuning import ORIGINAL
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Step
@@ -65,7 +65,9 @@ async def suggested(
     }
 
 
-async def _first(planner: Planner | LearnedPlanner, capture: Capture, place: Place) -> Course | None:
+async def _first(
+    planner: Planner | LearnedPlanner | KernelPlanner, capture: Capture, place: Place
+) -> Course | None:
     async for course in planner.courses(capture.sites, triton=place.triton):
         return course
     return None
@@ -73,11 +75,20 @@ async def _first(planner: Planner | LearnedPlanner, capture: Capture, place: Pla
 
 def _learned(
     engine: Engine, capture: Capture, place: Place, name: str, runtime: Runtime, margin: float
-) -> LearnedPlanner:
+) -> LearnedPlanner | KernelPlanner:
+    """For a Triton kernel it has to be a policy for kernels."""
+    rule = Planner(engine.make, engine.look, weigh=engine.weigh)
     situation = situation_of(capture, place.device, place.probe.capability)
     if situation is None:
-        raise KernelLspError("the engine shows no graph")
-    rule = Planner(engine.make, engine.look, weigh=engine.weigh)
+        return KernelPlanner(
+            name=name,
+            answer=runtime.reply,
+            launched=engine.launched,
+            make=engine.make,
+            rule=rule,
+            capability=place.probe.capability,
+            margin=margin,
+        )
     return LearnedPlanner(
         situation,
         name=name,
@@ -96,10 +107,12 @@ async def run(options: argparse.Namespace) -> int:
     end = time.monotonic() + options.limit_s
     probe = await interpreter.probe(sys.executable)
     wanted = set(json.loads(options.only.read_text())) if options.only else None
-    table = json.loads(options.table.read_text())["tasks"] if options.table else {}
+    table = {k: v for path in options.table for k, v in json.loads(path.read_text())["tasks"].items()}
     every = [one for folder in options.tasks for one in tasks.load(folder).tasks]
     waiting = [one for one in every if wanted is None or one.name in wanted]
     random.Random(0).shuffle(waiting)
+    number, _, count = options.shard.partition("/")
+    waiting = waiting[int(number) :: int(count)]
     found: dict[str, Any] = {}
     async with placed(probe, options.device) as place, _served(options.model) as models:
 
@@ -163,7 +176,10 @@ def main() -> None:
     parser.add_argument("--margin", type=float, default=0.0, help="to leave the rule's course, for all")
     parser.add_argument("--tasks", type=Path, action="append", required=True)
     parser.add_argument("--only", type=Path, help="a JSON list of the tasks' names")
-    parser.add_argument("--table", type=Path, help="measured plans: the best one takes part")
+    parser.add_argument(
+        "--table", type=Path, action="append", default=[], help="measured plans: the best one takes part"
+    )
+    parser.add_argument("--shard", default="0/1", help="I/N: every Nth task, from I")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--limit-s", type=float, default=90.0)
     parser.add_argument("--lanes", type=int, default=6)

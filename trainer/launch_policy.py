@@ -1,0 +1,348 @@
+"""A policy for Triton kernels, from measured launches: which of two states is faster, and by how much.
+
+    python -m trainer.launch_policy --launches launches.json.xz --out DIR --limit-s 150
+
+Rows are questions (compact/launching.py): every plan over the kernel as it is, and over other measured plans
+of the same kernel, which teaches the same numbers from other sides. A model imitates the gains, then raises
+the reward that it expects of its own choice among each kernel's plans (exact.py). Whole families are held
+out, others inside the training families choose the schedule; seed 0 is what ships. `--crossed` holds every
+family out once instead. Not covered: recording (recording.py); what the product may ask beyond these plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernel_lsp.agents.compact.launching import Question
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.files import replace_file
+from kernel_lsp.models import HeldOut
+from kernel_lsp.records import Json
+from trainer import config, exact, launches, models, packed, shipping, short, weighing
+from trainer.evaluate import NEAR
+from trainer.exact import Learner, Lesson, Schedule
+from trainer.intervals import of_groups
+from trainer.launches import Launches
+from trainer.sources import talk
+from trainer.spaces import split
+
+CAPABILITY = "sm_90"
+SIDES = 6
+"""Measured plans of a kernel that each of its plans is also compared with."""
+HELD_OUT, INNER, FOLDS, SEEDS = 0.25, 0.25, 4, 4
+SCHEDULES = {
+    "plain": Schedule(form="weigh", batch=256, steps=500, tasks=32, rl_steps=200),
+    "forgetting": Schedule(form="weigh", batch=256, steps=500, tasks=32, rl_steps=200, drop=0.1),
+    "longer": Schedule(form="weigh", batch=512, steps=1000, tasks=32, rl_steps=200, drop=0.1),
+    "imitation": Schedule(form="weigh", batch=256, steps=500, tasks=32, rl_steps=10, drop=0.05),
+}
+TINY = replace(SCHEDULES["plain"], steps=6, rl_steps=3, batch=16, tasks=3)
+RESERVE_S = 5.0
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+def values(task: Launches) -> list[float]:
+    """ln(speedup) of each plan; what fails counts as half of the slowest."""
+    known = [math.log(plan.speedup) for plan in task.plans if plan.speedup]
+    worst = min([0.0, *known]) - math.log(2)
+    return [math.log(plan.speedup) if plan.speedup else worst for plan in task.plans]
+
+
+def questions(task: Launches, sides: int) -> Iterator[tuple[int, int, float, list[int]]]:
+    """(order, plan, ln of its gain, tokens): order 0 over the kernel as it is, others over one of its
+    plans."""
+    speeds, draw = values(task), random.Random(task.name)
+    able = [place for place, plan in enumerate(task.plans) if plan.speedup]
+    sides_ = [None, *draw.sample(able, min(sides, len(able)))]
+    for order, side in enumerate(sides_):
+        before = task.before if side is None else task.plans[side].view
+        bar = 0.0 if side is None else speeds[side]
+        for place, plan in enumerate(task.plans):
+            asked = Question(before=before, after=plan.view, capability=CAPABILITY)
+            yield order, place, speeds[place] - bar, asked.tokens
+
+
+def lesson(tasks: Sequence[Launches], device: str, sides: int = SIDES) -> Lesson:
+    """All rows of these kernels; numbers of tasks are their places."""
+    told, gains, targets, ruled = [], [], [], []
+    for number, task in enumerate(tasks):
+        speeds, best = values(task), math.log(task.best)
+        for order, place, gain, tokens in questions(task, sides):
+            said = [False] * len(tokens) + [True]
+            row = talk([*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED])
+            told.append((row, number, place, packed.QUESTIONS, order))
+            targets.append(gain)
+            gains.append(max(speeds[place] - best, -exact.WORST))
+            ruled.append(task.plans[place].rule)
+    return Lesson(
+        form="weigh",
+        rows=packed.rows_of(told),
+        gains=np.array(gains, dtype=np.float32),
+        targets=np.array(targets, dtype=np.float32),
+        kept=np.ones(len(told), dtype=bool),
+        ruled=np.array(ruled),
+        pad=int(models.compact_tokenizer().pad_token_id),
+        device=device,
+    )
+
+
+# --- what somebody suggests ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    """One kernel's plans in somebody's order, looked up."""
+
+    task: Launches
+    order: tuple[int, ...]
+
+    @property
+    def first(self) -> float:
+        """ln of the first one's speedup over the best; after one that fails the kernel stays."""
+        return math.log((self.task.plans[self.order[0]].speedup or 1.0) / self.task.best)
+
+    @property
+    def needed(self) -> int:
+        """Evaluations until one comes within 5 % of the best plan."""
+        bar = NEAR * max(plan.speedup or 0.0 for plan in self.task.plans)
+        reached = (n for n, p in enumerate(self.order, 1) if (self.task.plans[p].speedup or 0.0) >= bar)
+        return next(reached)
+
+
+def rule(task: Launches) -> Looked:
+    """Its courses in its order, then the rest as it was recorded."""
+    rest = sorted(range(len(task.plans)), key=lambda place: (not task.plans[place].rule, place))
+    first = task.first if task.first is not None else rest[0]
+    return Looked(task=task, order=(first, *(place for place in rest if place != first)))
+
+
+def policy(task: Launches, scores: Mapping[int, float]) -> Looked:
+    return Looked(task=task, order=tuple(sorted(scores, key=lambda place: -scores[place])))
+
+
+def comparable(tasks: Sequence[Launches]) -> list[int]:
+    """Places of those where the rule's first suggestion of today was measured, and some plan runs."""
+    return [
+        place
+        for place, task in enumerate(tasks)
+        if task.first is not None and any(plan.speedup for plan in task.plans)
+    ]
+
+
+def report(found: Sequence[Looked]) -> Json:
+    """Beside the rule; (low, mean, high), families drawn again."""
+    other = [rule(one.task) for one in found]
+    gains = [mine.first - its.first for mine, its in zip(found, other, strict=True)]
+    fewer = [math.log(mine.needed / its.needed) for mine, its in zip(found, other, strict=True)]
+    return {
+        "kernels": len(found),
+        "families": len({one.task.family for one in found}),
+        "first_over_best": _families([one.first for one in found], found),
+        "rule_over_best": _families([one.first for one in other], found),
+        "first_over_rules": _families(gains, found),
+        "evaluations_to_95": [fmean(one.needed for one in found), fmean(one.needed for one in other)],
+        "evaluations_over_rules": _families(fewer, found),
+        "each": {
+            one.task.name: [round(one.first, 4), round(its.first, 4), one.needed, its.needed]
+            for one, its in zip(found, other, strict=True)
+        },
+    }
+
+
+def _families(logs: Sequence[float], of: Sequence[Looked]) -> list[float]:
+    groups: dict[str, list[float]] = {}
+    for value, one in zip(logs, of, strict=True):
+        groups.setdefault(one.task.family, []).append(value)
+    low, high = of_groups(groups.values())
+    return [round(math.exp(value), 4) for value in (low, fmean(logs), high)]
+
+
+# --- learning --------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Run:
+    tasks: list[Launches]
+    known: Lesson
+    out: Path
+    end: float
+    tiny: bool
+    result: Json
+    begun: float
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def note(self, text: str, name: str = "launch-policy") -> None:
+        replace_file(self.out / f"{name}.json", (json.dumps(self.result, indent=1) + "\n").encode())
+        print(f"{time.monotonic() - self.begun:5.0f} s  {text}", flush=True)
+
+    def model(self, seed: int) -> Any:
+        shape = short.SHAPES["tiny" if self.tiny else "weigh"] | {"words": "compact", "context": 4096}
+        recipe = config.read({"seed": seed, "model": shape, "sft": {}}, Path("launch.toml"))
+        return models.load(recipe, ())[0].to(self.known.device)
+
+
+def learned(run: Run, told: Schedule, chosen: Sequence[int], asked: Sequence[int], seed: int) -> Any:
+    """(model, what it suggests for ``asked`` after imitation, and after reinforcement)."""
+    model = run.model(seed)
+    learner = Learner(model, run.known, told, seed)
+    model.train()
+    for step, rows in enumerate(exact.supervised(run.known, told, chosen, seed)):
+        learner.supervise(rows, step)
+    imitated = suggested(run, model, asked)
+    for step, rows in enumerate(exact.reinforced(run.known, told, chosen, seed)):
+        learner.reinforce(rows, step)
+    return model, imitated, suggested(run, model, asked)
+
+
+def suggested(run: Run, model: Any, asked: Sequence[int]) -> list[Looked]:
+    scores = exact.scores(model, run.known, asked)
+    return [policy(run.tasks[place], scores[place]) for place in asked]
+
+
+def chosen_schedule(run: Run, training: Sequence[Launches]) -> str:
+    """By families inside the training ones, within a third of the time."""
+    inner, other = split(training, INNER, 1)
+    numbers = {task.name: place for place, task in enumerate(run.tasks)}
+    able = set(comparable(run.tasks))
+    learn, look = ([numbers[task.name] for task in side] for side in (inner, other))
+    tried, until = run.result.setdefault("tried", {}), run.begun + (run.end - run.begun) / 3
+    for name, told in run_schedules(run).items():
+        if time.monotonic() > until and tried:
+            break
+        begun = time.monotonic()
+        _, imitated, reinforced = learned(run, told, learn, [place for place in look if place in able], 0)
+        means = [round(math.exp(fmean(one.first for one in own)), 4) for own in (imitated, reinforced)]
+        tried[name] = [*means, round(time.monotonic() - begun, 1)]
+        run.note(f"{name}: first / best on inner families {means[0]} imitated, {means[1]} reinforced")
+    return max(tried, key=lambda name: max(tried[name][:2]))
+
+
+def run_schedules(run: Run) -> dict[str, Schedule]:
+    return {"tiny": TINY} if run.tiny else SCHEDULES
+
+
+def for_good(run: Run) -> None:
+    """The held-out families, seed after seed; the first one is packed."""
+    training, other = split(run.tasks, HELD_OUT, 0)
+    run.result["held_out"] = sorted({task.family for task in other})
+    name = run.result.setdefault("chosen", chosen_schedule(run, training))
+    numbers = {task.name: place for place, task in enumerate(run.tasks)}
+    learn = [numbers[task.name] for task in training]
+    asked = sorted({numbers[task.name] for task in other} & set(comparable(run.tasks)))
+    stage = _better(run.result["tried"][name])
+    longest = 0.0
+    for seed in range(SEEDS):
+        if seed and run.left < longest + RESERVE_S:
+            break
+        begun = time.monotonic()
+        model, *found = learned(run, run_schedules(run)[name], learn, asked, seed)
+        told = {one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)}
+        run.result.setdefault("seeds", {})[str(seed)] = told
+        if seed == 0:
+            _pack(run, model, told["reinforced"])
+            names = [run.tasks[place].name for place in asked]
+            replace_file(run.out / "held-out.json", json.dumps(names).encode())
+        longest = time.monotonic() - begun
+        one = told["reinforced"]
+        run.note(
+            f"seed {seed}: first / best {one['first_over_best']}, the rule {one['rule_over_best']}, "
+            f"evaluations {one['evaluations_to_95']}; {stage} was better on inner families"
+        )
+
+
+def _better(tried: Sequence[float]) -> str:
+    return "imitated" if tried[0] > tried[1] else "reinforced"
+
+
+def crossed(run: Run) -> None:
+    """Every family held out once, by the first schedule."""
+    families = sorted({task.family for task in run.tasks})
+    random.Random(2).shuffle(families)
+    able, found = comparable(run.tasks), list[Looked]()
+    for fold in range(FOLDS):
+        out = set(families[fold::FOLDS])
+        learn = [place for place, task in enumerate(run.tasks) if task.family not in out]
+        asked = [place for place in able if run.tasks[place].family in out]
+        found += learned(run, next(iter(run_schedules(run).values())), learn, asked, fold)[-1]
+        run.result["crossed"] = {"folds": fold + 1, **report(found)}
+        told = run.result["crossed"]
+        run.note(f"fold {fold}: {told['first_over_best']}, rule {told['rule_over_best']}", "launch-crossed")
+
+
+def _pack(run: Run, model: Any, told: Json) -> None:
+    """As it is shipped, beside the results."""
+    low, mean, high = told["first_over_best"]
+    check = HeldOut(
+        metric="first/best",
+        tasks=told["kernels"],
+        value=mean,
+        low=low,
+        high=high,
+        rule=told["rule_over_best"][1],
+        device="NVIDIA H200" if run.known.device == "cuda" else "a rehearsal on a CPU",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        shipping.pack(
+            Path(folder),
+            run.out / "launch-small",
+            name="launch-small",
+            version="1",
+            held_out=check,
+            weighs=True,
+            targets=("kernel",),
+            notes="Trained by trainer.launch_policy; trainer/LOG.md has data, curves and limits.\n",
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--launches", type=Path, action="append", required=True, help="of trainer.launches")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results and the policy")
+    parser.add_argument("--limit-s", type=float, default=150.0)
+    parser.add_argument("--crossed", action="store_true", help="every family is held out once")
+    parser.add_argument("--tiny", action="store_true", help="a few steps of a tiny model: a rehearsal")
+    options = parser.parse_args()
+    begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        tasks = [task for path in options.launches for task in launches.load(path)]
+    except KernelLspError as error:
+        sys.exit(f"launch_policy: {error}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    run = Run(
+        tasks=tasks,
+        known=lesson(tasks, device, 1 if options.tiny else SIDES),
+        out=options.out,
+        end=begun + options.limit_s,
+        tiny=options.tiny,
+        result={"device": device, "torch": torch.__version__, "kernels": len(tasks)},
+        begun=begun,
+    )
+    print(
+        f"{time.monotonic() - begun:.0f} s  {len(tasks)} kernels, {len(run.known.targets)} rows", flush=True
+    )
+    (crossed if options.crossed else for_good)(run)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
