@@ -310,6 +310,7 @@ def _pack(run: Run, model: Any, told: Json) -> None:
             held_out=check,
             weighs=True,
             targets=("kernel",),
+            unasked=False,  # until whole searches with it offer no less (benchmarks/triton_targets.py)
             notes="Trained by trainer.launch_policy; trainer/LOG.md has data, curves and limits.\n",
         )
 

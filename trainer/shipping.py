@@ -39,6 +39,7 @@ def pack(
     margin: float = 0.0,
     weighs: bool = False,
     targets: tuple[str, ...] = ("graph",),
+    unasked: bool = True,
     notes: str = "",
 ) -> Manifest:
     """Raises ConfigError for what is no checkpoint of the compact form, OSError."""
@@ -65,6 +66,7 @@ def pack(
         margin=margin,
         weighs=weighs,
         targets=targets,
+        unasked=unasked,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notes=notes,
     )
@@ -89,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--margin", type=float, default=0.0, help="evaluate's: to leave the rule's course")
     parser.add_argument("--weighs", action="store_true", help="it has learned to weigh courses")
     parser.add_argument("--target", action="append", help="graph, kernel: what it plans (graph)")
+    parser.add_argument("--asked", action="store_true", help="only who chooses it gets it")
     parser.add_argument("--notes", type=Path, help="the model card's text")
     options = parser.parse_args(arguments)
     try:
@@ -102,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             margin=options.margin,
             weighs=options.weighs,
             targets=tuple(options.target or ("graph",)),
+            unasked=not options.asked,
             notes=options.notes.read_text(encoding="utf-8") if options.notes else "",
         )
     except (KernelLspError, OSError) as error:

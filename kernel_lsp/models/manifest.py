@@ -76,6 +76,9 @@ class Manifest:
     """It has learned to weigh courses (agents/compact/weighing.py), and is asked that about the rule's."""
     targets: tuple[str, ...] = (GRAPH,)
     """Kinds of targets that it plans; of others another policy or the rule does."""
+    unasked: bool = True
+    """The package may use it by itself, where its check is clearly better than the rule's. False: only who
+    chooses it gets it, since first suggestions are not all that a search is worth."""
     created: str = ""
     notes: str = ""
     """Data, steps, limits: the model card in a few lines."""
@@ -101,6 +104,7 @@ def seal(
     margin: float = 0.0,
     weighs: bool = False,
     targets: tuple[str, ...] = (GRAPH,),
+    unasked: bool = True,
     created: str = "",
     notes: str = "",
 ) -> Manifest:
@@ -116,6 +120,7 @@ def seal(
         margin=margin,
         weighs=weighs,
         targets=targets,
+        unasked=unasked,
         created=created,
         notes=notes,
     )

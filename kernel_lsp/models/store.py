@@ -176,7 +176,7 @@ class Store:
     def _default(self, target: str) -> Model | None:
         for model in reversed(_in(self._packaged, packaged=True)):
             with contextlib.suppress(ModelError):  # the rule stands in for what is no better
-                if model.manifest is not None and model.plans(target):
+                if model.manifest is not None and model.manifest.unasked and model.plans(target):
                     manifests.refuse_worse(model.manifest, None)
                     if model.manifest.held_out and model.manifest.held_out.clearly_better:
                         return model

@@ -174,6 +174,15 @@ def test_a_packaged_one_for_kernels_that_is_not_clearly_better_is_not_used(
     assert ids(store) == (None, "kernels@1")
 
 
+def test_a_packaged_one_may_want_to_be_chosen_however_good_it_is(store: Store, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
+    assert ids(store) == (None, "kernels@1")
+    seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), unasked=False)
+    assert ids(store) == (None, None)
+    store.use("kernels")
+    assert ids(store) == (None, "kernels@1")
+
+
 def test_it_is_compared_with_what_plans_the_same(store: Store, tmp_path: Path) -> None:
     installed(store, tmp_path, CHECK)
     store.use("plan-small@1")
