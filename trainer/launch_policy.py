@@ -18,7 +18,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -33,9 +33,8 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
 from trainer import config, exact, launches, models, packed, shipping, short, weighing
-from trainer.evaluate import NEAR
 from trainer.exact import Learner, Lesson, Schedule
-from trainer.intervals import of_groups
+from trainer.launch_report import Looked, comparable, policy, report
 from trainer.launches import Launches
 from trainer.sources import talk
 from trainer.spaces import split
@@ -102,77 +101,6 @@ def lesson(tasks: Sequence[Launches], device: str, sides: int = SIDES) -> Lesson
     )
 
 
-# --- what somebody suggests ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
-    """One kernel's plans in somebody's order, looked up."""
-
-    task: Launches
-    order: tuple[int, ...]
-
-    @property
-    def first(self) -> float:
-        """ln of the first one's speedup over the best; after one that fails the kernel stays."""
-        return math.log((self.task.plans[self.order[0]].speedup or 1.0) / self.task.best)
-
-    @property
-    def needed(self) -> int:
-        """Evaluations until one comes within 5 % of the best plan."""
-        bar = NEAR * max(plan.speedup or 0.0 for plan in self.task.plans)
-        reached = (n for n, p in enumerate(self.order, 1) if (self.task.plans[p].speedup or 0.0) >= bar)
-        return next(reached)
-
-
-def rule(task: Launches) -> Looked:
-    """Its courses in its order, then the rest as it was recorded."""
-    rest = sorted(range(len(task.plans)), key=lambda place: (not task.plans[place].rule, place))
-    first = task.first if task.first is not None else rest[0]
-    return Looked(task=task, order=(first, *(place for place in rest if place != first)))
-
-
-def policy(task: Launches, scores: Mapping[int, float]) -> Looked:
-    return Looked(task=task, order=tuple(sorted(scores, key=lambda place: -scores[place])))
-
-
-def comparable(tasks: Sequence[Launches]) -> list[int]:
-    """Places of those where the rule's first suggestion of today was measured, and some plan runs."""
-    return [
-        place
-        for place, task in enumerate(tasks)
-        if task.first is not None and any(plan.speedup for plan in task.plans)
-    ]
-
-
-def report(found: Sequence[Looked]) -> Json:
-    """Beside the rule; (low, mean, high), families drawn again."""
-    other = [rule(one.task) for one in found]
-    gains = [mine.first - its.first for mine, its in zip(found, other, strict=True)]
-    fewer = [math.log(mine.needed / its.needed) for mine, its in zip(found, other, strict=True)]
-    return {
-        "kernels": len(found),
-        "families": len({one.task.family for one in found}),
-        "first_over_best": _families([one.first for one in found], found),
-        "rule_over_best": _families([one.first for one in other], found),
-        "first_over_rules": _families(gains, found),
-        "evaluations_to_95": [fmean(one.needed for one in found), fmean(one.needed for one in other)],
-        "evaluations_over_rules": _families(fewer, found),
-        "each": {
-            one.task.name: [round(one.first, 4), round(its.first, 4), one.needed, its.needed]
-            for one, its in zip(found, other, strict=True)
-        },
-    }
-
-
-def _families(logs: Sequence[float], of: Sequence[Looked]) -> list[float]:
-    groups: dict[str, list[float]] = {}
-    for value, one in zip(logs, of, strict=True):
-        groups.setdefault(one.task.family, []).append(value)
-    low, high = of_groups(groups.values())
-    return [round(math.exp(value), 4) for value in (low, fmean(logs), high)]
-
-
 # --- learning --------------------------------------------------------------------------------------
 
 
@@ -180,6 +108,8 @@ def _families(logs: Sequence[float], of: Sequence[Looked]) -> list[float]:
 class Run:
     tasks: list[Launches]
     known: Lesson
+    name: str
+    """Of the file of results."""
     out: Path
     end: float
     tiny: bool
@@ -190,8 +120,8 @@ class Run:
     def left(self) -> float:
         return self.end - time.monotonic()
 
-    def note(self, text: str, name: str = "launch-policy") -> None:
-        replace_file(self.out / f"{name}.json", (json.dumps(self.result, indent=1) + "\n").encode())
+    def note(self, text: str) -> None:
+        replace_file(self.out / f"{self.name}.json", (json.dumps(self.result, indent=1) + "\n").encode())
         print(f"{time.monotonic() - self.begun:5.0f} s  {text}", flush=True)
 
     def model(self, seed: int) -> Any:
@@ -218,6 +148,10 @@ def suggested(run: Run, model: Any, asked: Sequence[int]) -> list[Looked]:
     return [policy(run.tasks[place], scores[place]) for place in asked]
 
 
+def schedules(run: Run) -> dict[str, Schedule]:
+    return {"tiny": TINY} if run.tiny else SCHEDULES
+
+
 def chosen_schedule(run: Run, training: Sequence[Launches]) -> str:
     """By families inside the training ones, within a third of the time."""
     inner, other = split(training, INNER, 1)
@@ -225,7 +159,7 @@ def chosen_schedule(run: Run, training: Sequence[Launches]) -> str:
     able = set(comparable(run.tasks))
     learn, look = ([numbers[task.name] for task in side] for side in (inner, other))
     tried, until = run.result.setdefault("tried", {}), run.begun + (run.end - run.begun) / 3
-    for name, told in run_schedules(run).items():
+    for name, told in schedules(run).items():
         if time.monotonic() > until and tried:
             break
         begun = time.monotonic()
@@ -236,10 +170,6 @@ def chosen_schedule(run: Run, training: Sequence[Launches]) -> str:
     return max(tried, key=lambda name: max(tried[name][:2]))
 
 
-def run_schedules(run: Run) -> dict[str, Schedule]:
-    return {"tiny": TINY} if run.tiny else SCHEDULES
-
-
 def for_good(run: Run) -> None:
     """The held-out families, seed after seed; the first one is packed."""
     training, other = split(run.tasks, HELD_OUT, 0)
@@ -248,13 +178,12 @@ def for_good(run: Run) -> None:
     numbers = {task.name: place for place, task in enumerate(run.tasks)}
     learn = [numbers[task.name] for task in training]
     asked = sorted({numbers[task.name] for task in other} & set(comparable(run.tasks)))
-    stage = _better(run.result["tried"][name])
     longest = 0.0
     for seed in range(SEEDS):
         if seed and run.left < longest + RESERVE_S:
             break
         begun = time.monotonic()
-        model, *found = learned(run, run_schedules(run)[name], learn, asked, seed)
+        model, *found = learned(run, schedules(run)[name], learn, asked, seed)
         told = {one: report(own) for one, own in zip(("imitated", "reinforced"), found, strict=True)}
         run.result.setdefault("seeds", {})[str(seed)] = told
         if seed == 0:
@@ -265,12 +194,8 @@ def for_good(run: Run) -> None:
         one = told["reinforced"]
         run.note(
             f"seed {seed}: first / best {one['first_over_best']}, the rule {one['rule_over_best']}, "
-            f"evaluations {one['evaluations_to_95']}; {stage} was better on inner families"
+            f"evaluations {one['evaluations_to_95']}"
         )
-
-
-def _better(tried: Sequence[float]) -> str:
-    return "imitated" if tried[0] > tried[1] else "reinforced"
 
 
 def crossed(run: Run) -> None:
@@ -282,10 +207,10 @@ def crossed(run: Run) -> None:
         out = set(families[fold::FOLDS])
         learn = [place for place, task in enumerate(run.tasks) if task.family not in out]
         asked = [place for place in able if run.tasks[place].family in out]
-        found += learned(run, next(iter(run_schedules(run).values())), learn, asked, fold)[-1]
+        found += learned(run, next(iter(schedules(run).values())), learn, asked, fold)[-1]
         run.result["crossed"] = {"folds": fold + 1, **report(found)}
         told = run.result["crossed"]
-        run.note(f"fold {fold}: {told['first_over_best']}, rule {told['rule_over_best']}", "launch-crossed")
+        run.note(f"fold {fold}: {told['first_over_best']}, rule {told['rule_over_best']}")
 
 
 def _pack(run: Run, model: Any, told: Json) -> None:
@@ -332,6 +257,7 @@ def main() -> int:
     run = Run(
         tasks=tasks,
         known=lesson(tasks, device, 1 if options.tiny else SIDES),
+        name="launch-crossed" if options.crossed else "launch-policy",
         out=options.out,
         end=begun + options.limit_s,
         tiny=options.tiny,

@@ -15,7 +15,7 @@ from kernel_lsp.agents.compact.launching import Question
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.models import manifest
 from kernel_lsp.records import Form, KernelView, Step
-from trainer import launch_policy, launches
+from trainer import launch_policy, launch_report, launches
 from trainer.launches import Launches, Plan
 
 VIEW = KernelView(
@@ -62,15 +62,15 @@ def test_each_plan_is_asked_about_over_the_kernel_and_over_other_plans() -> None
 
 def test_the_first_suggestion_is_looked_up_beside_the_best() -> None:
     one = kernel("k", plan(8, 0.5, rule=True), plan(1, 2.0, rule=True), plan(2, 1.95), plan(4, None), first=1)
-    assert launch_policy.rule(one).order == (1, 0, 2, 3)
-    assert launch_policy.rule(one).first == 0.0 and launch_policy.rule(one).needed == 1
-    worst = launch_policy.policy(one, {0: 0.9, 1: 0.1, 2: 0.2, 3: 1.0})
+    assert launch_report.rule(one).order == (1, 0, 2, 3)
+    assert launch_report.rule(one).first == 0.0 and launch_report.rule(one).needed == 1
+    worst = launch_report.policy(one, {0: 0.9, 1: 0.1, 2: 0.2, 3: 1.0})
     assert worst.order == (3, 0, 2, 1)
     assert worst.first == pytest.approx(-math.log(2))  # it fails, so the kernel stays as it is
     assert worst.needed == 3  # 1.95 is within 5 % of 2
     slow = kernel("k", plan(8, 0.5), plan(1, 0.8))
-    assert launch_policy.rule(slow).first == pytest.approx(math.log(0.5))  # as it is would be better
-    assert launch_policy.comparable([one, replace(one, first=None), kernel("k", plan(8, None))]) == [0]
+    assert launch_report.rule(slow).first == pytest.approx(math.log(0.5))  # as it is would be better
+    assert launch_report.comparable([one, replace(one, first=None), kernel("k", plan(8, None))]) == [0]
 
 
 def test_a_file_is_read_as_it_was_written_and_others_are_refused(tmp_path: Path) -> None:
