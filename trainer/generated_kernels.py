@@ -22,19 +22,12 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from trainer import generated, kernel_forms, kernel_forms_products, kernel_forms_rows, kernel_forms_tiles
+from trainer import generated
 from trainer.families import structure
 from trainer.generated import Generated
-from trainer.kernel_forms import Draw, Form
+from trainer.kernel_forms import FORMS, Draw, Form
 from trainer.records import Tally
 
-FORMS: dict[Callable[[Draw], Form], int] = {
-    **kernel_forms.FORMS,
-    **kernel_forms_rows.FORMS,
-    **kernel_forms_tiles.FORMS,
-    **kernel_forms_products.FORMS,
-}
-"""With how often each is drawn."""
 TRIES = 5
 """Drawn per kernel that is wanted, at most."""
 NEAR = 1e-4

@@ -9,7 +9,8 @@ import pytest
 
 from kernel_lsp.records import WorkloadOrigin
 from trainer import lessons, tasks
-from trainer.generated_kernels import FORMS, build
+from trainer.generated_kernels import build
+from trainer.kernel_forms import FORMS
 
 pytestmark = pytest.mark.torch
 COUNT = 12
@@ -24,8 +25,8 @@ print(check(replace(one, source=one.source.replace("tl.load(", "tl.lode("))))
 """
 EACH = """
 import random
-from trainer.generated_kernels import FORMS, TEMPLATE, Built, check
-from trainer.kernel_forms import Draw
+from trainer.generated_kernels import TEMPLATE, Built, check
+from trainer.kernel_forms import FORMS, Draw
 
 for make in FORMS:
     for number in range(3):
