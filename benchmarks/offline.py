@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import copy
 import datetime
-import hashlib
 import json
 import math
 import random
@@ -27,12 +26,13 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.before_after import BEFORE, CONTROL, RULE, dealt, lines, pooled, say
 from benchmarks.simulated import WORKLOAD, Sessions, User, fingerprint
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
@@ -41,7 +41,6 @@ from kernel_lsp.records import Json
 from trainer import config, models, rewards, rollouts, sft, shown, sources
 from trainer.batches import Example
 from trainer.config import Recipe, Sft
-from trainer.intervals import of_groups
 from trainer.records import Agent, Human, Trajectory, Turn
 from trainer.shown import Plan, Shown
 from trainer.tasks import fingerprint_id
@@ -53,40 +52,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "advantage-weighted": {"loss": "advantage_weighted", "temperature": 0.3},
     "best-step": {"loss": "best_step"},
     "best-step and preference": {"loss": "best_step", "preference": 0.5, "beta": 0.1},
-    "rewards dealt anew (must not help)": {"loss": "advantage_weighted", "temperature": 0.3},
+    CONTROL: {"loss": "advantage_weighted", "temperature": 0.3},
 }
-BEFORE, CONTROL = "before", "rewards dealt anew (must not help)"
-
-
-# --- who sees what --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Deal:
-    old: list[Shown]
-    sessions: list[Shown]
-    held_out: list[Shown]
-
-
-def dealt(every: Sequence[Shown], share: float, seed: int) -> Deal:
-    """New families have at least two tasks: some are worked on, the rest (a half, rounded down) held out."""
-    families: dict[str, list[Shown]] = defaultdict(list)
-    for task in every:
-        families[task.family].append(task)
-    old, sessions, held_out = list[Shown](), list[Shown](), list[Shown]()
-    wanted = share * len(every)
-    for family in sorted(families, key=lambda name: _mark(seed, name)):
-        mine = sorted(families[family], key=lambda task: _mark(seed, task.name))
-        if len(mine) < 2 or len(sessions) + len(held_out) + len(mine) > wanted:
-            old += mine
-            continue
-        held_out += mine[: len(mine) // 2]
-        sessions += mine[len(mine) // 2 :]
-    return Deal(old=old, sessions=sessions, held_out=held_out)
-
-
-def _mark(seed: int, name: str) -> str:
-    return hashlib.sha256(f"{seed}\0{name}".encode()).hexdigest()
 
 
 # --- the policy -----------------------------------------------------------------------------------
@@ -189,7 +156,7 @@ class Logged:
 
 
 def logged(trajectories: Sequence[Trajectory], tasks: Sequence[Shown], seed: int) -> Logged:
-    names = {fingerprint_id(fingerprint(task), WORKLOAD): task for task in tasks}
+    names = {fingerprint_id(fingerprint(task.name), WORKLOAD): task for task in tasks}
     rows, control, draw = list[Example](), list[Example](), random.Random(seed)
     liked: dict[str, dict[bool, list[Example]]] = defaultdict(lambda: {True: [], False: []})
     for one in trajectories:
@@ -237,18 +204,6 @@ def ruled(tasks: Sequence[Shown]) -> dict[str, float]:
     return {task.name: worth(task.plans[0]) - max(worth(plan) for plan in task.plans) for task in tasks}
 
 
-def spread(values: Mapping[str, float], of: Mapping[str, str], seed: int = 0) -> tuple[float, float, float]:
-    """exp of (low, mean, high): 95 % of means when whole families are drawn again (cluster bootstrap).
-
-    ``of``: task -> family.
-    """
-    families: dict[str, list[float]] = defaultdict(list)
-    for task, value in values.items():
-        families[of[task]].append(value)
-    low, high = of_groups(families.values(), seed)
-    return math.exp(low), math.exp(fmean(values.values())), math.exp(high)
-
-
 # --- the run --------------------------------------------------------------------------------------
 
 
@@ -256,29 +211,28 @@ def run(options: argparse.Namespace) -> Json:
     begun = time.monotonic()
     every = [task for path in options.shown for task in shown.load(path)]
     deal = dealt(every, options.new, options.seed)
-    sizes = {name: len(getattr(deal, name)) for name in ("old", "sessions", "held_out")}
-    print(f"tasks: {sizes}", flush=True)
+    print(f"tasks: {deal.sizes}", flush=True)
     before = Policy.new(recipe_of(options))
     rows = [row for task in deal.old for row in taught(task, _some(task, options.plans), task.name)]
     losses = before.learn(rows, [], {"loss": "advantage_weighted", "temperature": 0.3}, options.epochs)
-    _say(
+    say(
         begun,
         f"before: {len(rows)} plans of {len(deal.old)} old tasks, loss {losses[0]:.3f} to {losses[-1]:.3f}",
     )
     happened, found = _sessions(deal.sessions, before, options)
-    _say(
+    say(
         begun,
         f"{options.sessions} sessions: {dict(happened)}; {len(found.rows)} judged, {len(found.pairs)} pairs",
     )
     suggestions = {
-        "rule": ruled(deal.held_out),
+        RULE: ruled(deal.held_out),
         BEFORE: suggested(deal.held_out, before.scores(deal.held_out)),
     }
     result: Json = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "tables": [path.name for path in options.shown],
-        "tasks": sizes,
-        "families": {name: len({task.family for task in getattr(deal, name)}) for name in sizes},
+        "tasks": deal.sizes,
+        "families": {name: deal.families(name) for name in deal.sizes},
         "sessions": options.sessions,
         "happened": dict(happened),
         "rows": len(found.rows),
@@ -290,32 +244,9 @@ def run(options: argparse.Namespace) -> Json:
         after = before.copy()
         after.learn(found.control if name == CONTROL else found.rows, found.pairs, settings, options.again)
         suggestions[name] = suggested(deal.held_out, after.scores(deal.held_out))
-        _say(begun, name)
+        say(begun, name)
     result["seconds"] = round(time.monotonic() - begun)
     return result
-
-
-def pooled(runs: Sequence[Json]) -> Json:
-    """Several deals of the families as one result: of a task that was held out more than once, the mean."""
-    names = list(runs[0]["suggestions"])
-    found: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in names}
-    for run_ in runs:
-        for name in names:
-            for task, value in run_["suggestions"][name].items():
-                found[name][task].append(value)
-    means = {name: {task: fmean(values) for task, values in of.items()} for name, of in found.items()}
-    families = {task: family for run_ in runs for task, family in run_["held out"].items()}
-    first = means[BEFORE]
-    return {
-        "deals": len(runs),
-        "held out": len(families),
-        "first / best": {name: spread(values, families) for name, values in means.items()},
-        "after / before": {
-            name: spread({task: value - first[task] for task, value in means[name].items()}, families)
-            for name in ARMS
-        },
-        "runs": list(runs),
-    }
 
 
 def _some(task: Shown, most: int) -> list[tuple[Plan, Human | None]]:
@@ -336,7 +267,7 @@ def _sessions(
             for number in range(options.sessions):
                 task = tasks[number % len(tasks)]
                 draw = random.Random(f"{options.seed}/{number}/plans")
-                made.work(number, task, _tried(task, scores[task.name], draw), 1.7e9 + 3600.0 * number)
+                made.work(number, task.name, _tried(task, scores[task.name], draw), 1.7e9 + 3600.0 * number)
         corpus = rollouts.read(journals=[path])
     for one in corpus.skipped:
         print(f"left out: {one.count} x {one.reason}")
@@ -369,23 +300,6 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         "hardware": {"gpus": 1} if big else {"threads": options.threads},
     }
     return config.read(data, Path("offline.toml"))
-
-
-def _say(begun: float, text: str) -> None:
-    print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True)
-
-
-def lines(result: Json) -> Iterator[str]:
-    told = f"{result['held out']} held-out tasks, {result['deals']} deals"
-    yield f"{told:36s} {'first / best':>22s} {'after / before':>22s}"
-    for name, told in result["first / best"].items():
-        gained = result["after / before"].get(name)
-        yield f"{name:36s} {_interval(told):>22s} {_interval(gained) if gained else '':>22s}"
-
-
-def _interval(told: Sequence[float]) -> str:
-    low, mid, high = told
-    return f"{mid:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Simulated people: sessions of jobs, offers and answers, written by the product's own journal and tracker.
 
-What they were offered is a task's measured plans; what they do is `User`'s rule. Used by offline.py.
-Not covered: what real people keep.
+What they were offered is a task's measured plans; what they do is `User`'s rule. Used by offline.py and
+offline_kernels.py. Not covered: what real people keep.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kernel_lsp import wire
 from kernel_lsp.journal import Journal, outcomes
@@ -22,17 +23,27 @@ from kernel_lsp.records import (
     EvalStatus,
     Evaluation,
     Proposal,
+    Step,
     Timing,
     Verdict,
     Workload,
     WorkloadOrigin,
 )
-from trainer.shown import Plan, Shown
+from trainer.records import Outcome
 
 WORKLOAD = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
 CLIENT = "simulated user"
 OFFERED = 1.05
 """Lower bound over eager from which the product offers."""
+
+
+class Measured(Protocol):
+    """One plan of a task, with what was recorded of it."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
+    @property
+    def outcome(self) -> Outcome: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +71,11 @@ class Sessions:
         self._journal, self._user, self._seed = journal, user, seed
         self.happened: Counter[str] = Counter()
 
-    def work(self, number: int, task: Shown, plans: Sequence[Plan], clock: float) -> None:
+    def work(self, number: int, task: str, plans: Sequence[Measured], clock: float) -> None:
         """One session: a job for one target, an offer, an answer."""
         folder = f"/home/user{number}/project"
         proposals = [proposal(task, plan, clock) for plan in plans]
-        place = {"folder": folder, "path": f"{folder}/{task.name}.py"}
+        place = {"folder": folder, "path": f"{folder}/{task}.py"}
         outcomes.save_proposals(
             self._journal, proposals, **place, keep_source=False, client=CLIENT, training=True
         )
@@ -73,7 +84,7 @@ class Sessions:
         if best is None:
             self.happened["nothing to offer"] += 1
             return
-        self._answered(best, folder, task.name, random.Random(f"{self._seed}/{number}"), clock)
+        self._answered(best, folder, task, random.Random(f"{self._seed}/{number}"), clock)
 
     def _answered(self, made: Proposal, folder: str, name: str, draw: random.Random, clock: float) -> None:
         tracker = Tracker(session=f"s{folder}", client=CLIENT)
@@ -102,13 +113,13 @@ class Sessions:
         self._journal.record(events)
 
 
-def proposal(task: Shown, plan: Plan, clock: float) -> Proposal:
+def proposal(task: str, plan: Measured, clock: float) -> Proposal:
     """A recorded plan as the gate's verdict would be stored."""
     outcome = plan.outcome
     timings = [("candidate", outcome.candidate_ms), *outcome.baseline_ms.items()]
     evaluation = Evaluation(
         status=EvalStatus(outcome.status.value),
-        device=task.situation.device,
+        device="cuda",
         speedups=dict(outcome.speedups),
         timings=tuple(
             Timing(provider=name, median_ms=ms, p20_ms=ms, p80_ms=ms, num_reps=1, cold_cache=True)
@@ -117,7 +128,7 @@ def proposal(task: Shown, plan: Plan, clock: float) -> Proposal:
         ),
     )
     text = wire.dumps(list(plan.steps))
-    name = hashlib.sha256(f"{task.name}\0{text}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{task}\0{text}".encode()).hexdigest()[:16]
     lower = outcome.lower_bound or 0.0
     passed = evaluation.status is EvalStatus.PASSED
     slower = Verdict.CORRECT if passed else Verdict.REJECTED
@@ -138,6 +149,6 @@ def _lower(made: Proposal) -> float:
     return made.evaluation.speedups["eager"].low
 
 
-def fingerprint(task: Shown) -> str:
+def fingerprint(task: str) -> str:
     """By which a trajectory that is read back is known."""
-    return hashlib.sha256(f"0\0{task.name}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"0\0{task}".encode()).hexdigest()[:16]

@@ -3,7 +3,7 @@
     PYTHONPATH=. python3 benchmarks/triton_targets.py --limit-s 400 --lanes 4 --out triton-h200-DATE.json
     … --packages DIR     kernels of liger-kernel and flag-gems as well: DIR holds their wheels, unpacked
                          (pip download --no-deps liger-kernel flag-gems; python3 -m zipfile -e FILE DIR)
-    … --rule             planned by the rule, to compare a policy with it
+    … --use NAME         planned by the rule (rule) or a policy (launch-small@1), to compare them
     … --only REGEX       of path and name; --resume goes on with what --out has not yet, and asks once more
                          what could not be judged; --merge FILE… takes the rows of other runs over
 
@@ -37,7 +37,7 @@ import triton
 from kernel_lsp import analysis, config, phases
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, replace_file
-from kernel_lsp.models.store import RULE, Store
+from kernel_lsp.models.store import Store
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.records import Job, Outcome, Snapshot, TargetKind, Verdict
 from trainer import lanes
@@ -124,8 +124,8 @@ async def run(waiting: list[Job], rows: Rows, options: argparse.Namespace) -> No
     end = time.monotonic() + options.limit_s
     with tempfile.TemporaryDirectory() as data:
         settings = replace(config.load(None)[0], data_dir=data)
-        if options.rule:
-            Store(Path(data)).use(RULE)
+        if options.use:
+            Store(Path(data)).use(options.use)
         if options.packages:
             settings = replace(settings, python=interpreter(options.packages, Path(data, "venv")))
         pipeline = Pipeline(settings)
@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=4, help="kernels at a time (4)")
     parser.add_argument("--only", default="", help="only kernels whose file or name matches this expression")
     parser.add_argument("--packages", type=Path, help="folder of unpacked wheels")
-    parser.add_argument("--rule", action="store_true", help="the rule plans, whatever policy came along")
+    parser.add_argument("--use", metavar="NAME", help="who plans: rule, or a policy by its name")
     parser.add_argument("--resume", action="store_true", help="keep what --out has, do the rest")
     parser.add_argument("--merge", type=Path, nargs="*", default=[], help="keep what these have, too")
     parser.add_argument("--out", type=Path)

@@ -12,7 +12,7 @@ Not covered: which schedule is best (short.py); the whole grammar, which supervi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -287,6 +287,23 @@ class Learner:
             raise FloatingPointError(f"loss {value}, gradient {float(norm)}")
         self.optimizer.step()
         return value
+
+
+def learn(
+    model: Any,
+    known: Lesson,
+    told: Schedule,
+    tasks: Sequence[int],
+    seed: int,
+    imitated: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Imitation, then reinforcement; ``imitated`` is called between them. Returns rewards by step."""
+    learner = Learner(model, known, told, seed)
+    model.train()
+    for step, rows in enumerate(supervised(known, told, tasks, seed)):
+        learner.supervise(rows, step)
+    imitated()
+    return [learner.reinforce(rows, step) for step, rows in enumerate(reinforced(known, told, tasks, seed))]
 
 
 def scores(model: Any, known: Lesson, tasks: Sequence[int]) -> dict[int, dict[int, float]]:

@@ -33,7 +33,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
 from trainer import config, exact, launches, models, packed, shipping, short, weighing
-from trainer.exact import Learner, Lesson, Schedule
+from trainer.exact import Lesson, Schedule
 from trainer.launch_report import Looked, comparable, policy, report
 from trainer.launches import Launches
 from trainer.sources import talk
@@ -81,13 +81,15 @@ def lesson(tasks: Sequence[Launches], device: str, sides: int = SIDES) -> Lesson
     """All rows of these kernels; numbers of tasks are their places."""
     told, gains, targets, ruled = [], [], [], []
     for number, task in enumerate(tasks):
-        speeds, best = values(task), math.log(task.best)
+        speeds = values(task)
+        liked = [speed + plan.liking for speed, plan in zip(speeds, task.plans, strict=True)]
+        best = max(0.0, *liked)
         for order, place, gain, tokens in questions(task, sides):
             said = [False] * len(tokens) + [True]
             row = talk([*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED])
             told.append((row, number, place, packed.QUESTIONS, order))
             targets.append(gain)
-            gains.append(max(speeds[place] - best, -exact.WORST))
+            gains.append(max(liked[place] - best, -exact.WORST))
             ruled.append(task.plans[place].rule)
     return Lesson(
         form="weigh",
@@ -124,22 +126,22 @@ class Run:
         replace_file(self.out / f"{self.name}.json", (json.dumps(self.result, indent=1) + "\n").encode())
         print(f"{time.monotonic() - self.begun:5.0f} s  {text}", flush=True)
 
-    def model(self, seed: int) -> Any:
-        shape = short.SHAPES["tiny" if self.tiny else "weigh"] | {"words": "compact", "context": 4096}
-        recipe = config.read({"seed": seed, "model": shape, "sft": {}}, Path("launch.toml"))
-        return models.load(recipe, ())[0].to(self.known.device)
+
+def fresh(seed: int, device: str, tiny: bool) -> Any:
+    """A model of random weights."""
+    shape = short.SHAPES["tiny" if tiny else "weigh"] | {"words": "compact", "context": 4096}
+    recipe = config.read({"seed": seed, "model": shape, "sft": {}}, Path("launch.toml"))
+    return models.load(recipe, ())[0].to(device)
 
 
 def learned(run: Run, told: Schedule, chosen: Sequence[int], asked: Sequence[int], seed: int) -> Any:
     """(model, what it suggests for ``asked`` after imitation, and after reinforcement)."""
-    model = run.model(seed)
-    learner = Learner(model, run.known, told, seed)
-    model.train()
-    for step, rows in enumerate(exact.supervised(run.known, told, chosen, seed)):
-        learner.supervise(rows, step)
-    imitated = suggested(run, model, asked)
-    for step, rows in enumerate(exact.reinforced(run.known, told, chosen, seed)):
-        learner.reinforce(rows, step)
+    model, imitated = fresh(seed, run.known.device, run.tiny), list[Looked]()
+
+    def look() -> None:
+        imitated.extend(suggested(run, model, asked))
+
+    exact.learn(model, run.known, told, chosen, seed, look)
     return model, imitated, suggested(run, model, asked)
 
 

@@ -1,10 +1,12 @@
 """Measured plans of Triton kernels, each with the state that it leads to: what a policy for kernels learns.
 
     python -m trainer.launches --table plans.json --tasks kernels/ --out launches.json.xz
+    python -m trainer.launches --journal journal.db --out sessions.json.xz     (logged sessions: see --own)
 
-A table of `trainer.recording` has steps and times. Here every plan is applied once more, on fake tensors in
-this very process, and told as a `KernelView`: what the product's question is made of (compact/launching.py).
-Plans that the engine refuses today are left out with a count. Not covered: graphs (shown.py).
+A table of `trainer.recording` and a journal have steps and times. Here every plan is applied once more, on
+fake tensors in this very process, and told as a `KernelView`: what the product's question is made of
+(compact/launching.py). Plans that the engine refuses today are left out with a count; what people did with a
+plan comes along. Not covered: graphs (shown.py).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from kernel_lsp import wire
@@ -26,10 +29,10 @@ from kernel_lsp.agents.plan import NAME
 from kernel_lsp.errors import ConfigError, KernelLspError, RewriteError
 from kernel_lsp.files import replace_file
 from kernel_lsp.records import Json, KernelView, Step
-from trainer import ruling, tables, tasks
+from trainer import logged_kernels, rewards, rollouts, ruling, tables, tasks
 from trainer.reading import Grant
-from trainer.records import Status, Tally, Trajectory
-from trainer.tasks import SuiteTask
+from trainer.records import Human, Outcome, Status, Tally, Trajectory, Turn
+from trainer.tasks import Suite, SuiteTask
 
 SCHEMA = 1
 REFUSED = "a plan that the engine refuses today"
@@ -48,6 +51,8 @@ class Plan:
     """Over the kernel as it is; None: it failed."""
     rule: bool
     """The rule proposed it when plans were recorded."""
+    liking: float = 0.0
+    """Mean of what people did with it (rewards.HUMAN); 0: nobody said anything."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,13 +75,14 @@ class Launches:
 # --- making ----------------------------------------------------------------------------------------
 
 
-def make(trajectory: Trajectory, task: SuiteTask) -> tuple[Json | None, Tally]:
-    """One task as JSON; None: the tally says why."""
+def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | None, Tally]:
+    """One task, by all that was measured of it, as JSON; None: the tally says why."""
     from kernel_lsp import skillbook
     from kernel_lsp.rewrite.engine import opened
 
     tally = Tally()
-    tally.read = len(trajectory.turns)
+    turns = [turn for one in trajectories for turn in one.policy_turns]
+    tally.read = len(turns)
     executable = [skill for skill in skillbook.load(skillbook.folders(())).skills if skill.executable]
     try:
         session: Any = opened(task.program, task.workload, "cuda", executable)
@@ -85,7 +91,7 @@ def make(trajectory: Trajectory, task: SuiteTask) -> tuple[Json | None, Tally]:
     except KernelLspError as error:
         tally.skip(NO_KERNEL, f"{task.name}: {error}")
         return None, tally
-    plans = tuple(_plans(trajectory, session, tally))
+    plans = tuple(_plans(task.name, turns, session, tally))
     if len(plans) < 2:
         tally.skip(TOO_FEW, task.name)
         return None, tally
@@ -96,40 +102,76 @@ def make(trajectory: Trajectory, task: SuiteTask) -> tuple[Json | None, Tally]:
     return wire.to_json(made), tally
 
 
-def _plans(trajectory: Trajectory, session: Any, tally: Tally) -> Iterator[Plan]:
-    """Those that were judged and can be told."""
-    for turn in trajectory.policy_turns:
-        outcome = turn.outcome
-        eager = outcome.baseline_ms.get("eager")
-        if not turn.steps or outcome.status is Status.NOT_RUN or not eager:
-            continue
+def _plans(task: str, turns: Sequence[Turn], session: Any, tally: Tally) -> Iterator[Plan]:
+    """Those that were judged and can be told, each once."""
+    same: dict[str, list[Turn]] = {}
+    for turn in turns:
+        if turn.steps and turn.outcome.status is not Status.NOT_RUN:
+            same.setdefault(wire.dumps(list(turn.steps)), []).append(turn)
+    for found in same.values():
+        first, speeds = found[0], [_speedup(turn.outcome) for turn in found]
+        if all(turn.outcome.correct for turn in found) and None in speeds:
+            continue  # right and never timed: nothing is known of it
         try:
-            view = session.launched(list(turn.steps))
+            view = session.launched(list(first.steps))
         except RewriteError as error:
-            tally.skip(REFUSED, f"{trajectory.task_name}: {error}")
+            tally.skip(REFUSED, f"{task}: {error}")
             continue
-        right = outcome.correct and outcome.candidate_ms
-        speedup = eager / outcome.candidate_ms if right and outcome.candidate_ms else None
-        yield Plan(steps=turn.steps, view=view, speedup=speedup, rule=turn.model == NAME)
+        right = [speed for speed in speeds if speed is not None]
+        yield Plan(
+            steps=first.steps,
+            view=view,
+            speedup=median(right) if len(right) == len(found) else None,
+            rule=any(turn.model == NAME for turn in found),
+            liking=liking([turn.human for turn in found]),
+        )
+
+
+def _speedup(outcome: Outcome) -> float | None:
+    """Over the kernel as it is; None: it failed, or was not timed."""
+    eager, own = outcome.baseline_ms.get("eager"), outcome.candidate_ms
+    return eager / own if outcome.correct and eager and own else None
+
+
+def liking(said: Sequence[Human | None]) -> float:
+    """Mean of what people did with a plan that was offered to some of them."""
+    known = [rewards.HUMAN[one] for one in said if one is not None]
+    return fmean(known) if known else 0.0
 
 
 def read(options: argparse.Namespace) -> tuple[list[Json], Tally]:
-    """Every task of the tables, in their order."""
+    """Every task of the tables and journals, in their order."""
     suites, left = [tasks.load(folder) for folder in options.tasks], Tally()
-    known = {task.id: task for suite in suites for task in suite.tasks}
-    asked = [one for path in options.table for one in tables.read(path, suites, Grant(own=True), left)]
+    measured: dict[str, tuple[SuiteTask, list[Trajectory]]] = {}
+    known = logged_kernels.known(suites)
+    for one in _trajectories(options, suites, left):
+        task = logged_kernels.task_of(one, known)
+        if isinstance(task, str):
+            left.skip(task, one.origin)
+        else:
+            measured.setdefault(task.id, (task, []))[1].append(one)
     made = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(make, one, known[one.task]) for one in asked]
+        jobs = [pool.submit(make, found, task) for task, found in measured.values()]
         for number, job in enumerate(jobs, 1):
             found, own = job.result()
             made += [found] if found else []
             left.kept += own.kept
-            for one in own.skipped:
-                left.skip(one.reason, one.examples[0] if one.examples else "", one.count)
+            for skipped in own.skipped:
+                left.skip(skipped.reason, next(iter(skipped.examples), ""), skipped.count)
             if number % 50 == 0:
                 print(f"{number} of {len(jobs)} tasks", file=sys.stderr, flush=True)
     return made, left
+
+
+def _trajectories(options: argparse.Namespace, suites: Sequence[Suite], left: Tally) -> Iterator[Trajectory]:
+    for path in options.table:
+        yield from tables.read(path, suites, Grant(own=True), left)
+    if options.journal:
+        corpus = rollouts.read(journals=options.journal, suites=suites, grant=Grant(own=options.own))
+        for one in corpus.skipped:
+            left.skip(one.reason, next(iter(one.examples), ""), one.count)
+        yield from corpus.trajectories
 
 
 # --- files -----------------------------------------------------------------------------------------
@@ -154,11 +196,15 @@ def load(path: Path) -> list[Launches]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--table", type=Path, action="append", required=True, help="of trainer.recording")
-    parser.add_argument("--tasks", type=Path, action="append", required=True, help="a folder of kernels")
+    parser.add_argument("--table", type=Path, action="append", default=[], help="of trainer.recording")
+    parser.add_argument("--journal", action="append", default=[], help="a file, or a database's address")
+    parser.add_argument("--own", action="store_true", help="rows without a recorded consent are mine")
+    parser.add_argument("--tasks", type=Path, action="append", default=[], help="a folder of kernels")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
+    if not (options.table or options.journal):
+        parser.error("name what was measured: --table or --journal")
     try:
         made, left = read(options)
     except KernelLspError as error:

@@ -31,7 +31,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
 from trainer import config, exact, models, packed, ranking, shipping, short_report, shown
-from trainer.exact import Learner, Lesson, Schedule
+from trainer.exact import Lesson, Schedule
 from trainer.packed import Task
 from trainer.ranking import Ranked
 from trainer.shown import Shown
@@ -119,15 +119,7 @@ def learned(
 ) -> list[float]:
     """``seen`` gets the model when it has imitated and when it was reinforced. Returns rewards by step."""
     model = job.model(seed)
-    learner = Learner(model, job.known, told, seed)
-    model.train()
-    for step, chosen in enumerate(exact.supervised(job.known, told, tasks, seed)):
-        learner.supervise(chosen, step)
-    seen("sft", model)
-    rewards = [
-        learner.reinforce(chosen, step)
-        for step, chosen in enumerate(exact.reinforced(job.known, told, tasks, seed))
-    ]
+    rewards = exact.learn(model, job.known, told, tasks, seed, lambda: seen("sft", model))
     seen("rl", model)
     return rewards
 

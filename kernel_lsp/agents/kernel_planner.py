@@ -1,5 +1,5 @@
 """The trained policy as a planner for Triton kernels: of what the rule suggests and what is near it, the
-course from which the model expects most; then the rule's courses by what it expects of them.
+course from which the model expects most; then the rule's first, and its others by what the model expects.
 
 It is asked one kind of question, by how much a kernel is faster after some steps (compact/launching.py), with
 both states as the engine sees them launched. Asked first of the rule's courses. From the best of these and
@@ -122,9 +122,11 @@ class KernelPlanner:
         weighed += await self._found(max(weighed, key=_promise)[1], courses)
         ordered = [course for _, course in sorted(weighed, key=_promise, reverse=True)]
         ordered += [course for gain, course in zip(gains, courses, strict=True) if gain is None]
-        if ordered[0] is not courses[0]:
-            ordered[0] = self._named(ordered[0])
-        return ordered
+        if ordered[0] is courses[0]:
+            return ordered
+        best, *rest = ordered
+        rest.sort(key=lambda course: course is not courses[0])  # a race tunes the whole chain
+        return [self._named(best), *rest]
 
     async def _found(self, start: Course, courses: Sequence[Course]) -> list[tuple[float, Course]]:
         """What promises most from here on; none where that is a course of the rule's, or cannot be
@@ -147,7 +149,7 @@ class KernelPlanner:
         return [Chain(sites=one.sites, steps=one.steps, gain=gain) for one, gain in gains if gain is not None]
 
     def _named(self, course: Course) -> Course:
-        return replace(course, candidate=replace(course.candidate, proposer=self._name))
+        return replace(course, candidate=replace(course.candidate, proposer=self._name), weighed=True)
 
     async def _shortened(self, best: Chain) -> Chain:
         """Without the step that it does better without, again and again."""

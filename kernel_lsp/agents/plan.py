@@ -47,6 +47,8 @@ class Course:
     sites: tuple[Site, ...]
     """Where the steps were applied, in order."""
     steps: tuple[Step, ...]
+    weighed: bool = False
+    """A policy weighed its steps and parameters one by one: races begin with those of another course."""
 
     def places(self) -> list[int]:
         """Steps with parameters that can be searched, the most valuable first."""

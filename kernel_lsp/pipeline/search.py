@@ -196,7 +196,8 @@ class Search:
 
     async def _raced(self, tuner: Tuner, racing: list[Contestant]) -> Race:
         end = time.monotonic() + TUNE_S[self.device]
-        race = await self._race(tuner, racing, racing[0])
+        center = next((one for one in racing if not one.course.weighed), racing[0])
+        race = await self._race(tuner, racing, center)
         await self._go_ahead(race)
         with contextlib.suppress(TunerLost):  # what was found before counts
             new = await self._suggested(race, racing[0].course)

@@ -1,17 +1,21 @@
 """Simulated sessions: what is written is what the trainer reads back; the numbers of the experiment."""
 
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import offline, simulated
+from benchmarks import before_after, offline, offline_kernels, simulated
+from kernel_lsp import wire
 from kernel_lsp.journal import Journal
-from kernel_lsp.records import Interval, Step
-from trainer import rollouts, shown
+from kernel_lsp.records import Interval, KernelView, Step
+from trainer import launches, rollouts, shown
+from trainer.launches import Launches
 from trainer.records import Human, Outcome, Status
 from trainer.shown import Plan, Shown
 from trainer.tasks import fingerprint_id
@@ -65,7 +69,7 @@ def test_what_a_person_did_is_read_back_beside_what_was_judged(
     path = tmp_path / "journal.db"
     with Journal.open(path) as journal:
         sessions = simulated.Sessions(journal, Fixed(), 0)
-        sessions.work(1, worked, worked.plans, 1.7e9)
+        sessions.work(1, worked.name, worked.plans, 1.7e9)
     assert dict(sessions.happened) == {happened: 1}
     (found,) = rollouts.read(journals=[path]).trajectories
     names = [
@@ -74,13 +78,13 @@ def test_what_a_person_did_is_read_back_beside_what_was_judged(
     assert [human for _, human in sorted(zip(names, [t.human for t in found.turns], strict=True))] == humans
     assert {turn.outcome.correct for turn in found.turns} == {True, False}
     assert found.permission.training and not found.permission.source
-    named = fingerprint_id(simulated.fingerprint(worked), simulated.WORKLOAD)
+    named = fingerprint_id(simulated.fingerprint(worked.name), simulated.WORKLOAD)
     assert found.task == named
 
 
 def test_families_are_old_or_new_and_new_ones_have_tasks_on_both_sides() -> None:
     every = [task(f"{family}{n}", family) for family in "abcdefgh" for n in range(1 + ord(family) % 4)]
-    deal = offline.dealt(every, 0.5, seed=1)
+    deal = before_after.dealt(every, 0.5, seed=1)
     assert sorted(t.name for t in [*deal.old, *deal.sessions, *deal.held_out]) == sorted(
         t.name for t in every
     )
@@ -101,9 +105,9 @@ def test_a_suggestion_is_worth_what_a_user_has_of_it() -> None:
 def test_an_interval_is_of_families_and_not_of_tasks() -> None:
     """Of one family with many tasks nothing is known about others; of many that agree it is narrow."""
     families = {f"t{n}": f"f{n % 2}" for n in range(20)}
-    low, mid, high = offline.spread({f"t{n}": 0.1 * (n % 2) for n in range(20)}, families)
+    low, mid, high = before_after.spread({f"t{n}": 0.1 * (n % 2) for n in range(20)}, families)
     assert mid == pytest.approx(math.exp(0.05)) and (low, high) == pytest.approx((1.0, math.exp(0.1)))
-    same = offline.spread(dict.fromkeys(families, 0.1), families)
+    same = before_after.spread(dict.fromkeys(families, 0.1), families)
     assert same == pytest.approx((math.exp(0.1),) * 3)
 
 
@@ -111,11 +115,76 @@ def test_deals_are_pooled_task_by_task() -> None:
     def deal(families: dict[str, str], after: float) -> dict[str, Any]:
         told = dict.fromkeys(families, -0.2)
         arms = {name: dict.fromkeys(families, after) for name in offline.ARMS}
-        return {"held out": families, "suggestions": {"rule": told, offline.BEFORE: told, **arms}}
+        return {"held out": families, "suggestions": {"rule": told, before_after.BEFORE: told, **arms}}
 
-    found = offline.pooled([deal({"a": "f", "b": "g"}, -0.1), deal({"b": "g"}, 0.0)])
+    found = before_after.pooled([deal({"a": "f", "b": "g"}, -0.1), deal({"b": "g"}, 0.0)])
     assert (found["deals"], found["held out"]) == (2, 2)
-    _, mid, _ = found["after / before"][offline.CONTROL]
+    _, mid, _ = found["after / before"][before_after.CONTROL]
     assert mid == pytest.approx(math.exp((0.1 + 0.15) / 2))
     assert found["first / best"]["rule"] == pytest.approx((math.exp(-0.2),) * 3)
-    assert "2 held-out tasks, 2 deals" in next(offline.lines(found))
+    assert "2 held-out tasks, 2 deals" in next(before_after.lines(found))
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def kernel(name: str, family: str, speedups: Sequence[float | None]) -> Launches:
+    view = KernelView(
+        operations=("load", "store"),
+        tensors=(),
+        constants={},
+        options={},
+        programs=64,
+        loaded=64,
+        consecutive=64,
+        held=0,
+        masked=1,
+        evicting=0,
+        ahead=1,
+    )
+    plans = (
+        launches.Plan(
+            steps=(Step(skill="triton-launch-options", site="k", parameters={"num_warps": 2**place}),),
+            view=replace(view, options={"num_warps": 2**place}),
+            speedup=speedup,
+            rule=place == 0,
+        )
+        for place, speedup in enumerate(speedups)
+    )
+    return Launches(name=name, family=family, before=view, first=0, plans=tuple(plans))
+
+
+def test_what_sessions_on_kernels_judged_is_read_back_from_their_journal() -> None:
+    one = kernel("k", "f", (1.0, 2.0, None, 1.5, 1.2, 1.1, 1.0))
+    certain = {place: 0.0 if place < 5 else -100.0 for place in range(7)}
+    happened, (told,) = offline_kernels.logged([one], {"k": certain}, 12, seed=0)
+    assert sum(happened.values()) == 12 and happened["kept"] > 6
+    assert [plan.speedup for plan in told.plans] == pytest.approx([1.0, 2.0, None, 1.5, 1.2])
+    assert [plan.view for plan in told.plans] == [plan.view for plan in one.plans[:5]]
+    likings = [plan.liking for plan in told.plans]
+    assert likings[1] > 0.1 and likings[0] == likings[2] == 0.0
+    bare = offline_kernels.lesson_of(offline_kernels.MEASURED, [told], 0)
+    assert all(plan.liking == 0.0 for plan in bare[0].plans)
+
+
+def test_the_control_has_the_same_numbers_at_other_plans() -> None:
+    every = [kernel(f"k{n}", "f", tuple(1.0 + place for place in range(8))) for n in range(4)]
+    dealt = offline_kernels.lesson_of(before_after.CONTROL, every, seed=1)
+    for one, other in zip(every, dealt, strict=True):
+        told = [[plan.speedup for plan in task.plans] for task in (one, other)]
+        assert told[0] != told[1] and sorted(told[0]) == sorted(told[1])  # type: ignore[type-var]
+        assert [plan.steps for plan in one.plans] == [plan.steps for plan in other.plans]
+
+
+def test_a_rehearsal_of_the_experiment_on_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [kernel(f"k{n}", f"f{n % 6}", (1.0, 2.0, None, 0.5, 1.5)) for n in range(24)]
+    launches.save([wire.to_json(one) for one in made], tmp_path / "launches.json.xz")
+    command = ["offline_kernels", "--launches", str(tmp_path / "launches.json.xz"), "--tiny", "--deals", "2"]
+    monkeypatch.setattr("sys.argv", [*command, "--sessions", "12", "--out", str(tmp_path / "out.json")])
+    offline_kernels.main()
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert told["deals"] == 2 and len(told["runs"]) == 2
+    assert set(told["after / before"]) == set(offline_kernels.ARMS)
+    first = told["runs"][0]
+    assert first["tasks"]["sessions"] > 0 and first["judged plans"] > 0
+    assert set(first["suggestions"]["rule"]) == set(first["held out"])

@@ -151,7 +151,7 @@ def proposers(found: Sequence[Course]) -> list[str]:
     return [course.candidate.proposer for course in found]
 
 
-async def test_what_promises_most_comes_first_then_the_rules_courses_by_what_is_expected_of_them() -> None:
+async def test_what_promises_most_comes_first_then_the_rules_first_then_the_others() -> None:
     engine = Engine(WARPS, BLOCK)
     found = await courses(engine, Model(lambda view: warps(view) + view.constants["BLOCK"] / 512))
     assert ids(found) == [
@@ -161,15 +161,19 @@ async def test_what_promises_most_comes_first_then_the_rules_courses_by_what_is_
         "block BLOCK=64",
     ]
     assert proposers(found) == [POLICY, NAME, NAME, NAME]
+    assert [one.weighed for one in found] == [True, False, False, False]
     best = found[0]
     assert [one.skill for one in best.sites] == [step.skill for step in best.steps] == ["warps", "block"]
     assert best.sites[0].parameters == WARPS.parameters and best.places() == [0, 1]
 
 
-async def test_the_rules_courses_are_put_in_order() -> None:
-    found = await courses(Engine(BLOCK, HARM), Model(lambda view: -float(view.evicting)))
-    assert ids(found) == ["block BLOCK=64", "block harm BLOCK=64", "harm"]
-    assert proposers(found) == [POLICY, NAME, NAME]
+async def test_the_rules_first_is_followed_by_its_others_in_order() -> None:
+    model = Model(lambda view: float(-2 * view.evicting + view.constants["BLOCK"] / 256))
+    found = await courses(Engine(HARM, BLOCK, WARPS), model)
+    assert proposers(found) == [POLICY, *[NAME] * (len(found) - 1)]
+    first, second, *others = ids(found)
+    assert first == "block warps BLOCK=256 num_warps=4" and second == "block harm warps BLOCK=64 num_warps=4"
+    assert others == ["warps num_warps=4", "block BLOCK=64", "harm"]
 
 
 async def test_what_is_best_already_stays_the_rules() -> None:
@@ -231,7 +235,7 @@ async def test_what_cannot_be_written_down_is_passed_over() -> None:
     assert ids(found) == ["warps num_warps=4"] and proposers(found) == [NAME]
 
 
-async def test_a_course_whose_state_cannot_be_told_keeps_its_place_at_the_end() -> None:
+async def test_the_rules_first_is_the_second_even_where_its_state_cannot_be_told() -> None:
     engine = Engine(WARPS, BLOCK)
 
     async def launched(steps: Sequence[Step]) -> KernelView:
@@ -243,9 +247,9 @@ async def test_a_course_whose_state_cannot_be_told_keeps_its_place_at_the_end() 
     found = await courses(engine, Model(warps))
     assert ids(found) == [
         "warps num_warps=8",
+        "block warps BLOCK=64 num_warps=4",
         "warps num_warps=4",
         "block BLOCK=64",
-        "block warps BLOCK=64 num_warps=4",
     ]
 
 
@@ -315,7 +319,8 @@ async def test_a_real_kernel_comes_out_as_the_model_wants_it() -> None:
     assert [one.skill for one in first.sites] == [step.skill for step in first.candidate.steps]
     assert {step.skill for step in first.steps} == {"triton-launch-options", "triton-block-size"}
     assert first.candidate.proposer == POLICY and {one.candidate.proposer for one in others} == {NAME}
-    assert "evict" in others[-1].candidate.program and "evict" not in others[0].candidate.program
+    promises = ["evict" not in one.candidate.program for one in others[1:]]
+    assert promises == sorted(promises, reverse=True) and not promises[-1]
     assert first.candidate.proofs and all(proof.holds for proof in first.candidate.proofs)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +188,16 @@ async def test_the_default_is_judged_at_once_and_what_won_the_race_afterwards(tm
     assert played.ranking == ["f:2 faster", "f:1 faster"]
     assert played.engine.proposed == ["f:2"]  # made again as it is offered
     assert played.known.best(one.sites[0]) == {"block": 2}
+
+
+async def test_what_is_weighed_is_judged_first_and_another_course_is_searched(tmp_path: Path) -> None:
+    weighed, rules = replace(course("w", warps=[4, 8]), weighed=True), course("f", block=[1, 2])
+    times = {"w:4": 5.0, "w:8": 5.0, "f:1": 6.0, "f:2": 3.0}
+    played = await play([weighed, rules], times, {"w:4": faster(2.0), "f:2": faster(3.3)}, tmp_path)
+    assert played.judged == ["w:4", "f:2"]
+    assert played.tuner.asked[0] == ["w:4", "f:1", "f:2"]
+    alone = await play([weighed], times, {"w:4": faster(2.0)}, tmp_path / "alone")
+    assert alone.tuner.asked[0] == ["w:4", "w:8"]
 
 
 async def test_nothing_more_is_judged_when_the_first_is_the_best(tmp_path: Path) -> None:

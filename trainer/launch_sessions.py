@@ -1,0 +1,139 @@
+"""A policy for Triton kernels goes on learning from logged sessions, offline.
+
+    python -m trainer.launches --journal journal.db --out sessions.json.xz
+    python -m trainer.launch_sessions --launches sessions.json.xz --start kernel_lsp/models/launch-small-1 \\
+        --version 2 --out policy/
+
+What sessions judged are plans like any other, fewer of each kernel; what people did with them raises or
+lowers what a plan is worth (rewards.HUMAN), not by how much it is said to be faster. Part of the kernels is
+held out, and the policy is packed with what it suggests first for these; `models use` refuses it where that
+is worse. Not covered: reading journals (launches.py), learning from a recording of one's own (launch_policy).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_lsp.errors import ConfigError, KernelLspError
+from kernel_lsp.files import replace_file
+from kernel_lsp.models import HeldOut, Manifest, manifest
+from kernel_lsp.records import Json
+from trainer import config, exact, launch_policy, launches, models, shipping
+from trainer.exact import Schedule
+from trainer.launch_report import comparable, policy, report
+from trainer.launches import Launches
+
+HELD_OUT = 0.25
+SCHEDULE = Schedule(
+    form="weigh", rate=3e-4, batch=256, steps=150, rl_rate=1.5e-4, rl_steps=100, tasks=32, warmup=15
+)
+TINY = Schedule(form="weigh", batch=16, steps=4, rl_steps=2, tasks=3)
+
+
+def dealt(tasks: Sequence[Launches]) -> tuple[list[Launches], list[Launches]]:
+    """(to learn from, held out), by a hash of the name alone: the same with more sessions."""
+    able = {tasks[place].name for place in comparable(tasks)}
+    out = {name for name in able if _mark(name) < HELD_OUT}
+    return [one for one in tasks if one.name not in out], [one for one in tasks if one.name in out]
+
+
+def _mark(name: str) -> float:
+    """In [0, 1)."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) / 2**64
+
+
+def started(folder: Path, device: str) -> Any:
+    """The weights of a packed policy. Raises ConfigError, ModelError."""
+    found = manifest.read(folder)
+    if not (found.weighs and "kernel" in found.targets):
+        raise ConfigError(f"{found.id} is no policy for Triton kernels", "start from launch-small")
+    manifest.verify(folder, found)
+    recipe = config.read({"model": {"path": str(folder.absolute())}, "sft": {}}, Path("sessions.toml"))
+    return models.load(recipe, ())[0].to(device)
+
+
+def looked(model: Any, tasks: Sequence[Launches], device: str) -> Json:
+    """Its first suggestions for these kernels, looked up."""
+    known = launch_policy.lesson(tasks, device, 0)
+    scores = exact.scores(model, known, range(len(tasks)))
+    return report([policy(task, scores[place]) for place, task in enumerate(tasks)])
+
+
+def learned(options: argparse.Namespace, device: str) -> tuple[Any, Json]:
+    """(the model, what it and the one before suggest for what was held out)."""
+    learn, held_out = dealt([one for path in options.launches for one in launches.load(path)])
+    if not learn or not held_out:
+        cause = f"{len(learn)} kernels to learn from and {len(held_out)} to check it with are too few"
+        raise ConfigError(cause, "wait for more sessions, or add others with --launches")
+    before = started(options.start, device)
+    after = copy.deepcopy(before)
+    known = launch_policy.lesson(learn, device)
+    exact.learn(after, known, TINY if options.tiny else SCHEDULE, range(len(learn)), options.seed)
+    told = {"before": looked(before, held_out, device), "after": looked(after, held_out, device)}
+    return after, {"learned from": len(learn), "held out": len(held_out), **told}
+
+
+def packed(model: Any, told: Json, options: argparse.Namespace, device: str) -> Manifest:
+    low, mean, high = told["after"]["first_over_best"]
+    check = HeldOut(
+        metric="first/best",
+        tasks=told["held out"],
+        value=mean,
+        low=low,
+        high=high,
+        rule=told["after"]["rule_over_best"][1],
+        device=options.device_name,
+    )
+    start = manifest.read(options.start)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return shipping.pack(
+            Path(folder),
+            options.out / start.name,
+            name=start.name,
+            version=options.version,
+            held_out=check,
+            weighs=True,
+            targets=start.targets,
+            unasked=False,
+            notes=f"{start.id}, which went on with {told['learned from']} kernels of logged sessions.\n",
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--launches", type=Path, action="append", required=True, help="of trainer.launches")
+    parser.add_argument("--start", type=Path, required=True, help="folder of the policy that goes on")
+    parser.add_argument("--version", required=True, help="of the new policy")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results and the policy")
+    parser.add_argument("--device-name", default="unknown", help="the GPU that the sessions measured on")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tiny", action="store_true", help="a few steps: a rehearsal")
+    options = parser.parse_args()
+    begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        model, told = learned(options, device)
+        made = packed(model, told, options, device)
+    except KernelLspError as error:
+        sys.exit(f"launch_sessions: {error}")
+    replace_file(options.out / "sessions.json", (json.dumps(told, indent=1) + "\n").encode())
+    for name in ("before", "after"):
+        low, mean, high = told[name]["first_over_best"]
+        print(f"{name:7} first / best {mean:.3f} [{low:.3f}, {high:.3f}]")
+    print(f"{made.id} in {options.out}, {time.monotonic() - begun:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
