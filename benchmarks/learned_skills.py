@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from kernel_lsp.files import replace_file
 from kernel_lsp.library import Library, store
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.pipeline.proving import Asked, Proving
-from kernel_lsp.records import Requirements, Standing, Verification
+from kernel_lsp.records import Json, Requirements, Standing, Verification
 from kernel_lsp.skillbook import conditions
 from kernel_lsp.skillbook.conditions import Surroundings
 from trainer import lessons, tasks
@@ -71,13 +72,19 @@ class Worker:
     async def all(self) -> None:
         number, count = map(int, self.options.share.split("/"))
         drafts = self.results.drafts
-        skills = list(dict.fromkeys(one["recipe"][0]["skill"] for one in drafts.values()))
-        mine = [name for name, one in drafts.items() if one["recipe"][0]["skill"] in skills[number::count]]
+        chosen = {name: one for name, one in drafts.items() if re.search(self.options.only, name)}
+        skills = list(dict.fromkeys(one["recipe"][0]["skill"] for one in chosen.values()))
+        mine = [name for name, one in chosen.items() if one["recipe"][0]["skill"] in skills[number::count]]
         for name in mine:
-            if "verified" not in drafts[name]:
+            if "verified" not in drafts[name] or self._again(drafts[name]["verified"]):
                 await self._verified(name, "verified")
             if drafts[name].get("verified", {}).get("accepted") and "fresh" not in drafts[name]:
                 await self._verified(name, "fresh")
+
+    def _again(self, known: Json) -> bool:
+        """Whether more tasks could decide it."""
+        more = self.options.most > known["uplift"]["tasks"] if known["uplift"] else False
+        return bool(self.options.again and known["undecided"] and more)
 
     def _candidates(self, name: str, requires: Requirements | None, part: str) -> list[Path]:
         """Tasks that the skill is for, by their inputs, and that look like those that taught it."""
@@ -138,7 +145,10 @@ class Worker:
             store.settle(self.library, shelved, found)
 
     def _keep(self, name: str, where: str, found: Verification) -> None:
-        self.results.drafts[name][where] = wire.to_json(found)
+        draft = self.results.drafts[name]
+        if where in draft:  # what was undecided stays told
+            draft.setdefault("earlier", []).append(draft[where])
+        draft[where] = wire.to_json(found)
         self.results.write()
 
 
@@ -204,12 +214,12 @@ def _spread(options: argparse.Namespace, results: Results, until: float) -> None
         seen = {"CUDA_VISIBLE_DEVICES": gpu} if options.device == "cuda" else {}
         command = [sys.executable, __file__, *sys.argv[1:], *own]  # of two the later one counts
         children.append((subprocess.Popen(command, env={**os.environ, **seen}), out))
+    before = dict(results.drafts)
     for child, out in children:
         child.wait()
         part = Results(path=out)
         part.load()
-        for name, one in part.drafts.items():
-            results.drafts[name].update({key: one[key] for key in ("verified", "fresh") if key in one})
+        results.drafts |= {name: one for name, one in part.drafts.items() if one != before[name]}
     results.write()
 
 
@@ -229,6 +239,8 @@ def _options() -> argparse.Namespace:
         help="find out before which tasks drafts change, in so many processes; no GPU",
     )
     parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--only", default="", metavar="REGEX", help="of drafts' names")
+    parser.add_argument("--again", action="store_true", help="what fewer tasks left undecided, too")
     parser.add_argument("--most", type=int, default=8, help="tasks that a skill changes, per verification")
     parser.add_argument("--jobs", type=int, default=8, help="tasks under way at once on a GPU")
     parser.add_argument("--gpus", default="0", help="their numbers, e.g. 0,1,2,3")
