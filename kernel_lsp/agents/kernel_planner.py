@@ -5,10 +5,10 @@ It is asked one kind of question, by how much a kernel is faster after some step
 both states as the engine sees them launched. Asked first of the rule's courses. From the best of these and
 from the rule's first it goes down: without one of its steps, as long as that promises more, because a part of
 a chain is often better than the chain. From the better of both: for every step and every parameter each other
-choice, all else as it is, once. What the engine refuses is passed over. Parameters that won before are not
-searched, and the rule's first course is left only for one that promises more by a margin. A model that fails
-is followed by the rule, and the reason is told. Not covered: steps that are in none of the rule's courses;
-judging; which checkpoint it is.
+choice, all else as it is, once. These parameters are tried on the rule's first course as well. What the
+engine refuses is passed over. Parameters that won before are not searched, and the rule's first course is
+left only for one that promises more by a margin. A model that fails is followed by the rule, and the reason
+is told. Not covered: steps that are in none of the rule's courses; judging; which checkpoint it is.
 """
 
 from __future__ import annotations
@@ -124,9 +124,22 @@ class KernelPlanner:
         ordered += [course for gain, course in zip(gains, courses, strict=True) if gain is None]
         if ordered[0] is courses[0]:
             return ordered
-        best, *rest = ordered
+        best, *rest = (self._named(ordered[0]), *ordered[1:])
         rest.sort(key=lambda course: course is not courses[0])  # a race tunes the whole chain
-        return [self._named(best), *rest]
+        return [best, *await self._carried(best, courses[0], ordered), *rest]
+
+    async def _carried(self, best: Course, whole: Course, known: Sequence[Course]) -> list[Course]:
+        """The rule's first with the parameters of the best where both have a step: what the best does
+        without may be worth something yet. None where that is known, or refused."""
+        chosen = {(step.skill, step.site): step for step in best.steps}
+        steps = tuple(chosen.get((step.skill, step.site), step) for step in whole.steps)
+        try:
+            made = await self._make(steps)
+        except RewriteError:
+            return []
+        if any(made.id == course.candidate.id for course in known):
+            return []
+        return [self._named(replace(whole, candidate=made, steps=steps))]
 
     async def _found(self, start: Course, courses: Sequence[Course]) -> list[tuple[float, Course]]:
         """What promises most from here on; none where that is a course of the rule's, or cannot be

@@ -170,9 +170,12 @@ async def test_what_promises_most_comes_first_then_the_rules_first_then_the_othe
 async def test_the_rules_first_is_followed_by_its_others_in_order() -> None:
     model = Model(lambda view: float(-2 * view.evicting + view.constants["BLOCK"] / 256))
     found = await courses(Engine(HARM, BLOCK, WARPS), model)
-    assert proposers(found) == [POLICY, *[NAME] * (len(found) - 1)]
-    first, second, *others = ids(found)
-    assert first == "block warps BLOCK=256 num_warps=4" and second == "block harm warps BLOCK=64 num_warps=4"
+    assert proposers(found) == [POLICY, POLICY, *[NAME] * (len(found) - 2)]
+    assert [one.weighed for one in found] == [True, True, *[False] * (len(found) - 2)]
+    best, carried, second, *others = ids(found)
+    assert best == "block warps BLOCK=256 num_warps=4"
+    assert carried == "block harm warps BLOCK=256 num_warps=4"
+    assert second == "block harm warps BLOCK=64 num_warps=4"
     assert others == ["warps num_warps=4", "block BLOCK=64", "harm"]
 
 
@@ -247,6 +250,7 @@ async def test_the_rules_first_is_the_second_even_where_its_state_cannot_be_told
     found = await courses(engine, Model(warps))
     assert ids(found) == [
         "warps num_warps=8",
+        "block warps BLOCK=64 num_warps=8",
         "block warps BLOCK=64 num_warps=4",
         "warps num_warps=4",
         "block BLOCK=64",
@@ -318,7 +322,10 @@ async def test_a_real_kernel_comes_out_as_the_model_wants_it() -> None:
     assert "num_warps=32" in first.candidate.program and "evict" not in first.candidate.program
     assert [one.skill for one in first.sites] == [step.skill for step in first.candidate.steps]
     assert {step.skill for step in first.steps} == {"triton-launch-options", "triton-block-size"}
-    assert first.candidate.proposer == POLICY and {one.candidate.proposer for one in others} == {NAME}
+    carried, *others = others
+    assert first.candidate.proposer == carried.candidate.proposer == POLICY
+    assert {one.candidate.proposer for one in others} == {NAME}
+    assert "num_warps=32" in carried.candidate.program and "evict" in carried.candidate.program
     promises = ["evict" not in one.candidate.program for one in others[1:]]
     assert promises == sorted(promises, reverse=True) and not promises[-1]
     assert first.candidate.proofs and all(proof.holds for proof in first.candidate.proofs)
