@@ -30,6 +30,8 @@ WORST = 1.0
 """ln(best / plan) from which on everything is equally bad: to be near the best is what is learned."""
 GAIN = math.log(2) / 8
 """ln of a word's step."""
+REPORTED = 10
+"""Steps between two lines of progress: on two cores a step takes 4 to 10 s."""
 TEMPERATURE = 0.2
 """Of advantage-weighted imitation, as plan-small@1 had it."""
 
@@ -296,14 +298,21 @@ def learn(
     tasks: Sequence[int],
     seed: int,
     imitated: Callable[[], None] = lambda: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> list[float]:
     """Imitation, then reinforcement; ``imitated`` is called between them. Returns rewards by step."""
-    learner = Learner(model, known, told, seed)
+    learner, rewards = Learner(model, known, told, seed), list[float]()
     model.train()
     for step, rows in enumerate(supervised(known, told, tasks, seed)):
-        learner.supervise(rows, step)
+        loss = learner.supervise(rows, step)
+        if step % REPORTED == 0:
+            report(f"step {step} of {told.steps}: loss {loss:.3f}")
     imitated()
-    return [learner.reinforce(rows, step) for step, rows in enumerate(reinforced(known, told, tasks, seed))]
+    for step, rows in enumerate(reinforced(known, told, tasks, seed)):
+        rewards.append(learner.reinforce(rows, step))
+        if step % REPORTED == 0:
+            report(f"step {step} of {told.rl_steps}: expected reward {rewards[-1]:.3f}")
+    return rewards
 
 
 def scores(model: Any, known: Lesson, tasks: Sequence[int]) -> dict[int, dict[int, float]]:

@@ -6,8 +6,8 @@
 
 What sessions judged are plans like any other, fewer of each kernel; what people did with them raises or
 lowers what a plan is worth (rewards.HUMAN), not by how much it is said to be faster. Part of the kernels is
-held out, and the policy is packed with what it suggests first for these; `models use` refuses it where that
-is worse. Not covered: reading journals (launches.py), learning from a recording of one's own (launch_policy).
+held out; where its first suggestions for these became worse nothing is packed, else they are its held-out
+check. Not covered: reading journals (launches.py), learning from a recording of one's own (launch_policy).
 """
 
 from __future__ import annotations
@@ -79,13 +79,23 @@ def learned(options: argparse.Namespace, device: str) -> tuple[Any, Json]:
     before = started(options.start, device)
     after = copy.deepcopy(before)
     known = launch_policy.lesson(learn, device)
-    exact.learn(after, known, TINY if options.tiny else SCHEDULE, range(len(learn)), options.seed)
+    schedule = TINY if options.tiny else SCHEDULE
+    exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
     told = {"before": looked(before, held_out, device), "after": looked(after, held_out, device)}
     return after, {"learned from": len(learn), "held out": len(held_out), **told}
 
 
-def packed(model: Any, told: Json, options: argparse.Namespace, device: str) -> Manifest:
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def packed(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
+    """As it is shipped, with its check. Raises ConfigError for one that is worse than it was."""
     low, mean, high = told["after"]["first_over_best"]
+    if mean < (was := told["before"]["first_over_best"][1]):
+        cause = f"first / best was {was:.3f} before and is {mean:.3f} on {told['held out']} held-out kernels"
+        raise ConfigError(f"it became worse, and is not packed: {cause}", "wait for more sessions")
+    names = json.dumps(sorted(told["after"]["each"]))
     check = HeldOut(
         metric="first/best",
         tasks=told["held out"],
@@ -94,6 +104,7 @@ def packed(model: Any, told: Json, options: argparse.Namespace, device: str) -> 
         high=high,
         rule=told["after"]["rule_over_best"][1],
         device=options.device_name,
+        suite=hashlib.sha256(names.encode()).hexdigest()[:16],
     )
     start = manifest.read(options.start)
     with tempfile.TemporaryDirectory() as folder:
@@ -124,13 +135,14 @@ def main() -> int:
     begun, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     try:
         model, told = learned(options, device)
-        made = packed(model, told, options, device)
+        options.out.mkdir(parents=True, exist_ok=True)
+        replace_file(options.out / "sessions.json", (json.dumps(told, indent=1) + "\n").encode())
+        for name in ("before", "after"):
+            low, mean, high = told[name]["first_over_best"]
+            print(f"{name:7} first / best {mean:.3f} [{low:.3f}, {high:.3f}]", flush=True)
+        made = packed(model, told, options)
     except KernelLspError as error:
         sys.exit(f"launch_sessions: {error}")
-    replace_file(options.out / "sessions.json", (json.dumps(told, indent=1) + "\n").encode())
-    for name in ("before", "after"):
-        low, mean, high = told[name]["first_over_best"]
-        print(f"{name:7} first / best {mean:.3f} [{low:.3f}, {high:.3f}]")
     print(f"{made.id} in {options.out}, {time.monotonic() - begun:.0f} s")
     return 0
 

@@ -4,9 +4,9 @@
     <data folder>/models/<name>-<version>/   installed by the user
     <data folder>/models/used.json       which one, and which ones before it
 
-A choice counts for the kinds of targets that the chosen policy plans; of the other kinds the package's own
-default does, and `rule` counts for all. Whoever asks reads the file anew, so the next request already gets
-the new policy. Not covered: running one (agents/backbones/small).
+A choice counts for the kinds of targets that the chosen policy plans, until another is chosen for these;
+where nothing was, the package's own default counts, and `rule` counts for all. Whoever asks reads the file
+anew, so the next request already gets the new policy. Not covered: running one (agents/backbones/small).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from kernel_lsp.models.manifest import GRAPH, KERNEL, TARGETS, Manifest
 
 RULE = "rule"
 """The deterministic planner, which needs no model."""
+NOTHING = "package"
+"""What `rollback` comes back to where nothing had been chosen: what the package uses by itself."""
 PACKAGED = Path(__file__).parent
 FOLDER, USED = "models", "used.json"
 SCHEMA = 1
@@ -71,16 +73,25 @@ class Store:
     def used(self, target: str = GRAPH) -> Model | None:
         """What the next request about this kind of target is answered by; None: the rule.
 
-        Nothing was ever chosen, or what plans other kinds: the package's own, where it has one that is
-        clearly better than the rule.
+        The last choice that was about this kind; where there was none the package's own, if it has one that
+        is clearly better than the rule.
         Raises ModelError when what was chosen is gone or cannot be used: then the rule counts, and this is
         why.
         """
-        chosen = self._history()
-        if chosen and chosen[-1] == RULE:
-            return None
-        model = self._usable(chosen[-1]) if chosen else None
-        return model if model and model.plans(target) else self._default(target)
+        for name in reversed(self._history()):
+            if name == RULE:
+                return None
+            if name == NOTHING:
+                break
+            if (model := self._usable(name)).plans(target):
+                return model
+        return self._default(target)
+
+    def chose(self, model: Model) -> bool:
+        """Whether somebody asked for it, rather than that the package uses it by itself."""
+        with contextlib.suppress(ModelError):
+            return model.id in self._history()
+        return False
 
     def use(self, name: str) -> Model | None:
         """Switch to a policy, or to ``rule``. Raises ModelError: unknown, damaged, or worse, with numbers."""
@@ -104,7 +115,10 @@ class Store:
         before = self._before()[:-1]
         if not before:
             raise ModelError("nothing was used before", LIST)
-        model = None if before[-1] == RULE else self._usable(before[-1])
+        if before[-1] == NOTHING:
+            model = self._default(GRAPH) or self._default(KERNEL)
+        else:
+            model = None if before[-1] == RULE else self._usable(before[-1])
         self._switch(before)
         return model
 
@@ -155,12 +169,9 @@ class Store:
         return found
 
     def _before(self) -> list[str]:
-        """What was used until now, the default included."""
+        """What was chosen until now."""
         with contextlib.suppress(ModelError):
-            if history := self._history():
-                return history
-            default = self._default(GRAPH) or self._default(KERNEL)  # either leaves the other as it is
-            return [default.id if default else RULE]
+            return self._history() or [NOTHING]
         return [RULE]
 
     def _switch(self, history: list[str]) -> None:

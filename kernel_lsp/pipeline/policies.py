@@ -53,7 +53,8 @@ class Policies:
         if model is None or model.manifest is None:
             return None
         if device not in model.manifest.devices:
-            self.trouble = f"{model.id} was not trained for {device}"
+            if self._store.chose(model):
+                self.trouble = f"{model.id} was not trained for {device}"
             return None
         return model
 

@@ -133,7 +133,9 @@ def ids(store: Store) -> tuple[str | None, str | None]:
     return graphs and graphs.id, kernels and kernels.id
 
 
-def test_a_choice_counts_for_what_it_plans_and_the_package_for_the_rest(store: Store, tmp_path: Path) -> None:
+def test_a_choice_counts_for_what_it_plans_until_the_next_one_about_that(
+    store: Store, tmp_path: Path
+) -> None:
     checkpoint(tmp_path / "package" / "graphs", name="graphs")
     checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
     assert ids(store) == ("graphs@1", "kernels@1")
@@ -144,16 +146,19 @@ def test_a_choice_counts_for_what_it_plans_and_the_package_for_the_rest(store: S
     store.use("kernels@2")
     assert ids(store) == ("graphs@1", "kernels@2")
     store.use("graphs@2")
-    assert ids(store) == ("graphs@2", "kernels@1")
+    assert ids(store) == ("graphs@2", "kernels@2")  # who plans kernels was chosen before
     store.use("both")
     assert ids(store) == ("both@1", "both@1")
     store.use("rule")
     assert ids(store) == (None, None)
-    for expected in ("both@1", "both@1"), ("graphs@2", "kernels@1"), ("graphs@1", "kernels@2"):
+    for expected in ("both@1", "both@1"), ("graphs@2", "kernels@2"), ("graphs@1", "kernels@2"):
         store.rollback()
         assert ids(store) == expected
     store.rollback()
     assert ids(store) == ("graphs@1", "kernels@1")  # as before anything was chosen
+    store.use("rule")
+    store.use("graphs@2")
+    assert ids(store) == ("graphs@2", None)  # the rule was chosen for all, and another for graphs alone
 
 
 def test_going_back_to_the_packages_own_for_kernels_alone(store: Store, tmp_path: Path) -> None:
@@ -197,7 +202,7 @@ def test_it_is_compared_with_what_plans_the_same(store: Store, tmp_path: Path) -
     )
     with pytest.raises(ModelError, match="worse than kernels@1"):
         store.use("kernels@2")
-    assert ids(store) == (None, "kernels@1")
+    assert ids(store) == ("plan-small@1", "kernels@1")
 
 
 def test_what_is_gone_leaves_the_rule_for_both(store: Store, tmp_path: Path) -> None:
@@ -336,8 +341,9 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "graphs: plan-small@1; kernels: rule" in listed
     kernels = checkpoint(tmp_path / "kernels", name="kernels", targets=(KERNEL,))
     made = run.invoke(app, ["models", "use", str(kernels)])
-    assert "kernels@1 plans from now on" in made.stdout and "graphs: rule; kernels: kernels@1" in made.stdout
-    assert "plans kernels, trained for cuda, cpu" in run.invoke(app, ["models", "show"]).stdout
+    assert "kernels@1 plans from now on" in made.stdout
+    assert "graphs: plan-small@1; kernels: kernels@1" in made.stdout
+    assert "plans graphs, trained for cuda, cpu" in run.invoke(app, ["models", "show"]).stdout
     run.invoke(app, ["models", "rollback"])
     assert "held-out check: first/best 0.950" in run.invoke(app, ["models", "show"]).stdout
     assert "the rule plans" in run.invoke(app, ["models", "rollback"]).stdout

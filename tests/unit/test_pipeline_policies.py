@@ -78,6 +78,17 @@ def test_each_kind_of_target_has_its_own(store: Store, tmp_path: Path) -> None:
     assert mine.used("cpu") is None and mine.trouble is None  # it is no reason for a graph
 
 
+def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: Store, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "package" / "kernels", name="kernels", targets=(KERNEL,))
+    seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda",))
+    mine = policies(store, tmp_path)
+    used = mine.used("cuda", KERNEL)
+    assert used is not None and used.id == "kernels@1"
+    assert mine.used("cpu", KERNEL) is None and mine.trouble is None
+    store.use("kernels")
+    assert mine.used("cpu", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cpu"
+
+
 def opened(mine: Policies, target: str, graph: GraphView | None = None) -> Any:
     """As much of an opened target as a planner is made of."""
     bench = Bench(
@@ -108,7 +119,7 @@ async def test_the_planner_is_of_the_kind_of_the_target(store: Store, tmp_path: 
     store.use("kernels")
     assert kinds() == (Planner, Planner, KernelPlanner)
     store.use("graphs")
-    assert kinds() == (LearnedPlanner, Planner, Planner)
+    assert kinds() == (LearnedPlanner, Planner, KernelPlanner)
     await mine.close()
 
 

@@ -229,7 +229,7 @@ def test_who_is_held_out_does_not_change_with_more_sessions() -> None:
 
 
 def gone_on(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int, start: str) -> Path:
-    made = [kernel(f"k{n}", 2.0, 1.0, None, 0.5, family=f"f{n % 3}") for n in range(count)]
+    made = [kernel(f"k{n}", 2.0, 1.0, 0.9, 0.5, family=f"f{n % 3}") for n in range(count)]
     launches.save([wire.to_json(one) for one in made], folder / "sessions.json.xz")
     command = ["launch_sessions", "--launches", str(folder / "sessions.json.xz"), "--tiny", "--version", "2"]
     monkeypatch.setattr("sys.argv", [*command, "--start", str(SHIPPED / start), "--out", str(folder / "out")])
@@ -249,6 +249,21 @@ def test_the_shipped_policy_goes_on_and_is_packed_with_a_check(
     before = manifest.read(SHIPPED / "launch-small-1")
     assert made.files["model.safetensors"] != before.files["model.safetensors"]
     assert told["before"]["each"].keys() == told["after"]["each"].keys()
+    assert made.held_out.suite not in ("", before.held_out.suite)  # type: ignore[union-attr]
+
+
+def test_one_that_became_worse_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mean = iter((0.9, 0.8))  # before, after
+    report: Any = launch_sessions.report
+
+    def told(found: Any) -> Any:
+        return report(found) | {"first_over_best": [0.7, next(mean), 1.0]}
+
+    monkeypatch.setattr(launch_sessions, "report", told)
+    with pytest.raises(SystemExit, match=r"became worse, and is not packed: .* was 0\.900"):
+        gone_on(monkeypatch, tmp_path, 24, "launch-small-1")
+    assert (tmp_path / "out" / "sessions.json").exists()
+    assert not (tmp_path / "out" / "launch-small").exists()
 
 
 @pytest.mark.parametrize(
