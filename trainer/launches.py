@@ -36,6 +36,7 @@ from trainer.tasks import Suite, SuiteTask
 
 SCHEMA = 1
 REFUSED = "a plan that the engine refuses today"
+UNTIMED = "a plan that is right and was never timed"
 NO_KERNEL = "a task whose kernel cannot be opened"
 TOO_FEW = "a task with fewer than two plans that can be told"
 
@@ -109,19 +110,20 @@ def _plans(task: str, turns: Sequence[Turn], session: Any, tally: Tally) -> Iter
         if turn.steps and turn.outcome.status is not Status.NOT_RUN:
             same.setdefault(wire.dumps(list(turn.steps)), []).append(turn)
     for found in same.values():
-        first, speeds = found[0], [_speedup(turn.outcome) for turn in found]
-        if all(turn.outcome.correct for turn in found) and None in speeds:
-            continue  # right and never timed: nothing is known of it
+        first, right = found[0], all(turn.outcome.correct for turn in found)
+        speeds = [speed for turn in found if (speed := _speedup(turn.outcome)) is not None]
+        if right and not speeds:
+            tally.skip(UNTIMED, task)
+            continue
         try:
             view = session.launched(list(first.steps))
         except RewriteError as error:
             tally.skip(REFUSED, f"{task}: {error}")
             continue
-        right = [speed for speed in speeds if speed is not None]
         yield Plan(
             steps=first.steps,
             view=view,
-            speedup=median(right) if len(right) == len(found) else None,
+            speedup=median(speeds) if right else None,
             rule=any(turn.model == NAME for turn in found),
             liking=liking([turn.human for turn in found]),
         )

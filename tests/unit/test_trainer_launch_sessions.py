@@ -68,7 +68,7 @@ def get_inputs():
     return [torch.randn(64, 64)]
 """
 Said = Sequence[tuple[Step, float | None, EventKind | None]]
-"""A plan's step, its milliseconds (the kernel as it is takes 1; None: wrong values), what a person did."""
+"""A plan's step, its milliseconds (as it is 1; None: wrong values; 0: not timed), what a person did."""
 
 
 def warps(count: int) -> Step:
@@ -136,12 +136,13 @@ SESSION: Said = [
     (warps(2), 2.0, None),
     (warps(1), None, None),
     (warps(8), 0.4, EventKind.DISMISSED),
+    (warps(4), 0.0, None),
 ]
 
 
 @pytest.mark.parametrize("text", [KERNEL, IN_PLACE])
 def test_what_a_session_judged_is_told_as_launches(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worked(tmp_path / "journal.db", text, "double_kernel", SESSION)
     (one,) = read(monkeypatch, tmp_path)
@@ -150,6 +151,7 @@ def test_what_a_session_judged_is_told_as_launches(
     assert told[8].liking == pytest.approx((0.25 - 0.1) / 2) and told[2].liking == 0.0
     assert one.family == "other:program_id>pointwise>other:load>pointwise>other:store"
     assert one.before.options == {} and one.before.programs == 4096
+    assert f"left out     1: {launches.UNTIMED}" in capsys.readouterr().out
 
 
 def test_without_its_text_a_session_is_known_by_a_suite_or_left_out(
