@@ -48,7 +48,7 @@ def with_seed(request: EvaluationRequest) -> EvaluationRequest:
 def gather(request: EvaluationRequest, found: Findings, evaluation: Evaluation) -> Evidence:
     """Everything about one verdict that is needed to reach it again."""
     return Evidence(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         reference=request.reference,
         candidate_source=request.candidate_source,
         candidate_entry=request.candidate_entry,

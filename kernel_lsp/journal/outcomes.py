@@ -98,12 +98,8 @@ def fresh(outcome: Outcome, begun: str) -> list[Proposal]:
         return []
     if outcome.search is None:
         return list(outcome.proposals)
-    return [p for p in outcome.proposals if datetime.fromisoformat(p.created) >= _second(begun)]
-
-
-def _second(when: str) -> datetime:
-    """Proposals know the second in which they were made."""
-    return datetime.fromisoformat(when).replace(microsecond=0)
+    start = datetime.fromisoformat(begun)
+    return [p for p in outcome.proposals if datetime.fromisoformat(p.created) >= start]
 
 
 def now() -> str:

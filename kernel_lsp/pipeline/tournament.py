@@ -223,7 +223,7 @@ class Tournament:
             candidate=candidate,
             evaluation=evaluation,
             verdict=verdict(evaluation, self.settings, complete=budget is FULL),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
 
 

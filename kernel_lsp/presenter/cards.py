@@ -6,9 +6,11 @@ left out or called unknown. Not covered: several proposals at once (reports) and
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import shlex
 from collections.abc import Iterable
+from datetime import datetime
 
 from kernel_lsp.positions import split_lines
 from kernel_lsp.records import (
@@ -121,7 +123,14 @@ def _rows(proposal: Proposal) -> Iterable[tuple[str, str]]:
     yield "versions", _versions(evaluation)
     yield "proposed by", proposed_by(proposal.candidate.provenance)
     yield "can differ", "; ".join(proposal.candidate.caveats)
-    yield "measured", f"{proposal.created} · fingerprint {proposal.fingerprint[:12]}"
+    yield "measured", f"{_moment(proposal.created)} · fingerprint {proposal.fingerprint[:12]}"
+
+
+def _moment(created: str) -> str:
+    """To the second; what was kept is finer. As it is where it is no time."""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(created).isoformat(timespec="seconds")
+    return created
 
 
 def proposed_by(made: Provenance) -> str:

@@ -9,14 +9,14 @@ from kernel_lsp.journal import outcomes
 from kernel_lsp.records import EventKind, SearchMode, SearchSummary, StopReason
 
 SUMMARY = SearchSummary(mode=SearchMode.EVOLVE, stop=StopReason.CANDIDATES, attempts=2)
-BEFORE = replace(proposal(id="p-before"), created="2026-11-21T10:00:00+00:00")
-NOW = replace(proposal(id="p-now"), created="2026-11-21T12:00:07+00:00")
+BEFORE = replace(proposal(id="p-before"), created="2026-11-21T12:00:07.455+00:00")
+NOW = replace(proposal(id="p-now"), created="2026-11-21T12:00:07.457+00:00")
 BEGUN = "2026-11-21T12:00:07.456+00:00"
 
 
 def test_a_search_that_goes_on_tells_only_what_it_has_judged_now() -> None:
     found = replace(outcome(BEFORE, NOW), search=SUMMARY)
-    assert outcomes.fresh(found, BEGUN) == [NOW]  # proposals know the second in which they were made
+    assert outcomes.fresh(found, BEGUN) == [NOW]  # the other was judged before a restart, in the same second
     assert outcomes.fresh(replace(found, search=None), BEGUN) == [BEFORE, NOW]
     assert outcomes.fresh(replace(found, cached=True), BEGUN) == []
 
