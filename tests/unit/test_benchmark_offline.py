@@ -3,19 +3,18 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from launch_helpers import measured
 
 from benchmarks import before_after, offline, offline_kernels, simulated
 from kernel_lsp import wire
 from kernel_lsp.journal import Journal
-from kernel_lsp.records import Interval, KernelView, Step
+from kernel_lsp.records import Interval, Step
 from trainer import launches, rollouts, shown
-from trainer.launches import Launches
 from trainer.records import Human, Outcome, Status
 from trainer.shown import Plan, Shown
 from trainer.tasks import fingerprint_id
@@ -128,34 +127,8 @@ def test_deals_are_pooled_task_by_task() -> None:
 # --- kernels --------------------------------------------------------------------------------------
 
 
-def kernel(name: str, family: str, speedups: Sequence[float | None]) -> Launches:
-    view = KernelView(
-        operations=("load", "store"),
-        tensors=(),
-        constants={},
-        options={},
-        programs=64,
-        loaded=64,
-        consecutive=64,
-        held=0,
-        masked=1,
-        evicting=0,
-        ahead=1,
-    )
-    plans = (
-        launches.Plan(
-            steps=(Step(skill="triton-launch-options", site="k", parameters={"num_warps": 2**place}),),
-            view=replace(view, options={"num_warps": 2**place}),
-            speedup=speedup,
-            rule=place == 0,
-        )
-        for place, speedup in enumerate(speedups)
-    )
-    return Launches(name=name, family=family, before=view, first=0, plans=tuple(plans))
-
-
 def test_what_sessions_on_kernels_judged_is_read_back_from_their_journal() -> None:
-    one = kernel("k", "f", (1.0, 2.0, None, 1.5, 1.2, 1.1, 1.0))
+    one = measured("k", (1.0, 2.0, None, 1.5, 1.2, 1.1, 1.0))
     certain = {place: 0.0 if place < 5 else -100.0 for place in range(7)}
     happened, (told,) = offline_kernels.logged([one], {"k": certain}, 12, seed=0)
     assert sum(happened.values()) == 12 and happened["kept"] > 6
@@ -168,7 +141,7 @@ def test_what_sessions_on_kernels_judged_is_read_back_from_their_journal() -> No
 
 
 def test_the_control_has_the_same_numbers_at_other_plans() -> None:
-    every = [kernel(f"k{n}", "f", tuple(1.0 + place for place in range(8))) for n in range(4)]
+    every = [measured(f"k{n}", [1.0 + place for place in range(8)]) for n in range(4)]
     dealt = offline_kernels.lesson_of(before_after.CONTROL, every, seed=1)
     for one, other in zip(every, dealt, strict=True):
         told = [[plan.speedup for plan in task.plans] for task in (one, other)]
@@ -177,7 +150,7 @@ def test_the_control_has_the_same_numbers_at_other_plans() -> None:
 
 
 def test_a_rehearsal_of_the_experiment_on_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [kernel(f"k{n}", f"f{n % 6}", (1.0, 2.0, None, 0.5, 1.5)) for n in range(24)]
+    made = [measured(f"k{n}", (1.0, 2.0, None, 0.5, 1.5), f"f{n % 6}") for n in range(24)]
     launches.save([wire.to_json(one) for one in made], tmp_path / "launches.json.xz")
     command = ["offline_kernels", "--launches", str(tmp_path / "launches.json.xz"), "--tiny", "--deals", "2"]
     monkeypatch.setattr("sys.argv", [*command, "--sessions", "12", "--out", str(tmp_path / "out.json")])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launch_helpers import measured, warps
 
 from kernel_lsp import models, wire
 from kernel_lsp.journal import Journal, outcomes
@@ -20,16 +21,14 @@ from kernel_lsp.records import (
     EvalStatus,
     Evaluation,
     EventKind,
-    Form,
     Job,
-    KernelView,
     Proposal,
     Step,
     Timing,
     Verdict,
 )
 from trainer import launch_policy, launch_sessions, launches, logged_kernels
-from trainer.launches import Launches, Plan
+from trainer.launches import Launches
 
 pytestmark = pytest.mark.torch
 
@@ -69,12 +68,6 @@ def get_inputs():
 """
 Said = Sequence[tuple[Step, float | None, EventKind | None]]
 """A plan's step, its milliseconds (as it is 1; None: wrong values; 0: not timed), what a person did."""
-
-
-def warps(count: int) -> Step:
-    return Step(
-        skill="triton-launch-options", site="launch of double_kernel", parameters={"num_warps": count}
-    )
 
 
 def proposed(made: Prepared, number: int, step: Step, ms: float | None) -> Proposal:
@@ -183,36 +176,9 @@ def test_something_measured_has_to_be_named(monkeypatch: pytest.MonkeyPatch, tmp
 
 # --- going on -------------------------------------------------------------------------------------
 
-VIEW = KernelView(
-    operations=("load", "store"),
-    tensors=(Form(dtype="float32", shape=(4096, 4096)),),
-    constants={"BLOCK": 1024},
-    options={},
-    programs=16384,
-    loaded=1024,
-    consecutive=1024,
-    held=0,
-    masked=2,
-    evicting=0,
-    ahead=1,
-)
-
-
-def kernel(name: str, *speedups: float | None, family: str = "a") -> Launches:
-    plans = (
-        Plan(
-            steps=(warps(count),),
-            view=replace(VIEW, options={"num_warps": count}),
-            speedup=speedup,
-            rule=count == 8,
-        )
-        for count, speedup in zip((8, 4, 2, 1), speedups, strict=False)
-    )
-    return Launches(name=name, family=family, before=VIEW, first=0, plans=tuple(plans))
-
 
 def test_what_people_did_changes_what_a_plan_is_worth_and_not_how_fast_it_is_said_to_be() -> None:
-    one = kernel("k", 2.0, 1.9)
+    one = measured("k", (2.0, 1.9))
     liked = replace(one, plans=(one.plans[0], replace(one.plans[1], liking=0.25)))
     told = launch_policy.lesson([liked], "cpu", 0)
     assert told.targets.tolist() == pytest.approx([math.log(2.0), math.log(1.9)])
@@ -221,7 +187,7 @@ def test_what_people_did_changes_what_a_plan_is_worth_and_not_how_fast_it_is_sai
 
 
 def test_who_is_held_out_does_not_change_with_more_sessions() -> None:
-    every = [kernel(f"k{number}", 2.0, 1.0) for number in range(60)]
+    every = [measured(f"k{number}", (2.0, 1.0)) for number in range(60)]
     learn, held_out = launch_sessions.dealt(every)
     assert 5 < len(held_out) < 25 and len(learn) + len(held_out) == 60
     few, out = launch_sessions.dealt(every[:30])
@@ -231,7 +197,7 @@ def test_who_is_held_out_does_not_change_with_more_sessions() -> None:
 
 
 def gone_on(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int, start: str) -> Path:
-    made = [kernel(f"k{n}", 2.0, 1.0, 0.9, 0.5, family=f"f{n % 3}") for n in range(count)]
+    made = [measured(f"k{n}", (2.0, 1.0, 0.9, 0.5), f"f{n % 3}") for n in range(count)]
     launches.save([wire.to_json(one) for one in made], folder / "sessions.json.xz")
     command = ["launch_sessions", "--launches", str(folder / "sessions.json.xz"), "--tiny", "--version", "2"]
     monkeypatch.setattr("sys.argv", [*command, "--start", str(SHIPPED / start), "--out", str(folder / "out")])

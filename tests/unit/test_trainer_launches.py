@@ -9,38 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from launch_helpers import VIEW, kernel, plan
 
 from kernel_lsp import wire
 from kernel_lsp.agents.compact.launching import Question
 from kernel_lsp.errors import ConfigError
 from kernel_lsp.models import manifest
-from kernel_lsp.records import Form, KernelView, Step
 from trainer import launch_policy, launch_report, launches
-from trainer.launches import Launches, Plan
-
-VIEW = KernelView(
-    operations=("load", "exp", "store"),
-    tensors=(Form(dtype="float32", shape=(4096, 4096)), Form(dtype="float32", shape=(4096, 4096))),
-    constants={"BLOCK": 1024},
-    options={},
-    programs=16384,
-    loaded=1024,
-    consecutive=1024,
-    held=0,
-    masked=2,
-    evicting=0,
-    ahead=1,
-)
-
-
-def plan(warps: int, speedup: float | None, *, rule: bool = False) -> Plan:
-    step = Step(skill="triton-launch-options", site="launch", parameters={"num_warps": warps})
-    view = replace(VIEW, options={"num_warps": warps})
-    return Plan(steps=(step,), view=view, speedup=speedup, rule=rule)
-
-
-def kernel(name: str, *plans: Plan, first: int | None = 0, family: str = "a") -> Launches:
-    return Launches(name=name, family=family, before=VIEW, first=first, plans=plans)
 
 
 def test_what_fails_counts_as_half_of_the_slowest() -> None:
