@@ -63,7 +63,9 @@ def values(task: Launches) -> list[float]:
     return [math.log(plan.speedup) if plan.speedup else worst for plan in task.plans]
 
 
-def questions(task: Launches, sides: int) -> Iterator[tuple[int, int, float, list[int]]]:
+def questions(
+    task: Launches, sides: int, capability: str = CAPABILITY
+) -> Iterator[tuple[int, int, float, list[int]]]:
     """(order, plan, ln of its gain, tokens): order 0 over the kernel as it is, others over one of its
     plans."""
     speeds, draw = values(task), random.Random(task.name)
@@ -73,18 +75,20 @@ def questions(task: Launches, sides: int) -> Iterator[tuple[int, int, float, lis
         before = task.before if side is None else task.plans[side].view
         bar = 0.0 if side is None else speeds[side]
         for place, plan in enumerate(task.plans):
-            asked = Question(before=before, after=plan.view, capability=CAPABILITY)
+            asked = Question(before=before, after=plan.view, capability=capability)
             yield order, place, speeds[place] - bar, asked.tokens
 
 
-def lesson(tasks: Sequence[Launches], device: str, sides: int = SIDES) -> Lesson:
+def lesson(
+    tasks: Sequence[Launches], device: str, sides: int = SIDES, capability: str = CAPABILITY
+) -> Lesson:
     """All rows of these kernels; numbers of tasks are their places."""
     told, gains, targets, ruled = [], [], [], []
     for number, task in enumerate(tasks):
         speeds = values(task)
         liked = [speed + plan.liking for speed, plan in zip(speeds, task.plans, strict=True)]
         best = max(0.0, *liked)
-        for order, place, gain, tokens in questions(task, sides):
+        for order, place, gain, tokens in questions(task, sides, capability):
             said = [False] * len(tokens) + [True]
             row = talk([*tokens, weighing.OFFERED[0]], said, [()] * len(tokens) + [weighing.OFFERED])
             told.append((row, number, place, packed.QUESTIONS, order))
@@ -235,6 +239,7 @@ def _pack(run: Run, model: Any, told: Json) -> None:
             name="launch-small",
             version="1",
             held_out=check,
+            devices=(f"cuda:{CAPABILITY}",),
             weighs=True,
             targets=("kernel",),
             unasked=False,  # until whole searches with it offer no less (benchmarks/triton_targets.py)

@@ -5,9 +5,10 @@
         --version 2 --out policy/
 
 What sessions judged are plans like any other, fewer of each kernel; what people did with them raises or
-lowers what a plan is worth (rewards.HUMAN), not by how much it is said to be faster. Part of the kernels is
-held out; where its first suggestions for these became worse nothing is packed, else they are its held-out
-check. Not covered: reading journals (launches.py), learning from a recording of one's own (launch_policy).
+lowers what a plan is worth (rewards.HUMAN), not by how much it is said to be faster. One kind of GPU counts,
+that of most kernels unless another is named. Part of the kernels is held out; where its first suggestions for
+these became worse nothing is packed, else they are its held-out check.
+Not covered: reading journals (launches.py), learning from a recording of one's own (launch_policy).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,26 +65,39 @@ def started(folder: Path, device: str) -> Any:
     return models.load(recipe, ())[0].to(device)
 
 
-def looked(model: Any, tasks: Sequence[Launches], device: str) -> Json:
+def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]:
+    """Those that the named GPU measured; None: the GPU that measured most. Raises ConfigError."""
+    counts = Counter(one.device_name for one in tasks)
+    chosen = name or max(counts, key=lambda one: counts[one], default=None)
+    for other, count in counts.items():
+        if other != chosen:
+            _say(f"left out: {count} kernels that {other or 'an unknown device'} measured, not {chosen}")
+    return [one for one in tasks if one.device_name == chosen]
+
+
+def looked(model: Any, tasks: Sequence[Launches], device: str, capability: str) -> Json:
     """Its first suggestions for these kernels, looked up."""
-    known = launch_policy.lesson(tasks, device, 0)
+    known = launch_policy.lesson(tasks, device, 0, capability)
     scores = exact.scores(model, known, range(len(tasks)))
     return report([policy(task, scores[place]) for place, task in enumerate(tasks)])
 
 
 def learned(options: argparse.Namespace, device: str) -> tuple[Any, Json]:
     """(the model, what it and the one before suggest for what was held out)."""
-    learn, held_out = dealt([one for path in options.launches for one in launches.load(path)])
+    every = [one for path in options.launches for one in launches.load(path)]
+    learn, held_out = dealt(of_one_device(every, options.device_name))
     if not learn or not held_out:
         cause = f"{len(learn)} kernels to learn from and {len(held_out)} to check it with are too few"
         raise ConfigError(cause, "wait for more sessions, or add others with --launches")
     before = started(options.start, device)
     after = copy.deepcopy(before)
-    known = launch_policy.lesson(learn, device)
+    known = launch_policy.lesson(learn, device, capability=options.capability)
     schedule = TINY if options.tiny else SCHEDULE
     exact.learn(after, known, schedule, range(len(learn)), options.seed, report=_say)
-    told = {"before": looked(before, held_out, device), "after": looked(after, held_out, device)}
-    return after, {"learned from": len(learn), "held out": len(held_out), **told}
+    models_ = {"before": before, "after": after}
+    told = {name: looked(one, held_out, device, options.capability) for name, one in models_.items()}
+    measured = {"device": learn[0].device_name, "learned from": len(learn), "held out": len(held_out)}
+    return after, {**measured, **told}
 
 
 def _say(line: str) -> None:
@@ -103,7 +118,7 @@ def packed(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
         low=low,
         high=high,
         rule=told["after"]["rule_over_best"][1],
-        device=options.device_name,
+        device=told["device"] or "unknown",
         suite=hashlib.sha256(names.encode()).hexdigest()[:16],
     )
     start = manifest.read(options.start)
@@ -115,6 +130,7 @@ def packed(model: Any, told: Json, options: argparse.Namespace) -> Manifest:
             name=start.name,
             version=options.version,
             held_out=check,
+            devices=(f"cuda:{options.capability}",),
             weighs=True,
             targets=start.targets,
             unasked=False,
@@ -128,7 +144,8 @@ def main() -> int:
     parser.add_argument("--start", type=Path, required=True, help="folder of the policy that goes on")
     parser.add_argument("--version", required=True, help="of the new policy")
     parser.add_argument("--out", type=Path, required=True, help="folder for results and the policy")
-    parser.add_argument("--device-name", default="unknown", help="the GPU that the sessions measured on")
+    parser.add_argument("--device-name", help="the GPU that measured (default: of most kernels)")
+    parser.add_argument("--capability", default=launch_policy.CAPABILITY, help="of that GPU (sm_90)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="a few steps: a rehearsal")
     options = parser.parse_args()

@@ -66,6 +66,8 @@ class Launches:
     first: int | None
     """Place of what the rule suggests first today; None: that was not measured."""
     plans: tuple[Plan, ...]
+    device_name: str | None = None
+    """Of the GPU that measured; None: unknown."""
 
     @property
     def best(self) -> float:
@@ -98,7 +100,14 @@ def make(trajectories: Sequence[Trajectory], task: SuiteTask) -> tuple[Json | No
         return None, tally
     same = [place for place, plan in enumerate(plans) if ruling.places(plan.steps) == first]
     head = min(same, key=lambda place: not plans[place].rule, default=None)
-    made = Launches(name=task.name, family=task.family, before=before, first=head, plans=plans)
+    made = Launches(
+        name=task.name,
+        family=task.family,
+        before=before,
+        first=head,
+        plans=plans,
+        device_name=trajectories[0].device_name,
+    )
     tally.kept = len(plans)
     return wire.to_json(made), tally
 
@@ -144,14 +153,14 @@ def liking(said: Sequence[Human | None]) -> float:
 def read(options: argparse.Namespace) -> tuple[list[Json], Tally]:
     """Every task of the tables and journals, in their order."""
     suites, left = [tasks.load(folder) for folder in options.tasks], Tally()
-    measured: dict[str, tuple[SuiteTask, list[Trajectory]]] = {}
+    measured: dict[tuple[str, str | None], tuple[SuiteTask, list[Trajectory]]] = {}
     known = logged_kernels.known(suites)
     for one in _trajectories(options, suites, left):
         task = logged_kernels.task_of(one, known)
         if isinstance(task, str):
             left.skip(task, one.origin)
         else:
-            measured.setdefault(task.id, (task, []))[1].append(one)
+            measured.setdefault((task.id, one.device_name), (task, []))[1].append(one)
     made = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         jobs = [pool.submit(make, found, task) for task, found in measured.values()]

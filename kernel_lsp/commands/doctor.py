@@ -102,7 +102,8 @@ def _policy(settings: Settings, target: str, part: str) -> Finding:
         return Finding(part=part, ok=False, found=f"the rule plans: {error.cause}", remedy=error.remedy)
     if model is None or model.manifest is None:
         return Finding(part=part, ok=True, found="the rule plans: no trained policy is in use")
-    return Finding(part=part, ok=True, found=f"{model.id} plans: {model.manifest.held_out}")
+    where = f"on {', '.join(model.manifest.devices)}, elsewhere the rule"
+    return Finding(part=part, ok=True, found=f"{model.id} plans {where}: {model.manifest.held_out}")
 
 
 async def _model(folder: Path, settings: Settings) -> Finding:

@@ -69,7 +69,8 @@ class Manifest:
     """Name -> SHA-256."""
     held_out: HeldOut | None = None
     devices: tuple[str, ...] = ("cuda", "cpu")
-    """Kinds of device whose rewards it has learned from; elsewhere the rule plans."""
+    """Whose rewards it has learned from: ``cpu``, ``cuda``, or GPUs of one architecture (``cuda:sm_90``);
+    elsewhere the rule plans."""
     margin: float = 0.0
     """Of log-probability, by which it must be surer than of the rule's word to leave the rule's course."""
     weighs: bool = False
@@ -87,6 +88,10 @@ class Manifest:
     @property
     def id(self) -> str:
         return f"{self.name}@{self.version}"
+
+    def knows(self, device: str, capability: str | None = None) -> bool:
+        """``device``: cuda or cpu. ``capability``: of the GPU, ``sm_90``; None: unknown."""
+        return device in self.devices or f"{device}:{capability}" in self.devices
 
     @property
     def digest(self) -> str:

@@ -215,7 +215,7 @@ class Pipeline:
             device=device,
             skills=self._library(job.folder),
             target=target,
-            policy=self.policies.used(device, target),
+            policy=self.policies.used(device, target, probe.capability if device == "cuda" else None),
         )
 
     def _python(self, job: Job) -> str:

@@ -42,8 +42,9 @@ class Policies:
         self.trouble: str | None = None
         """Why the rule plans although a policy was chosen."""
 
-    def used(self, device: str, target: str = GRAPH) -> Model | None:
-        """The policy for a job about this kind of target on this kind of device; None: the rule."""
+    def used(self, device: str, target: str = GRAPH, capability: str | None = None) -> Model | None:
+        """The policy for a job about this kind of target on this kind of device; None: the rule.
+        ``capability``: of a GPU, as in `Manifest.knows`."""
         self.trouble = None
         try:
             model = self._store.used(target)
@@ -52,9 +53,10 @@ class Policies:
             return None
         if model is None or model.manifest is None:
             return None
-        if device not in model.manifest.devices:
+        if not model.manifest.knows(device, capability):
             if self._store.chose(model):
-                self.trouble = f"{model.id} was not trained for {device}"
+                here = f"{device}:{capability}" if capability else device
+                self.trouble = f"{model.id} was not trained for {here}"
             return None
         return model
 

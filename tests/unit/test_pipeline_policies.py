@@ -89,6 +89,19 @@ def test_that_the_packages_own_is_for_other_devices_is_no_trouble(store: Store, 
     assert mine.used("cpu", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cpu"
 
 
+def test_one_architecture_is_no_other(store: Store, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "made", name="kernels", targets=(KERNEL,))
+    seal(folder, name="kernels", version="1", held_out=CHECK, targets=(KERNEL,), devices=("cuda:sm_90",))
+    store.install(folder)
+    store.use("kernels")
+    mine = policies(store, tmp_path)
+    used = mine.used("cuda", KERNEL, "sm_90")
+    assert used is not None and used.id == "kernels@1"
+    assert mine.used("cuda", KERNEL, "sm_80") is None
+    assert mine.trouble == "kernels@1 was not trained for cuda:sm_80"
+    assert mine.used("cuda", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cuda"
+
+
 def opened(mine: Policies, target: str, graph: GraphView | None = None) -> Any:
     """As much of an opened target as a planner is made of."""
     bench = Bench(

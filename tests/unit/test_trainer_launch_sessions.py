@@ -76,6 +76,7 @@ def proposed(made: Prepared, number: int, step: Step, ms: float | None) -> Propo
     evaluation = Evaluation(
         status=EvalStatus.PASSED if passed else EvalStatus.WRONG_RESULT,
         device="cuda",
+        device_name="NVIDIA H200",
         timings=tuple(
             Timing(provider=name, median_ms=one, p20_ms=one, p80_ms=one, num_reps=9, cold_cache=True)
             for name, one in times
@@ -143,6 +144,7 @@ def test_what_a_session_judged_is_told_as_launches(
     assert {count: plan.speedup for count, plan in told.items()} == {8: pytest.approx(2.25), 2: 0.5, 1: None}
     assert told[8].liking == pytest.approx((0.25 - 0.1) / 2) and told[2].liking == 0.0
     assert one.family == "other:program_id>pointwise>other:load>pointwise>other:store"
+    assert one.device_name == "NVIDIA H200"
     assert one.before.options == {} and one.before.programs == 4096
     assert f"left out     1: {launches.UNTIMED}" in capsys.readouterr().out
 
@@ -212,12 +214,23 @@ def test_the_shipped_policy_goes_on_and_is_packed_with_a_check(
     told: Any = json.loads((out / "sessions.json").read_text())
     made = manifest.read(out / "launch-small")
     assert (made.id, made.targets, made.weighs, made.unasked) == ("launch-small@2", ("kernel",), True, False)
+    assert made.devices == ("cuda:sm_90",)
     assert made.held_out is not None and made.held_out.tasks == told["held out"] > 0
     assert made.held_out.value == told["after"]["first_over_best"][1]
     before = manifest.read(SHIPPED / "launch-small-1")
     assert made.files["model.safetensors"] != before.files["model.safetensors"]
     assert told["before"]["each"].keys() == told["after"]["each"].keys()
     assert made.held_out.suite not in ("", before.held_out.suite)  # type: ignore[union-attr]
+
+
+def test_numbers_of_several_gpus_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+    devices = ("NVIDIA H200", "NVIDIA A100", "NVIDIA H200", None)
+    every = [
+        replace(measured(f"k{place}", (2.0, 1.0)), device_name=name) for place, name in enumerate(devices)
+    ]
+    assert launch_sessions.of_one_device(every, None) == [every[0], every[2]]
+    assert launch_sessions.of_one_device(every, "NVIDIA A100") == [every[1]]
+    assert "left out: 1 kernels that an unknown device measured, not NVIDIA H200" in capsys.readouterr().err
 
 
 def test_one_that_became_worse_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
