@@ -66,7 +66,7 @@ def started(folder: Path, device: str) -> Any:
 
 
 def of_one_device(tasks: Sequence[Launches], name: str | None) -> list[Launches]:
-    """Those that the named GPU measured; None: the GPU that measured most. Raises ConfigError."""
+    """Those that the named GPU measured; None: the GPU that measured most."""
     counts = Counter(one.device_name for one in tasks)
     chosen = name or max(counts, key=lambda one: counts[one], default=None)
     for other, count in counts.items():

@@ -102,6 +102,20 @@ def test_one_architecture_is_no_other(store: Store, tmp_path: Path) -> None:
     assert mine.used("cuda", KERNEL) is None and mine.trouble == "kernels@1 was not trained for cuda"
 
 
+def test_what_the_package_uses_by_itself(tmp_path: Path) -> None:
+    """For Triton kernels on the architecture that it learned from, and for nothing else."""
+    mine = Policies(tmp_path)
+    used = mine.used("cuda", KERNEL, "sm_90")
+    assert used is not None and used.id == "launch-small@1"
+    others = (
+        ("cuda", KERNEL, "sm_80"),
+        ("cuda", KERNEL, None),
+        ("cpu", KERNEL, None),
+        ("cuda", GRAPH, "sm_90"),
+    )
+    assert [mine.used(*other) for other in others] == [None] * 4 and mine.trouble is None
+
+
 def opened(mine: Policies, target: str, graph: GraphView | None = None) -> Any:
     """As much of an opened target as a planner is made of."""
     bench = Bench(
