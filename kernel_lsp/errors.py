@@ -4,6 +4,7 @@
     ├── ConfigError           a setting that cannot be used (the default is used instead)
     ├── SkillError            a skill folder that breaks the format
     ├── WorkloadError         a pragma, TOML file or get_inputs() that cannot be used
+    ├── SnapshotError         a recorded call that cannot be opened
     ├── CaptureError          the target could not be turned into a graph
     ├── RewriteError          a skill failed while it rewrote a graph
     ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
@@ -47,6 +48,10 @@ class SkillError(KernelLspError):
 
 class WorkloadError(KernelLspError):
     """A workload that cannot be read or made."""
+
+
+class SnapshotError(KernelLspError):
+    """A recorded call that cannot be opened."""
 
 
 class CaptureError(KernelLspError):

@@ -48,14 +48,16 @@ ALLOWED: dict[str, set[str]] = {
     "interpreter": BASE | {"probed"},
     "analysis": BASE,
     "workloads": BASE,
+    # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and timer.
+    "snapshots": BASE,
     "skillbook": BASE,
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     # A checkpoint is checked against the vocabulary and the shapes that this version can run.
     "models": BASE | {"agents.compact", "agents.backbones.small.shape"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
-    "rewrite": BASE | {"process"},
-    "evaluator": BASE | {"process", "confinement", "bootstrap"},
+    "rewrite": BASE | {"process", "snapshots"},
+    "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
     "presenter": BASE,
     "journal": BASE,
     # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no numpy.
@@ -67,13 +69,15 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": BASE
     | {"analysis", "workloads", "skillbook", "library", "agents", "search", "rewrite", "evaluator"}
     | {"presenter"}
-    | {"journal", "models"}
+    | {"journal", "models", "snapshots"}
     | {"process", "interpreter", "cache"}
     | {"checker"},  # which files a folder has
     # Its operators run in the engine process; walks and lessons stand on the stages of a job.
     "lineage": BASE
     | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
     | {"cache", "presenter"},
+    # Whole programs: what they call, and their own step.
+    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "process", "confinement"},
     # Accepted rewrites, judged again. The host writes them when they are accepted.
     "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
     "host": BASE | {"pipeline", "journal", "guarding"},
@@ -108,6 +112,8 @@ ONLY_STDLIB = {
     "workloads",
 }
 MAY_IMPORT_TORCH = (
+    "snapshots.opening",
+    "snapshots.making",
     "rewrite",
     "evaluator",
     "agents.backbones.child",

@@ -9,6 +9,7 @@ import typer
 from kernel_lsp.commands import console
 from kernel_lsp.errors import KernelLspError, WorkloadError
 from kernel_lsp.presenter.plurals import count
+from kernel_lsp.programs import recording
 from kernel_lsp.workloads import running
 
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -23,10 +24,15 @@ def record(
     root: Path | None = typer.Option(
         None, file_okay=False, exists=True, help="Whose code is recorded; default: this workspace."
     ),
+    snapshots: bool = typer.Option(
+        True, help="Keep calls too, in your data folder, so that any module can be opened as it was."
+    ),
 ) -> None:
-    """Run a program unchanged and record how it calls the workspace's modules and Triton kernels.
+    """Run a program unchanged and record how it calls its modules and Triton kernels.
 
-    Shapes, dtypes, layouts, ranges of values and shares of time; never values. Nothing leaves this machine.
+    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time, never values.
+    Snapshots of calls (objects and configuration, small integer and mask tensors; never weights or
+    activations) stay in your data folder, for you alone. Nothing leaves this machine.
     The exit code is the program's own; 2 when nothing could be run or written.
     """
     workspace = (root or console.workspace_of(Path("here"))).absolute()
@@ -34,7 +40,8 @@ def record(
     try:
         for earlier in running.recover(workspace):
             _tell("an interrupted recording was saved", earlier)
-        recorded = running.run(workspace, command, path)
+        data_dir = Path(console.settings(workspace).data_dir)
+        recorded = recording.record(workspace, command, path, data_dir, keep_calls=snapshots)
     except KernelLspError as error:
         console.fail(error)
     _tell("recorded", recorded)

@@ -48,10 +48,29 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Home:
+    """Where a target lives: a module of a recorded program, and one call that the program made."""
+
+    module: str
+    """Name that the program has imported it under; ``__main__`` for its script."""
+    path: str
+    """The file, absolute."""
+    snapshot: str
+    """File of the call snapshot; it is named by its content."""
+    search_path: tuple[str, ...]
+    """Where the program's imports were found."""
+    pickler: str
+    """File of the cloudpickle that wrote the snapshot."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Further files of the program whose text is another one now: (path, text)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """The smallest self-contained source for one target; running it never runs the user's file."""
+    """What is opened for one target: the smallest self-contained source, or (with a home) its whole file."""
 
     source: str
+    """A slice, which never runs the user's file; with a home the text of that file."""
     entry: str
     """Qualified name of the target inside ``source``."""
     kind: TargetKind
@@ -63,6 +82,8 @@ class Program:
     """That function: ``entry`` itself, or what ``entry`` calls on copies, because it works in place."""
     elsewhere: str | None = None
     """A place besides this program that names the kernel, and may launch it; None: there is none."""
+    home: Home | None = None
+    """None: the source stands by itself, and arguments come from the workload."""
 
 
 class WorkloadOrigin(StrEnum):
@@ -108,6 +129,24 @@ class ArgSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """How a program had set torch when it called a target. None: nobody looked, torch's own default."""
+
+    autocast: str | None = None
+    """dtype of torch.autocast on the target's device; None: it was off."""
+    gradients: bool | None = None
+    """Gradients were recorded."""
+    inference: bool = False
+    """Under torch.inference_mode."""
+    matmul_precision: str | None = None
+    """torch.get_float32_matmul_precision(): highest, high (TF32) or medium."""
+    cudnn_tf32: bool | None = None
+    cudnn_benchmark: bool | None = None
+    compiled: bool = False
+    """The program runs the target by torch.compile."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """What a target is really called with."""
 
@@ -119,6 +158,7 @@ class Workload:
     """Constructor arguments; None: the program's get_init_inputs(), or no arguments."""
     training: bool | None = None
     """Module mode; None: as constructed (train), which is what KernelBench-style files mean."""
+    setting: Setting = Setting()
 
 
 Arguments = tuple[list[Any], dict[str, Any]]

@@ -1,10 +1,11 @@
-"""A sliced program and a workload in, a Graph out. Nothing of the user's size is ever allocated.
+"""A program and a workload in, a Graph out. Nothing of the user's size is ever allocated.
 
-`capture(program, workload, device) -> Graph` runs the slice's definitions, builds the module and its
-inputs under FakeTensorMode and exports with ``torch.export(strict=False)``, whose training IR keeps
-aten.linear, aten.conv2d, aten.layer_norm … whole. Everything is captured on a fake CPU: ``device`` is a
-label, because fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13. loading.py runs the slice,
-observing.py sees what its forward reads.
+`capture(program, workload, device) -> Graph` has the target and its inputs under FakeTensorMode and exports
+with ``torch.export(strict=False)``, whose training IR keeps aten.linear, aten.conv2d, aten.layer_norm … whole.
+A slice's definitions are run and its module is built (loading.py); a program with a home is opened there, with
+the object and the arguments of a recorded call (recorded.py), in the setting of the program (answers.py,
+autocast.py). Everything is captured on a fake CPU: ``device`` is a label, because fake CUDA tensors need a CUDA
+build. Works with torch 2.6 to 2.13. observing.py sees what its forward reads.
 
 Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
 Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose content
@@ -26,13 +27,32 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
-from kernel_lsp.records import Program, TargetKind, Workload
-from kernel_lsp.rewrite import refusals
+from kernel_lsp.records import Home, Program, TargetKind, Workload
+from kernel_lsp.rewrite import guard, refusals
+from kernel_lsp.rewrite.answers import Answers, is_program
+from kernel_lsp.rewrite.autocast import Autocast
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, Origin
 from kernel_lsp.rewrite.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
-from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed
-from kernel_lsp.rewrite.questions import hides_gradients, unanswerable
+from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed, observed_objects
+from kernel_lsp.rewrite.questions import (
+    by_batch,
+    changes_gradients,
+    definitions_of,
+    hides_gradients,
+    unanswerable,
+)
+from kernel_lsp.rewrite.recorded import (
+    Argument,
+    Call,
+    Leaf,
+    leaves_of,
+    named_call,
+    objects_in,
+    open_recorded,
+    same_kind,
+    take_apart,
+)
 from kernel_lsp.rewrite.spelling import unify
 
 
@@ -42,6 +62,8 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
 
     Raises CaptureError with cause and remedy.
     """
+    if program.home is not None:
+        return _capture_recorded(program, program.home, workload, device, batch)
     if program.missing:
         raise CaptureError(
             f"{', '.join(program.missing)} is used but not defined in this file",
@@ -60,48 +82,98 @@ def capture(program: Program, workload: Workload, device: str, batch: int | None
         args, kwargs = make_arguments(namespace, workload)
         module = construct(target, namespace, workload) if program.kind is TargetKind.MODULE else None
         function = target if module is None else module.forward
-        bound = _bind(function, args, kwargs, batch)
-        refusals.of_values(program.entry, bound, on_cpu.places)
+        call = _bind(function, args, kwargs, batch)
+        refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, on_cpu.places)
         if module is not None:
             refusals.of_module(program.entry, module)
-        graph = _export(program, target, module, bound, workload, device, namespace)
+            if workload.training is not None:
+                module.train(workload.training)
+        callee = _Function(target, tuple(call.kwargs)) if module is None else module
+        effects = refusals.Effects(program.entry, namespace, module)
+        graph = _export(program, callee, module, call, device, effects)
+        graph.gradients = _records_gradients(module, call, workload)
+        hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
+        graph.origin = replace(graph.origin, hides_gradients=hidden)
         refusals.one_device(program.entry, on_cpu.named)
         return graph
 
 
-def _export(
-    program: Program,
-    target: Any,
-    module: Any,
-    bound: dict[str, Any],
-    workload: Workload,
-    device: str,
-    namespace: dict[str, Any],
+def _capture_recorded(
+    program: Program, home: Home, workload: Workload, device: str, batch: int | None
 ) -> Graph:
-    callee = _Function(target, tuple(bound)) if module is None else module
-    if module is not None and workload.training is not None:
-        module.train(workload.training)
-    reads: dict[str, Any] = {}
-    called: list[tuple[str, bool]] = []
-    effects = refusals.Effects(program.entry, namespace, module)
-    with torch.no_grad(), observed(module, reads, called, effects.set), effects.watched():
-        try:
-            exported = torch.export.export(callee, (), bound, strict=False)
-        except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
-            raise _explain(program.entry, error) from error
-    effects.refuse()
-    defaults = _defaults(target if module is None else module.forward)
-    graph = _graph(program, module, exported, bound, device, (reads, called, defaults))
-    graph.gradients = _records_gradients(module, bound, workload)
-    hidden = bool(effects.derivatives) or hides_gradients(program.source, program.entry)
-    graph.origin = replace(graph.origin, hides_gradients=hidden)
+    """Raises CaptureError."""
+    setting, mode = workload.setting, FakeTensorMode(allow_non_fake_inputs=True)
+    autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
+    answers = Answers(device, setting, autocast)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
+        opened, maker = open_recorded(home, program.source, mode)
+        module = opened.target if isinstance(opened.target, torch.nn.Module) else None
+        function = opened.target if module is None else module.forward
+        with mode:
+            tensors = _with_batch(list(opened.tensors), batch)
+        call = named_call(function, *opened.bind(tensors))
+        refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
+        if module is not None:
+            refusals.of_module(program.entry, module)
+            answers.knows([*module.parameters(), *module.buffers(), *tensors])
+        callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
+        effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
+        with mode, answers, autocast, autocast.watching(), answers.watching():
+            graph = _export(program, callee, module, call, device, effects)
+        answers.refuse(program.entry)
+    for condition in call.conditions:
+        graph.require(condition, "the call that was recorded")
+    for condition, reason in answers.requirements.items():
+        graph.require(condition, reason)
+    trained = [*tensors, *(module.parameters() if module is not None else ())]
+    graph.gradients = setting.gradients is not False and any(tensor.requires_grad for tensor in trained)
+    graph.autocast = setting.autocast
+    functions = list(definitions_of(answers.codes.values()))
+    hidden = bool(effects.derivatives) or changes_gradients(functions, program.entry)
+    graph.origin = replace(graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions))
+    refusals.one_device(program.entry, answers.named)
     return graph
 
 
-def _records_gradients(module: Any, bound: dict[str, Any], workload: Workload) -> bool:
+def _export(
+    program: Program, callee: Any, module: Any, call: Call, device: str, effects: refusals.Effects
+) -> Graph:
+    """What torch.export makes of one call, as a graph. Raises CaptureError."""
+    reads: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
+    called: list[tuple[str, bool]] = []
+    things = objects_in(call)
+    seen = observed(module, reads, called, effects.set)
+    with torch.no_grad(), seen, observed_objects(things, asked, effects.set_of), effects.watched():
+        take_apart((call.args, call.kwargs))
+        leaves = leaves_of(call)
+        try:
+            exported = torch.export.export(callee, call.args, call.kwargs, strict=False)
+        except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
+            raise _explain(program.entry, error) from error
+    effects.refuse()
+    graph = _graph(program, module, exported, leaves, device, (reads, called))
+    for source, thing in things:
+        graph.require(same_kind(source, thing), "the call that was recorded")
+    for source, value in asked.items():
+        if value is UNKNOWN:
+            raise _unreadable(program.entry, source)
+        graph.require(guard.equals(source, value), "the target reads it")
+    return graph
+
+
+def _unreadable(entry: str, source: str) -> CaptureError:
+    return CaptureError(
+        f"{entry} reads {source}, an object whose content cannot be checked before each call",
+        "keep what forward needs as numbers, strings, tuples or dicts",
+    )
+
+
+def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
     """As the evaluator decides it: a workload in train mode with something to train, or inputs that
     require gradients."""
-    leaves = pytree.tree_leaves(bound)
+    leaves = pytree.tree_leaves((call.args, call.kwargs))
     trained = workload.training is True and module is not None
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or (
         trained and any(parameter.requires_grad for parameter in module.parameters())
@@ -109,9 +181,9 @@ def _records_gradients(module: Any, bound: dict[str, Any], workload: Workload) -
 
 
 def _graph(
-    program: Program, module: Any, exported: Any, bound: dict[str, Any], device: str, seen: Any
+    program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any
 ) -> Graph:
-    reads, called, defaults = seen
+    reads, called = seen
     signature, fxgraph = exported.graph_signature, exported.graph
     by_name = {node.name: node for node in fxgraph.nodes}
     state, constants, user = {}, {}, []
@@ -128,11 +200,8 @@ def _graph(
             f"{program.entry} changes a buffer or an input in place", "return the new value instead"
         )
     if (odd := next((path for path, value in reads.items() if value is UNKNOWN), None)) is not None:
-        raise CaptureError(
-            f"{program.entry} reads self.{odd}, an object whose content cannot be checked before each call",
-            "keep what forward needs as numbers, strings, tuples or dicts on the module",
-        )
-    inputs = _inputs(bound, user, defaults)
+        raise _unreadable(program.entry, f"self.{odd}")
+    inputs = _inputs(leaves, user)
     graph = Graph(
         fxgraph,
         inputs=inputs,
@@ -140,7 +209,7 @@ def _graph(
         constants=constants,
         training=bool(module.training) if module is not None else False,
         device=device,
-        origin=Origin(program=program.source, entry=program.entry, module=module),
+        origin=Origin(program=program.source, entry=program.entry, module=module, path=_path_of(program)),
         output_spec=exported.call_spec.out_spec,
     )
     refusals.of_graph(program.entry, graph)
@@ -150,12 +219,17 @@ def _graph(
         program=program.source,
         entry=program.entry,
         module=module,
+        path=_path_of(program),
         calls=module_calls(graph, module, called),
         reads=tuple(sorted(reads.items())),
         nodes={n.name: (n.target, *shape_of_call(n)) for n in graph.nodes},
         pristine=graph.copy(),
     )
     return graph
+
+
+def _path_of(program: Program) -> str | None:
+    return program.home.path if program.home is not None else None
 
 
 def shape_of_call(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -167,58 +241,51 @@ def shape_of_call(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
 # --- arguments ---------------------------------------------------------------------------
 
 
-def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | None) -> dict[str, Any]:
+def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | None) -> Call:
+    """The call of a slice: every argument by its name."""
     try:
         signature = inspect.signature(function)
         filled = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise CaptureError(f"the workload does not fit the signature: {error}") from error
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in signature.parameters.values()):
+    parameters = signature.parameters
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
         raise CaptureError("*args and **kwargs in the signature are not supported", "name the parameters")
     filled.apply_defaults()  # baked into the graph, so the guard has to know them
-    return _with_batch(dict(filled.arguments), batch)
+    leaves, spec = pytree.tree_flatten(dict(filled.arguments))
+    bound = dict(pytree.tree_unflatten(_with_batch(leaves, batch), spec))
+    arguments = [
+        Argument(source=name, value=value, has_default=parameters[name].default is not inspect.Parameter.empty)
+        for name, value in bound.items()
+    ]
+    return Call(args=(), kwargs=bound, arguments=tuple(arguments))
 
 
-def _defaults(function: Any) -> set[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name for p in parameters if p.default is not inspect.Parameter.empty}
-
-
-def _with_batch(bound: dict[str, Any], batch: int | None) -> dict[str, Any]:
-    leaves, spec = pytree.tree_flatten(bound)
+def _with_batch(leaves: list[Any], batch: int | None) -> list[Any]:
+    """The leaves of the arguments with another batch size, where they have one."""
     size = next((t.shape[0] for t in leaves if isinstance(t, torch.Tensor) and t.dim()), None)
     if batch is None or size is None:
-        return bound
-    resized = [
+        return leaves
+    return [
         t.new_empty((batch, *t.shape[1:]), requires_grad=t.requires_grad)
         if isinstance(t, torch.Tensor) and t.dim() and t.shape[0] == size
         else t
         for t in leaves
     ]
-    return dict(pytree.tree_unflatten(resized, spec))
 
 
-def _inputs(bound: dict[str, Any], user: list[fx.Node | None], defaults: set[str]) -> list[Input]:
-    found = []
-    leaves, _ = pytree.tree_flatten_with_path(bound)
-    for (path, value), node in zip(leaves, user, strict=True):
-        name = path[0].key
-        keep = node if isinstance(value, torch.Tensor) else None
-        source = name + pytree.keystr(path[1:])
-        around = _around(bound[name], name, path[1:])
-        absent = bool(around) or name in defaults
-        made = Input(source=source, parameter=name, value=value, node=keep, may_be_absent=absent)
-        found.append(replace(made, containers=around))
-    return found
-
-
-def _around(value: Any, source: str, path: tuple[Any, ...]) -> tuple[tuple[str, int], ...]:
-    """Source and length of every container on the way to a leaf."""
-    found = []
-    for key in path:
-        found.append((source, len(value)))
-        value, source = key.get(value), source + pytree.keystr((key,))
-    return tuple(found)
+def _inputs(leaves: list[Leaf], user: list[fx.Node | None]) -> list[Input]:
+    return [
+        Input(
+            source=leaf.source,
+            parameter=leaf.argument.source,
+            value=leaf.value,
+            node=node if isinstance(leaf.value, torch.Tensor) else None,
+            may_be_absent=bool(leaf.containers) or leaf.argument.has_default,
+            containers=leaf.containers,
+        )
+        for leaf, node in zip(leaves, user, strict=True)
+    ]
 
 
 class _Function(torch.nn.Module):
@@ -285,6 +352,6 @@ def _explain(entry: str, error: BaseException) -> CaptureError:
 
 
 def _place_of(error: BaseException) -> str:
-    """The line of the person's code that raised it; empty when it was none of theirs."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<kernel-lsp")]
+    """The line of the program's code that raised it; empty when it was none of its own."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_program(f.filename)]
     return (frames[-1].line or "").strip() if frames else ""

@@ -243,7 +243,9 @@ class Session:
 
     def _others(self) -> list[Graph]:
         """The program captured with a batch of 1 and with one more than twice as large."""
-        if self._other_batches is None and decides_by_batch(self.program.source):
+        known = self.graph.origin.may_decide_by_batch
+        decides = decides_by_batch(self.program.source) if known is None else known
+        if self._other_batches is None and decides:
             self._other_batches = []
         if self._other_batches is None:
             first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())

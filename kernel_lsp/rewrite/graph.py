@@ -77,11 +77,15 @@ class Origin:
     entry: str
     module: torch.nn.Module | None
     """The instance on fake tensors; None for a function target."""
+    path: str | None = None
+    """The file that ``program`` is the text of; None: it is a slice."""
     calls: tuple[ModuleCall, ...] = ()
     reads: tuple[tuple[str, Any], ...] = ()
     """Plain attributes that the person's own forward read: ``("scale", 0.5)``."""
     hides_gradients: bool = False
     """A part has another derivative than its operations: no_grad inside, or an autograd.Function."""
+    may_decide_by_batch: bool | None = None
+    """A branch may depend on the size of dimension 0; None: ask the program's text."""
     nodes: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
     """Name -> (op, argument names, keyword argument names) as captured."""
     pristine: Graph | None = None
@@ -122,6 +126,8 @@ class Graph:
         """pytree spec of the return value."""
         self.gradients = False
         """The workload records gradients: kernels need a backward (see `trained` and `carries`)."""
+        self.autocast: str | None = None
+        """dtype of the autocast under which the target is called, whose casts are nodes; None: it is off."""
         self.requirements: dict[str, str] = {}
         self.caveats: list[str] = []
         self.notes: dict[str, list[str]] = {}
@@ -222,7 +228,8 @@ class Graph:
 
     def variable(self, node: fx.Node) -> str:
         """What the person called the node's value, or a word for its operation."""
-        return Statements(self.origin.program, self.origin.function).wish(node, self.captured)
+        origin = self.origin
+        return Statements(origin.program, origin.function, origin.path).wish(node, self.captured)
 
     # --- writing -------------------------------------------------------------------------
 
@@ -321,7 +328,7 @@ class Graph:
             origin=self.origin,
             output_spec=self.output_spec,
         )
-        made.gradients = self.gradients
+        made.gradients, made.autocast = self.gradients, self.autocast
         made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
         made.wrapper = self.wrapper
         made.notes = {name: list(texts) for name, texts in self.notes.items()}

@@ -3,7 +3,7 @@
 Checked: device, dtype and sizes of every tensor input; plain arguments, and the length of lists and dicts;
 attributes the person's forward reads; train or eval mode where the rewrite depends on it; type, settings and
 hooks of the torch.nn layers whose call was replaced; shapes and dtypes of the weights next to the change;
-autocast (dtypes of the graph would be others); gradients where a kernel or a constant has none; contiguity
+autocast as it was captured; gradients where a kernel or a constant has none; contiguity
 before a kernel. Not checked: module globals, hooks registered for all modules at once.
 """
 
@@ -40,7 +40,7 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
     """Python expressions, each true when the fast path is right; ``replaced`` are captured nodes that
     the new forward does not print as the person wrote them."""
     found = [*_containers(graph), *_inputs(graph, generic_batch)]
-    found += [f'not torch.is_autocast_enabled("{graph.device}")', *_attributes(graph)]
+    found += [*_autocast(graph), *_attributes(graph)]
     found += [*_layers(graph, replaced), *_modes(replaced), *_hyperparameters(graph, replaced)]
     found += _weights(graph, replaced)
     found += list(graph.requirements)
@@ -49,6 +49,14 @@ def conditions(graph: Graph, generic_batch: bool, replaced: list[fx.Node]) -> li
     if any(kernel.is_triton for kernel in graph.generated):
         found += _kernels(graph)
     return list(dict.fromkeys(found))
+
+
+def _autocast(graph: Graph) -> list[str]:
+    """Autocast is as it was captured: dtypes of the graph would be others."""
+    enabled = f'torch.is_autocast_enabled("{graph.device}")'
+    if graph.autocast is None:
+        return [f"not {enabled}"]
+    return [enabled, f'torch.get_autocast_dtype("{graph.device}") == torch.{graph.autocast}']
 
 
 def self_path(path: str) -> str:
@@ -66,7 +74,7 @@ def _inputs(graph: Graph, generic_batch: bool) -> list[str]:
     found, lead = [], None
     for item in graph.inputs:
         if item.node is None:
-            found.append(_equals(item.source, item.value))
+            found.append(equals(item.source, item.value))
             continue
         shape = tuple(item.value.shape)
         if item.may_be_absent:  # None or a number has no device to ask for
@@ -98,7 +106,8 @@ def _containers(graph: Graph) -> list[str]:
     return [f"len({source}) == {size}" for source, size in sizes.items()]
 
 
-def _equals(source: str, value: Any) -> str:
+def equals(source: str, value: Any) -> str:
+    """A condition: what ``source`` names has this plain value."""
     if value is None or isinstance(value, bool):
         return f"{source} is {value}"
     if isinstance(value, float):
@@ -129,7 +138,7 @@ def _attributes(graph: Graph) -> list[str]:
         if path.split(".")[-1] == "training":
             found.append(source if value else f"not {source}")
         else:
-            found.append(_equals(source, value))
+            found.append(equals(source, value))
     return found
 
 

@@ -11,7 +11,9 @@ from torch import fx
 
 from kernel_lsp import parsing
 
-FRAME = re.compile(r'File "<kernel-lsp [0-9a-f]+>", line (\d+), in (\w+)')
+FRAME = r'File "{}", line (\d+), in (\w+)'
+SLICE = "<kernel-lsp [0-9a-f]+>"
+"""What the code of a slice says that its file is called."""
 
 WORDS = {
     "linear": "hidden", "contiguous": "packed",
@@ -26,7 +28,9 @@ WORDS = {
 class Statements:
     """Where each node's code stands in the program, and what the result was called there."""
 
-    def __init__(self, program: str, function: str) -> None:
+    def __init__(self, program: str, function: str, path: str | None = None) -> None:
+        """``path``: the file of the program; None: it is a slice."""
+        self.frame = re.compile(FRAME.format(SLICE if path is None else re.escape(path)))
         self.spans: list[tuple[int, int, str | None]] = []
         self.function = function
         for node in ast.walk(parsing.parse(program)):
@@ -41,7 +45,7 @@ class Statements:
         return found
 
     def _innermost(self, node: fx.Node) -> tuple[int, int, str | None] | None:
-        frames = FRAME.findall(node.meta.get("stack_trace") or "")
+        frames = self.frame.findall(node.meta.get("stack_trace") or "")
         if not frames:
             return None
         line = int(frames[-1][0])

@@ -48,6 +48,25 @@ def observed(
             part.__class__ = kind
 
 
+@contextlib.contextmanager
+def observed_objects(
+    things: list[tuple[str, Any]], reads: dict[str, Any], wrote: Callable[[str], None]
+) -> Iterator[None]:
+    """The same for objects among the arguments, each with the source that names it."""
+    classes: list[tuple[Any, type]] = []
+    note = _recorder(reads, classes, wrote)
+    for source, thing in things:
+        kind = type(thing)
+        with contextlib.suppress(TypeError):  # a class of Python's own, such as an Enum's member: it cannot change
+            thing.__class__ = _recording(kind, source, note, wrote)
+            classes.append((thing, kind))
+    try:
+        yield
+    finally:
+        for thing, kind in classes:
+            thing.__class__ = kind
+
+
 def is_library(module: torch.nn.Module) -> bool:
     """A layer of torch itself: its code does not change under the user's hands."""
     return type(module).__module__.startswith("torch.nn.modules")

@@ -4,13 +4,16 @@
 the device); `hides_gradients(source, entry)` says whether a part runs under a gradient mode of its own;
 `decides_by_batch(source)` says whether a branch may depend on the size of dimension 0, so that
 two or three captured sizes prove nothing about the others. Reads the text only; what imported code asks is
-not seen.
+not seen. For a recorded program, whose functions that ran are known, `definitions_of` finds their text, and
+`changes_gradients` and `by_batch` ask the same of them.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import linecache
+from collections.abc import Iterable, Iterator
+from types import CodeType
 
 from kernel_lsp import parsing
 
@@ -45,7 +48,12 @@ def hides_gradients(source: str, entry: str) -> bool:
     """True when a part of the program runs under another gradient mode than the rest, which a graph that
     was captured without gradients does not show, or cuts them off by ``.data``, or trades memory for them by
     checkpoints. The target's own decorators stay, and so do not count."""
-    for function in _running(source):
+    return changes_gradients(_running(source), entry)
+
+
+def changes_gradients(functions: Iterable[ast.FunctionDef], entry: str) -> bool:
+    """:func:`hides_gradients` of functions that ran."""
+    for function in functions:
         is_target = function.name in ("forward", entry.split(".")[-1])
         decorators = [] if is_target else function.decorator_list
         withs = (node for node in ast.walk(function) if isinstance(node, ast.With))
@@ -66,12 +74,34 @@ def _names(expression: ast.AST) -> set[str]:
 
 def decides_by_batch(source: str) -> bool:
     """True when the size of dimension 0 may flow into a comparison, a remainder or a minimum."""
-    for function in _running(source):
+    return by_batch(_running(source))
+
+
+def by_batch(functions: Iterable[ast.FunctionDef]) -> bool:
+    """:func:`decides_by_batch` of functions that ran."""
+    for function in functions:
         names = _tainted(function)
         for node in ast.walk(function):
             if _decides(node) and any(_is_size(part, names) for part in ast.walk(node)):
                 return True
     return False
+
+
+def definitions_of(codes: Iterable[CodeType]) -> Iterator[ast.FunctionDef]:
+    """The definitions of functions that ran, as far as linecache has their files."""
+    wanted: dict[str, set[tuple[str, int]]] = {}
+    for code in codes:
+        wanted.setdefault(code.co_filename, set()).add((code.co_name, code.co_firstlineno))
+    for filename, places in wanted.items():
+        try:
+            tree = parsing.parse("".join(linecache.getlines(filename)))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                if (node.name, first) in places:
+                    yield node
 
 
 def _running(source: str) -> Iterator[ast.FunctionDef]:

@@ -22,6 +22,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernel_lsp.errors import CaptureError
+from kernel_lsp.rewrite.answers import is_program
 
 HOOKS = {
     "_forward_hooks": "forward hook",
@@ -68,7 +69,7 @@ def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> Non
     """``devices``: id of a tensor -> where it was made, for those whose making said so."""
     places: dict[str, str] = {}
     for path, leaf in pytree.tree_flatten_with_path(bound)[0]:
-        name = f"{path[0].key}{pytree.keystr(path[1:])}"
+        name = f"{getattr(path[0], 'key', path[0])}{pytree.keystr(path[1:])}"
         if isinstance(leaf, torch.Tensor):
             _require_dense(f"the input {name} of {entry}", leaf)
             if leaf.dim() and (place := devices.get(id(leaf))):  # tensors of one number may stay on the host
@@ -177,8 +178,17 @@ def _name_of(hook: Any) -> str:
 class Effects:
     """What the person's code does besides computing: seen while it is traced."""
 
-    def __init__(self, entry: str, namespace: dict[str, Any], module: torch.nn.Module | None) -> None:
+    def __init__(
+        self,
+        entry: str,
+        namespace: dict[str, Any],
+        module: torch.nn.Module | None,
+        *,
+        of_libraries: bool = False,
+    ) -> None:
+        """``of_libraries``: what the code of installed packages sets counts too."""
         self.entry, self.namespace, self.module = entry, namespace, module
+        self.of_libraries = of_libraries
         self.seen: list[str] = []
         self.derivatives: list[str] = []
         """Classes of autograd functions that ran."""
@@ -210,8 +220,14 @@ class Effects:
 
     def set(self, path: str) -> None:
         """The person's forward has set an attribute."""
-        if sys._getframe(2).f_code.co_filename.startswith("<kernel-lsp"):
+        filename = sys._getframe(2).f_code.co_filename
+        if filename.startswith("<kernel-lsp") or (self.of_libraries and is_program(filename)):
             self.seen.append(f"sets self.{path}")
+
+    def set_of(self, source: str) -> None:
+        """An attribute of an argument was set."""
+        if is_program(sys._getframe(2).f_code.co_filename):
+            self.seen.append(f"sets {source}")
 
     def refuse(self) -> None:
         """Raises CaptureError when there was anything."""

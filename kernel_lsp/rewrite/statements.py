@@ -38,7 +38,7 @@ class Writer:
         tensors = [item.source for item in graph.inputs if item.node is not None]
         functional = place.functional or "F"
         self.printer = Printer(functional, f"{tensors[0]}.device" if tensors else None)
-        self.statements_of = Statements(graph.origin.program, place.name)
+        self.statements_of = Statements(graph.origin.program, place.name, graph.origin.path)
         self.captured = graph.captured
         self.names: dict[fx.Node, str] = {}
         self.holders: dict[str, fx.Node] = {}

@@ -16,6 +16,8 @@ from kernel_lsp.workloads.values import SHORT_DTYPES
 
 Table = dict[str, Any]
 NUMBERS = ("calls", "timed", "seconds")
+KEPT = ("snapshot", "not_kept")
+"""What says where the call of a way was kept: one process's is as good as another's."""
 SHORT_NAMES = {full: short for short, full in SHORT_DTYPES.items()}
 
 
@@ -76,13 +78,17 @@ def _kind_of(way: Table) -> Table:
         {name: value for name, value in one.items() if name not in ("values", "alignment")}
         for one in way["arguments"]
     ]
-    rest = {name: value for name, value in way.items() if name not in (*NUMBERS, "grid", "arguments")}
+    varying = (*NUMBERS, *KEPT, "grid", "arguments")
+    rest = {name: value for name, value in way.items() if name not in varying}
     return {**rest, "arguments": arguments}
 
 
 def _both(one: Table, other: Table) -> Table:
     arguments = [_argument(*pair) for pair in zip(one["arguments"], other["arguments"], strict=True)]
-    return {**one, **{name: one[name] + other[name] for name in NUMBERS}, "arguments": arguments}
+    kept = {name: way[name] for name in KEPT for way in (other, one) if name in way}
+    if "snapshot" in kept:
+        kept.pop("not_kept", None)
+    return {**one, **kept, **{name: one[name] + other[name] for name in NUMBERS}, "arguments": arguments}
 
 
 def _argument(one: Table, other: Table) -> Table:

@@ -28,9 +28,17 @@ HEADER = """# Recorded by kernel-lsp: how this program calls its modules and ker
 """
 
 
+PRIVATE = ("snapshot", "not_kept", "setting", "module", "class")
+"""What only the index of the snapshots says (snapshots/store.py)."""
+
+
 def write(path: Path, merged: Merged, program: str, created: str) -> int:
-    """Replace the file in one step; how many ways of calling were left out. Raises WorkloadError."""
-    ways = _few(merged.ways)
+    """Replace the file in one step; how many ways of calling were left out. Raises WorkloadError.
+
+    Targets of installed packages are left out: their paths say where on this machine they lie.
+    """
+    own = [way for way in merged.ways if is_own(way)]
+    ways = _few(own)
     while len(text := _text(merged, ways, program, created).encode("utf-8", "replace")) > MAX_BYTES and ways:
         ways = ways[: len(ways) * 3 // 4]
     try:
@@ -44,7 +52,12 @@ def write(path: Path, merged: Merged, program: str, created: str) -> int:
             f"the recording could not be written to {path}: {error.strerror or error}",
             "name a file by --out in a folder that you may write to and that has room",
         ) from error
-    return len(merged.ways) - len(ways)
+    return len(own) - len(ways)
+
+
+def is_own(entry: Table) -> bool:
+    """Whether the entry's target is a file of the workspace."""
+    return not Path(entry["target"]).is_absolute()
 
 
 def _few(ways: list[Table]) -> list[Table]:
@@ -68,10 +81,10 @@ def _text(merged: Merged, ways: list[Table], program: str, created: str) -> str:
         "devices": list(merged.devices),
         "versions": merged.versions,
         "notes": list(merged.notes),
-        "left_out": len(merged.ways) - len(ways),
+        "left_out": sum(map(is_own, merged.ways)) - len(ways),
     }
     lines = [HEADER, *_pairs(about)]
-    for entry in merged.seen[:MAX_TARGETS]:
+    for entry in list(filter(is_own, merged.seen))[:MAX_TARGETS]:
         lines += ["", "[[seen]]", *_pairs(entry)]
     for way in ways:
         lines += ["", "[[launch]]" if way["kind"] == "launch" else "[[workload]]", *_way(way)]
@@ -82,7 +95,7 @@ def _way(way: Table) -> Iterator[str]:
     inputs = {"launch": "arguments"}.get(way["kind"], "inputs")
     lists = {"init": way.get("init"), inputs: way["arguments"]}
     yield from _pairs(
-        {name: value for name, value in way.items() if name not in ("kind", "arguments", "init")}
+        {name: value for name, value in way.items() if name not in ("kind", "arguments", "init", *PRIVATE)}
     )
     for name, rows in lists.items():
         if rows is not None:

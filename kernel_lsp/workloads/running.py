@@ -65,12 +65,17 @@ def program_of(root: Path, command: Sequence[str]) -> str:
     return Path(command[0]).name
 
 
-def run(root: Path, command: Sequence[str], out: Path) -> Recorded:
-    """Run to the end, whatever that is, and write what was seen. Raises WorkloadError."""
+def run(
+    root: Path, command: Sequence[str], out: Path, *, calls: dict[str, str] | None = None
+) -> Recorded:
+    """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
+
+    ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none are kept.
+    """
     program = program_of(root, command)
     folder = _spool(root, program, out)
     try:
-        status = _run(root, command, folder)
+        status = _run(root, command, folder, calls)
     except WorkloadError:
         _remove(folder)
         raise
@@ -121,8 +126,8 @@ def _remove(folder: Path) -> None:
         folder.parent.parent.rmdir()
 
 
-def _run(root: Path, command: Sequence[str], folder: Path) -> int:
-    settings = json.dumps({"root": str(root), "spool": str(folder)})
+def _run(root: Path, command: Sequence[str], folder: Path, calls: dict[str, str] | None) -> int:
+    settings = json.dumps({"root": str(root), "spool": str(folder), "calls": calls})
     path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}
     try:

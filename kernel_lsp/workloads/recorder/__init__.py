@@ -18,11 +18,12 @@ __all__ = ["begin"]
 
 
 def begin(settings: str) -> None:
-    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write)."""
+    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write), and with
+    ``calls`` (see calls.py) where snapshots of calls are wanted."""
     from . import imports
 
     given = json.loads(settings)
-    recorder = _Recorder(given["root"], given["spool"])
+    recorder = _Recorder(given["root"], given["spool"], given.get("calls"))
     imports.after("torch", recorder.saw_torch)
     imports.after("triton.runtime.jit", recorder.saw_jit)
     imports.after("triton.runtime.interpreter", recorder.saw_interpreter)
@@ -32,8 +33,8 @@ def begin(settings: str) -> None:
 class _Recorder:
     """What is done with a module of torch's or triton's when the program has imported it."""
 
-    def __init__(self, root: str, spool: str) -> None:
-        self._root, self._spool = root, spool
+    def __init__(self, root: str, spool: str, calls: dict[str, str] | None) -> None:
+        self._root, self._spool, self._calls = root, spool, calls
         self._recording: Recording | None = None
 
     def _begun(self) -> Recording:
@@ -47,7 +48,12 @@ class _Recorder:
     def saw_torch(self, torch: Any) -> None:
         from . import modules
 
-        modules.install(torch, self._begun())
+        recording = self._begun()
+        if self._calls is not None:
+            from .calls import Calls
+
+            recording.calls = Calls(self._calls, torch)
+        modules.install(torch, recording)
 
     def saw_jit(self, jit: Any) -> None:
         from . import launches

@@ -2,8 +2,9 @@
 
 Stands in for ``Module.__call__`` and ``Module.__init__`` and calls them. Both are replaced before
 torch._dynamo is imported, which therefore takes ours for torch's own and traces past it; what
-torch.compile has compiled as a whole is seen once, from outside.
-Not covered: ``module.forward(x)`` called by itself, modules inside a compiled one, scripted modules.
+torch.compile has compiled as a whole is seen once, from outside. Where snapshots are kept, it also stands in
+for the ``forward`` of each class that is constructed, to see ``module.forward(x)`` called by itself.
+Not covered: modules inside a compiled one, scripted modules.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import threading
 import weakref
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, cast
 
 from . import describe, imports
-from .recording import Recording
+from .recording import OWN_PACKAGES, Recording
 from .sites import Glance, Look, Site
 
 UNKNOWN: Any = object()
@@ -43,12 +45,16 @@ class _Modules:
         """Module -> specs of its constructor's arguments, None where one cannot be told."""
         self.last_made: dict[type, list[Any]] = {}
         """What is taken for copies, where all that was constructed was alike."""
+        self.coming = threading.local()
+        """``module``: whose ``forward`` is about to be called by its ``__call__``."""
+        self.wrapped: set[type] = set()
+        """Classes whose own ``forward`` is watched."""
 
     def install(self) -> None:
         module = self.torch.nn.Module
         call, construct, sites = module.__call__, module.__init__, self.sites
         is_compiling, watch = self.torch.compiler.is_compiling, self.recording.watch
-        tensor = self.torch.Tensor
+        tensor, coming = self.torch.Tensor, self.coming
 
         def find(kind: type) -> Site | None:
             return cast("Site | None", self.recording.safely(lambda: self.site_of(kind)))
@@ -81,6 +87,7 @@ class _Modules:
             if glance is None:
                 glance = site.glance(key)
             glance.calls += 1
+            coming.module = self_
             if glance.calls < glance.due:
                 return call(self_, *args, **kwargs)
             return seldom(site, glance, self_, args, kwargs)
@@ -90,9 +97,46 @@ class _Modules:
             construct(self_, *args, **kwargs)
             if not is_compiling() and sites.get(type(self_), UNKNOWN) is not None:
                 self.recording.safely(lambda: self.constructed(self_))
+                if self.recording.calls is not None:
+                    self.recording.safely(lambda: self.watch_forward(type(self_)))
 
         module.__call__, module.__init__ = recorded_call, recorded_init
         self._stay_out_of_graphs(recorded_call, seldom, find, Recording.watch, Site.glance)
+
+    def watch_forward(self, kind: type) -> None:
+        """See direct calls of the ``forward`` that this class or one of its bases defines."""
+        owner = next((base for base in kind.__mro__ if "forward" in vars(base)), None)
+        forward = vars(owner).get("forward") if owner is not None else None
+        if owner is None or owner in self.wrapped or not isinstance(forward, FunctionType):
+            return
+        self.wrapped.add(owner)
+        if owner.__module__.partition(".")[0] in OWN_PACKAGES:
+            return
+        is_compiling, coming, sites = self.torch.compiler.is_compiling, self.coming, self.sites
+        watch = self.recording.watch
+
+        @functools.wraps(forward)
+        def watched_forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return forward(self_, *args, **kwargs)
+            if getattr(coming, "module", None) is self_:  # its __call__ has counted this one
+                coming.module = None
+                return forward(self_, *args, **kwargs)
+            site = sites.get(type(self_))
+            if site is None or type(self_).forward is not watched_forward:  # none of ours, or super().forward
+                return forward(self_, *args, **kwargs)
+            glance = site.glance((self_.training, "forward"))
+            glance.calls += 1
+            if glance.calls < glance.due:
+                return forward(self_, *args, **kwargs)
+            return watch(
+                site,
+                glance,
+                lambda: _Call(self, self_, args, kwargs),
+                lambda: forward(self_, *args, **kwargs),
+            )
+
+        owner.forward = watched_forward  # type: ignore[attr-defined]
 
     def _stay_out_of_graphs(self, *functions: Any) -> None:
         """A graph must begin at the module's frames, as without us, and not at ours around them."""
@@ -109,7 +153,8 @@ class _Modules:
     def site_of(self, kind: type) -> Site | None:
         if kind in self.sites:
             return self.sites[kind]
-        path = self.recording.within(getattr(sys.modules.get(kind.__module__), "__file__", None))
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        path = self.recording.within(file) or self.recording.library(file, kind.__module__)
         site = None
         if path is not None and "<locals>" not in kind.__qualname__:
             site = self.recording.site("module", path, kind.__qualname__, kind)
@@ -164,6 +209,7 @@ class _Call(Look):
 
     def __init__(self, owner: _Modules, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         torch = owner.torch
+        self.owner, self.module, self.args, self.kwargs = owner, module, args, kwargs
         self.named = _named(module.forward, args, kwargs)
         self.specs = [describe.spec(value, torch) for _, value in self.named]
         self.tensors = {
@@ -197,7 +243,16 @@ class _Call(Look):
             "gradients": self.gradients,
             "init": self.init,
             "arguments": arguments,
+            **self._kept(),
         }
+
+    def _kept(self) -> dict[str, Any]:
+        """The snapshot of this call, where such are kept."""
+        calls = self.owner.recording.calls
+        if calls is None:
+            return {}
+        device = "cuda" if self.on_cuda else "cpu"
+        return calls.keep(self.module, self.args, self.kwargs, device, training=self.training)
 
 
 def _named(

@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Any
 
 from . import spool
+from .calls import Calls
 from .sites import Glance, Look, Site, Way
 from .timing import Cuda
 from .values import in_transform, is_capturing
@@ -34,6 +35,7 @@ SPARSE = 32
 """From this many calls on, one in ``calls / SPARSE`` is looked at: 200 of 10 000."""
 MAX_NOTES = 8
 HERE = Path(__file__).resolve().parent
+OWN_PACKAGES = frozenset({"torch", "triton", "builtins"})
 SKIPPED = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__"})
 
 
@@ -71,10 +73,20 @@ class Recording:
         self._name = _unique()
         self.notes: list[str] = []
         self.torch: Any = None
+        self.calls: Calls | None = None
+        """What keeps snapshots; None: only descriptions are kept."""
         self.compile_frames: Callable[[Any], Any] = _leave_alone
         """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what did."""
 
     # --- where things are of the workspace ---------------------------------------------------
+
+    def library(self, file: str | None, module: str) -> str | None:
+        """The whole path of a file of an installed package; None for torch's own, and where such files are
+        of no use because no snapshots are kept."""
+        if file is None or self.calls is None or module.partition(".")[0] in OWN_PACKAGES:
+            return None
+        path = Path(file).resolve()
+        return None if path.is_relative_to(HERE) else path.as_posix()
 
     def within(self, file: str | None) -> str | None:
         """The path from the root with forward slashes; None for what is not the workspace's own code."""
@@ -119,7 +131,8 @@ class Recording:
         glance.due = glance.calls + self._gap(glance.calls)
         if in_transform(self.torch) or is_capturing(self.torch):
             return None
-        if glance.samples >= WARM_UP and self._lost > BUDGET * (entered - (self._first or entered)):
+        looking = self._lost - (self.calls.seconds if self.calls is not None else 0.0)
+        if glance.samples >= WARM_UP and looking > BUDGET * (entered - (self._first or entered)):
             return None
         self._first = entered if self._first is None else self._first
         site.samples, glance.samples = site.samples + 1, glance.samples + 1

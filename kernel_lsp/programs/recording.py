@@ -1,0 +1,66 @@
+"""Run a program once, unchanged, and keep what it called: the file for people, and the snapshots beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernel_lsp import snapshots
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.snapshots import store
+from kernel_lsp.workloads import running
+from kernel_lsp.workloads.merging import Merged
+
+
+def cloudpickle_file() -> str:
+    """The file of our own cloudpickle, which the recorder and every opening process load by its path."""
+    spec = importlib.util.find_spec("cloudpickle.cloudpickle")
+    if spec is None or spec.origin is None:
+        raise WorkloadError("cloudpickle is not installed", "install kernel-lsp again")
+    return spec.origin
+
+
+def record(
+    root: Path, command: Sequence[str], out: Path, data_dir: Path, *, keep_calls: bool = True
+) -> running.Recorded:
+    """Run the command to its end and write what was seen. Raises WorkloadError.
+
+    With ``keep_calls`` snapshots of its calls are written to the user's data folder.
+    """
+    if not keep_calls:
+        return running.run(root, command, out)
+    program = running.program_of(root, command)
+    folder = store.begin(data_dir, root, program)
+    calls = {
+        "folder": str(folder / "calls"),
+        "code": str(Path(snapshots.__file__).parent),
+        "cloudpickle": cloudpickle_file(),
+    }
+    kept = False
+    try:
+        recorded = running.run(root, command, out, calls=calls)
+        if recorded.merged.seen:
+            store.finish(folder, _index(recorded.merged, root, program, command))
+            kept = True
+        return recorded
+    finally:
+        if not kept:  # nothing was seen, or it was cut off: the recording before stays
+            with contextlib.suppress(OSError):
+                shutil.rmtree(folder)
+
+
+def _index(merged: Merged, root: Path, program: str, command: Sequence[str]) -> store.Table:
+    return {
+        "program": program,
+        "root": str(root),
+        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "command": list(command),
+        "elapsed_s": merged.elapsed_s,
+        "devices": list(merged.devices),
+        "seen": merged.seen,
+        "ways": merged.ways,
+    }

@@ -1,0 +1,219 @@
+"""Writes the snapshot of one call, inside of the user's program.
+
+Tensors, devices, generators, locks and whatever the program's script defines are named in the pickle and
+made anew where it is opened (opening.py): a tensor from its description, a class of the script from the
+script's text as it is then. Everything else is pickled by cloudpickle, which is handed in as a module.
+
+Relative imports and the standard library alone; loaded by path, under another name, by workloads/recorder.
+Not covered: what cannot be pickled at all (open files, sockets, objects of extensions): `NotKept` says what
+it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import sys
+import threading
+import types
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import format
+from .describing import NotDescribed, Tensors
+
+MAX_GLOBAL_BYTES = 16 * 2**10
+"""Of the pickle of one global of the program's script."""
+MAX_PICKLE_BYTES = 16 * 2**20
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
+SCRIPT = "__main__"
+
+
+class NotKept(Exception):
+    """A call of which there can be no snapshot; the message says what is in the way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A snapshot that was written."""
+
+    name: str
+    """Of its file: a hash of its contents."""
+    size: int
+
+
+class Keeper:
+    """Writes snapshots into one folder."""
+
+    def __init__(self, folder: str, cloudpickle: Any, torch: Any) -> None:
+        self._folder, self._cloudpickle, self._torch = Path(folder), cloudpickle, torch
+
+    def keep(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], about: dict[str, Any]
+    ) -> Kept:
+        """Snapshot of ``target(*args, **kwargs)``, which is about to be called.
+
+        ``about``: plain values for the header. Raises NotKept, and OSError when nothing can be written.
+        """
+        header, parts = self._pickled(target, args, kwargs)
+        content = format.encode({**about, **header, **_program(self._torch)}, parts)
+        if len(content) > format.MAX_BYTES:
+            raise NotKept(f"its snapshot takes {len(content) >> 20} MB")
+        name = hashlib.sha256(content).hexdigest()[:32]
+        path = self._folder / f"{name}{format.SUFFIX}"
+        if not path.exists():
+            fresh = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.part")
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                os.replace(fresh, path)
+            except BaseException:
+                fresh.unlink(missing_ok=True)
+                raise
+        return Kept(name=path.name, size=len(content))
+
+    def _pickled(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+        tensors = Tensors(torch=self._torch)
+        stream = _Bounded(MAX_PICKLE_BYTES)
+        pickler = self._pickler(stream, tensors)
+        try:
+            pickler.kind = "state"
+            pickler.dump(target)
+            first = stream.tell()
+            pickler.kind = "argument"
+            pickler.dump((args, kwargs))  # the same pickler: what both parts hold stays one object
+        except NotDescribed as error:
+            raise NotKept(f"it holds {error}") from error
+        except _Full as error:
+            raise NotKept(f"what it holds besides tensors takes over {MAX_PICKLE_BYTES >> 20} MB") from error
+        except Exception as error:  # objects may refuse to be pickled in any way
+            raise NotKept(f"it holds what cannot be pickled ({_said(error)})") from error
+        pickles = stream.getvalue()
+        found = self._globals(tensors)
+        parts = {"target": pickles[:first], "arguments": pickles[first:], **tensors.blobs, **found}
+        names = [name.removeprefix("global ") for name in found]
+        return {"tensors": tensors.specs, "globals": names}, parts
+
+    def _pickler(self, stream: io.BytesIO, tensors: Tensors | _SmallTensors) -> Any:
+        return _pickler_class(self._cloudpickle, self._torch)(stream, tensors)
+
+    def _globals(self, tensors: Tensors) -> dict[str, bytes]:
+        """What the script has assigned and its classes may read: small objects, each by itself."""
+        script, found = sys.modules.get(SCRIPT), {}
+        for name, value in list(vars(script).items()) if script is not None else ():
+            if name.startswith("__") or isinstance(value, types.ModuleType) or _by_name(value) is not None:
+                continue
+            stream = _Bounded(MAX_GLOBAL_BYTES)
+            pickler = self._pickler(stream, _SmallTensors(tensors))
+            try:
+                pickler.dump(value)
+            except Exception:  # too large, or not to be pickled: whoever needs it says so
+                continue
+            found[f"global {name}"] = stream.getvalue()
+        return found
+
+
+class _Full(Exception):
+    pass
+
+
+class _Bounded(io.BytesIO):
+    """Memory for a pickle that may not grow without end."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._limit:
+            raise _Full
+        return super().write(data)
+
+
+class _SmallTensors:
+    """The tensors of a snapshot, for a global that may hold small ones."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = tensors
+
+    def place(self, tensor: Any, kind: str) -> int:
+        if tensor.numel() * tensor.element_size() > MAX_GLOBAL_BYTES:
+            raise NotDescribed("a large tensor")
+        return self._tensors.place(tensor, kind)
+
+
+_classes: dict[int, Any] = {}
+
+
+def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
+    """A Pickler of cloudpickle's that names what is made anew; one class for each cloudpickle."""
+    if id(cloudpickle) in _classes:
+        return _classes[id(cloudpickle)]
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+        """Pickles one call; tensors go into ``tensors``."""
+
+        kind = "state"
+
+        def __init__(self, stream: io.BytesIO, tensors: Tensors | _SmallTensors) -> None:
+            super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+            self._tensors = tensors
+
+        def persistent_id(self, thing: Any) -> Any:
+            if isinstance(thing, torch.Tensor):
+                return ("tensor", self._tensors.place(thing, self.kind))
+            if isinstance(thing, torch.device):
+                return ("device", str(thing))
+            if isinstance(thing, torch.Generator):
+                return ("generator", str(thing.device))
+            if isinstance(thing, LOCKS):
+                return ("lock", type(thing).__name__)
+            if (name := _by_name(thing)) is not None:
+                return ("script", name)
+            return None
+
+        def reducer_override(self, thing: Any) -> Any:
+            if type(thing) is weakref.ReferenceType and thing() is not None:
+                return (weakref.ref, (thing(),))
+            return super().reducer_override(thing)
+
+    _classes[id(cloudpickle)] = Pickler
+    return Pickler
+
+
+def _by_name(thing: Any) -> str | None:
+    """The name of a class or function that the program's script defines; None for everything else."""
+    if not isinstance(thing, (type, types.FunctionType)) or thing.__module__ != SCRIPT:
+        return None
+    found: Any = sys.modules.get(SCRIPT)
+    for part in thing.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return thing.__qualname__ if found is thing else None
+
+
+def _program(torch: Any) -> dict[str, Any]:
+    """Where the program's modules are found, and by which versions."""
+    script = sys.modules.get(SCRIPT)
+    path = getattr(script, "__file__", None)
+    spec = getattr(script, "__spec__", None)
+    return {
+        "search_path": [os.path.abspath(entry or ".") for entry in sys.path],
+        "folder": os.getcwd(),
+        "script": None if path is None else os.path.abspath(path),
+        "script_package": None if spec is None else spec.parent,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "torch": str(torch.__version__),
+    }
+
+
+def _said(error: Exception) -> str:
+    """Kind and first line of an error, short: it may quote the program's own data."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__

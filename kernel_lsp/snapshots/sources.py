@@ -1,0 +1,74 @@
+"""An edited text in the place of a file of the program, for this process and without touching the file.
+
+`serve({path: text})` before the program's modules are imported. Imports compile the text under the file's own
+name; linecache, and with it tracebacks, inspect and Triton, reads the same lines. What opens the file itself
+(child processes, ``open(__file__)``) sees it only where the confinement has mounted it there as well.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+
+
+def serve(texts: Mapping[str, str]) -> None:
+    """Serve these texts from now on, instead of those that were served before."""
+    known = next((finder for finder in sys.meta_path if isinstance(finder, _Finder)), None)
+    finder = known or _Finder()
+    if known is None:
+        sys.meta_path.insert(0, finder)
+    finder.texts = {os.path.realpath(path): text for path, text in texts.items()}
+    for path, text in texts.items():
+        remember_lines(path, text)
+    importlib.invalidate_caches()
+
+
+def remember_lines(path: str, text: str) -> None:
+    """Have linecache show this text. Without a time of change it is never compared with the disk."""
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+
+
+class _Finder:
+    """Gives the modules of served files another loader; everything else is found as ever."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(name, path, target)
+            if spec is not None:
+                return self._served(spec)
+        return None
+
+    def _served(self, spec: ModuleSpec) -> ModuleSpec:
+        text = self.texts.get(os.path.realpath(spec.origin)) if spec.origin else None
+        if text is not None and spec.origin is not None:
+            spec.loader = _Text(spec.name, spec.origin, text)
+            spec.cached = None
+        return spec
+
+
+class _Text(SourceFileLoader):
+    """Compiles the text it was given; neither reads nor writes compiled files."""
+
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self._text = text
+
+    def get_source(self, fullname: str) -> str:
+        return self._text
+
+    def get_code(self, fullname: str) -> CodeType:
+        return InspectLoader.source_to_code(self._text, self.path)

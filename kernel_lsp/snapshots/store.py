@@ -1,0 +1,163 @@
+"""Recorded programs in the user's data folder: an index of what each called, and the snapshots of the calls.
+
+    <data>/recordings/<program>/<time>/index.json    what was called, how often, what takes its time
+                                       calls/*.call  snapshots
+                                       complete      written last: without it the recording was cut off
+
+Readable by the user alone. A new recording of a program replaces the last one when it is complete; the oldest
+recordings go when all together take more than `MAX_BYTES`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.files import replace_file
+
+FOLDER = "recordings"
+FORMAT = 1
+MAX_BYTES = 2 * 2**30
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One recorded run of a program."""
+
+    folder: Path
+    program: str
+    root: str
+    """The workspace."""
+    created: str
+    command: tuple[str, ...]
+    elapsed_s: float
+    seen: tuple[Table, ...]
+    """target, kind, calls, share, mean_us: one for each target, what takes most of the time first. A target
+    is ``path::qualname``, its path absolute for installed packages, else from the root."""
+    ways: tuple[Table, ...]
+    """The same with arguments, setting and snapshot: one for each way of calling a target."""
+    devices: tuple[str, ...] = ()
+    profile: Table = field(default_factory=dict)
+    """What the profiled step took; empty: none was profiled."""
+
+    def snapshot(self, way: Table) -> Path | None:
+        """The file of a way's call; None where none was kept."""
+        name = way.get("snapshot")
+        plain = isinstance(name, str) and name == Path(name).name
+        path = self.folder / "calls" / name if plain and isinstance(name, str) else None
+        return path if path is not None and path.is_file() else None
+
+    def path_of(self, entry: Table) -> Path:
+        """The file of an entry's target."""
+        return Path(self.root) / str(entry["target"]).partition("::")[0]
+
+    def qualname_of(self, entry: Table) -> str:
+        return str(entry["target"]).partition("::")[2]
+
+
+def begin(data_dir: Path, root: Path, program: str) -> Path:
+    """A new folder for a recording of this program. Raises WorkloadError."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+    parent = data_dir / FOLDER / _key(root, program)
+    try:
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (data_dir / FOLDER).chmod(0o700)
+        folder = parent / stamp
+        folder.mkdir(mode=0o700)
+        (folder / "calls").mkdir(mode=0o700)
+    except OSError as error:
+        raise WorkloadError(
+            f"calls cannot be kept below {parent}: {error.strerror or error}",
+            "free space on that disk, or record with --no-snapshots",
+        ) from error
+    return folder
+
+
+def finish(folder: Path, table: Table) -> None:
+    """Write the index; from now on this is the program's recording. Raises WorkloadError."""
+    try:
+        replace_file(folder / "index.json", json.dumps({**table, "format": FORMAT}).encode())
+        (folder / "complete").touch(mode=0o600)
+    except OSError as error:
+        raise WorkloadError(
+            f"the recording could not be written to {folder}: {error.strerror or error}",
+            "free space on that disk, or record with --no-snapshots",
+        ) from error
+    for other in folder.parent.iterdir():
+        if other.name < folder.name:
+            shutil.rmtree(other, ignore_errors=True)
+    _make_room(folder.parent.parent, keep=folder)
+
+
+def recordings(data_dir: Path, root: Path | None = None) -> tuple[Recording, ...]:
+    """Complete recordings of programs of this workspace (None: of all), the newest first."""
+    found = [read(folder) for folder in _folders(data_dir / FOLDER)]
+    wanted = [one for one in found if one is not None and (root is None or Path(one.root) == root)]
+    return tuple(sorted(wanted, key=lambda one: one.created, reverse=True))
+
+
+def read(folder: Path) -> Recording | None:
+    """None for what is incomplete, of another version, or damaged."""
+    try:
+        table = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        if not (folder / "complete").exists() or table["format"] != FORMAT:
+            return None
+        return Recording(
+            folder=folder,
+            program=str(table["program"]),
+            root=str(table["root"]),
+            created=str(table["created"]),
+            command=tuple(map(str, table["command"])),
+            elapsed_s=float(table["elapsed_s"]),
+            seen=tuple(table["seen"]),
+            ways=tuple(table["ways"]),
+            devices=tuple(map(str, table.get("devices", ()))),
+            profile=dict(table.get("profile", {})),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def forget(data_dir: Path, root: Path | None = None) -> int:
+    """Delete the recordings of a workspace, or all; how many went. Raises OSError."""
+    if root is None:
+        count = len(list(_folders(data_dir / FOLDER)))
+        shutil.rmtree(data_dir / FOLDER, ignore_errors=False) if (data_dir / FOLDER).exists() else None
+        return count
+    mine = recordings(data_dir, root)
+    for one in mine:
+        shutil.rmtree(one.folder)
+    return len(mine)
+
+
+def _key(root: Path, program: str) -> str:
+    return hashlib.sha256(f"{root}\0{program}".encode()).hexdigest()[:16]
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for program in sorted(parent.iterdir()):
+            with contextlib.suppress(OSError):
+                yield from sorted(program.iterdir())
+
+
+def _make_room(parent: Path, keep: Path) -> None:
+    """Remove the oldest recordings while all take too much."""
+    folders = sorted(_folders(parent), key=lambda folder: folder.name)
+    sizes = {folder: sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) for folder in folders}
+    total = sum(sizes.values())
+    for folder in folders:
+        if total <= MAX_BYTES:
+            break
+        if folder != keep:
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= sizes[folder]
