@@ -30,10 +30,10 @@ def record(
 ) -> None:
     """Run a program unchanged and record how it calls its modules and Triton kernels.
 
-    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time, never values.
-    Snapshots of calls (objects and configuration, small integer and mask tensors; never weights or
-    activations) stay in your data folder, for you alone. Nothing leaves this machine.
-    The exit code is the program's own; 2 when nothing could be run or written.
+    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time, never
+    values. Snapshots of calls (objects and configuration, small integer and mask tensors; never weights
+    or activations) stay in your data folder, for you alone. Nothing leaves this machine. The exit code
+    is the program's own; 2 when nothing could be run or written.
     """
     workspace = (root or console.workspace_of(Path("here"))).absolute()
     path = (out or running.default_path(workspace, command)).absolute()

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kernel_lsp import wire
@@ -136,10 +136,13 @@ async def _tried(
 
     async with _background(prepare() if timed else None) as timer:
         loading = {
-            "source": request.candidate_source,
-            "entry": request.candidate_entry,
+            "program": replace(
+                request.reference, source=request.candidate_source, entry=request.candidate_entry
+            ),
+            "reference": request.reference,
+            "workload": request.workload,
             "init": opened["init"],
-            "training": request.workload.training,
+            "conduct": opened["conduct"],
         }
         await candidate(worker, "load", request.budget.load_s, init, **loading)
         await trials.run_trials(request, judge, worker, opened, found, report, begun)

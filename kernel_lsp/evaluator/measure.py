@@ -203,6 +203,7 @@ async def _make_baselines(
         workload=request.workload,
         grad=session.opened["grad"],
         compile_s=compile_s,
+        conduct=session.opened["conduct"],
         seeds=sealed["seeds"],
         **joined,
     )

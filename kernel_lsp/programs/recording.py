@@ -1,4 +1,4 @@
-"""Run a program once, unchanged, and keep what it called: the file for people, and the snapshots beside it."""
+"""Run a program once, unchanged, and keep what it called: a file for people, snapshots beside it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A capture runs on fake CPU tensors, without gradients, while torch traces. A program that asks for devices,
 gradients, autocast or tracing would be told of the capture instead of its own run. Answers that a later call
 may get otherwise become conditions of the guard (`Answers.requirements`); what cannot be answered is refused.
-Only the program's own code and the libraries it uses are answered so: torch's own questions keep torch's answers.
+Only the program's own code and the libraries it uses are answered so: torch's questions keep torch's answers.
 """
 
 from __future__ import annotations

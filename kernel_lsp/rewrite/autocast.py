@@ -1,8 +1,9 @@
 """torch.autocast for a capture on fake CPU tensors: the casts that it would make, as operations of the graph.
 
 torch casts below the level at which a graph is captured, and a fake CPU stands for the GPU, whose autocast
-casts other operators. `Autocast` stands between the program and torch's functions and casts their arguments by
-the target device's rules. Regions that the program opens itself (``with torch.autocast(...)``) count as well.
+casts other operators. `Autocast` stands between the program and torch's functions and casts their
+arguments by the target device's rules. Regions that the program opens itself (``with
+torch.autocast(...)``) count as well.
 
 Rules: "CUDA Ops that can autocast" and its CPU twin in torch's documentation (ATen/autocast_mode.h).
 Not covered: custom autograd functions with custom_fwd; casts inside of operators written in C++.
@@ -73,8 +74,9 @@ CPU = Rules(
     float32=frozenset({
         "avg_pool3d", "binary_cross_entropy", "grid_sampler", "polar", "quantile", "nanquantile", "cdist",
         "mse_loss", "cosine_embedding_loss", "nll_loss_nd", "ctc_loss", "kl_div", "multilabel_margin_loss",
-        "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "l1_loss", "trace", "view_as_complex",
-        "cholesky", "inverse", "logdet", "svd", "triplet_margin_loss", "soft_margin_loss", "margin_ranking_loss",
+        "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "l1_loss", "trace",
+        "view_as_complex", "cholesky", "inverse", "logdet", "svd", "triplet_margin_loss",
+        "soft_margin_loss", "margin_ranking_loss",
         "cosine_similarity", "multi_margin_loss", "hinge_embedding_loss", "poisson_nll_loss",
     }),
     float32_result=frozenset(),

@@ -1,11 +1,12 @@
 """A program and a workload in, a Graph out. Nothing of the user's size is ever allocated.
 
 `capture(program, workload, device) -> Graph` has the target and its inputs under FakeTensorMode and exports
-with ``torch.export(strict=False)``, whose training IR keeps aten.linear, aten.conv2d, aten.layer_norm … whole.
-A slice's definitions are run and its module is built (loading.py); a program with a home is opened there, with
-the object and the arguments of a recorded call (recorded.py), in the setting of the program (answers.py,
-autocast.py). Everything is captured on a fake CPU: ``device`` is a label, because fake CUDA tensors need a CUDA
-build. Works with torch 2.6 to 2.13. observing.py sees what its forward reads.
+with ``torch.export(strict=False)``, whose training IR keeps aten.linear, aten.conv2d, aten.layer_norm …
+whole. A slice's definitions are run and its module is built (loading.py); a program with a home is
+opened there, with the object and the arguments of a recorded call (recorded.py), in the setting of the
+program (answers.py, autocast.py). Everything is captured on a fake CPU: ``device`` is a label, because
+fake CUDA tensors need a CUDA build. Works with torch 2.6 to 2.13. observing.py sees what its forward
+reads.
 
 Refused, with cause and remedy: data-dependent control flow, in-place changes of inputs or views,
 Python that needs real values, questions about gradients or tracing, and objects on ``self`` whose content
@@ -180,9 +181,7 @@ def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
     )
 
 
-def _graph(
-    program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any
-) -> Graph:
+def _graph(program: Program, module: Any, exported: Any, leaves: list[Leaf], device: str, seen: Any) -> Graph:
     reads, called = seen
     signature, fxgraph = exported.graph_signature, exported.graph
     by_name = {node.name: node for node in fxgraph.nodes}
@@ -255,7 +254,9 @@ def _bind(function: Any, args: list[Any], kwargs: dict[str, Any], batch: int | N
     leaves, spec = pytree.tree_flatten(dict(filled.arguments))
     bound = dict(pytree.tree_unflatten(_with_batch(leaves, batch), spec))
     arguments = [
-        Argument(source=name, value=value, has_default=parameters[name].default is not inspect.Parameter.empty)
+        Argument(
+            source=name, value=value, has_default=parameters[name].default is not inspect.Parameter.empty
+        )
         for name, value in bound.items()
     ]
     return Call(args=(), kwargs=bound, arguments=tuple(arguments))

@@ -78,7 +78,7 @@ def _lies_with_inputs(graph: Graph, base: fx.Node) -> bool:
     """Everything is captured on a CPU, so that only the person's statement says where a tensor is made."""
     if graph.device == "cpu" or (is_op(base, *LIKE) and "device" not in base.kwargs):
         return True
-    place = Statements(graph.origin.program, graph.origin.function).key(base)
+    place = Statements(graph.origin.program, graph.origin.function, graph.origin.path).key(base)
     if place is None:
         return False
     text = "\n".join(graph.origin.program.split("\n")[place[0] - 1 : place[1]])

@@ -25,12 +25,17 @@ WORDS = {
 }  # fmt: skip
 
 
+def frame_of(path: str | None) -> re.Pattern[str]:
+    """A frame of the program in a stack trace: line and function. None: of a slice."""
+    return re.compile(FRAME.format(SLICE if path is None else re.escape(path)))
+
+
 class Statements:
     """Where each node's code stands in the program, and what the result was called there."""
 
     def __init__(self, program: str, function: str, path: str | None = None) -> None:
         """``path``: the file of the program; None: it is a slice."""
-        self.frame = re.compile(FRAME.format(SLICE if path is None else re.escape(path)))
+        self.frame = frame_of(path)
         self.spans: list[tuple[int, int, str | None]] = []
         self.function = function
         for node in ast.walk(parsing.parse(program)):

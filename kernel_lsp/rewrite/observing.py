@@ -57,7 +57,9 @@ def observed_objects(
     note = _recorder(reads, classes, wrote)
     for source, thing in things:
         kind = type(thing)
-        with contextlib.suppress(TypeError):  # a class of Python's own, such as an Enum's member: it cannot change
+        with contextlib.suppress(
+            TypeError
+        ):  # a class of Python's own, such as an Enum's member: it cannot change
             thing.__class__ = _recording(kind, source, note, wrote)
             classes.append((thing, kind))
     try:

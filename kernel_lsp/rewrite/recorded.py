@@ -1,7 +1,7 @@
 """A recorded call on fake tensors, where the program's own object and arguments are captured as they were.
 
 `open_recorded` opens the snapshot and names every argument as the target's body does: ``x``, ``state[0]``,
-``cache.layers[0].keys``, ``kwargs["mask"]``. Objects that hold tensors become nodes of torch's pytrees, so that
+``cache.layers[0].keys``, ``kwargs["mask"]``. Objects that hold tensors become nodes of the pytrees, so that
 torch.export takes them apart and puts them together again.
 """
 
@@ -113,12 +113,16 @@ def named_call(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Ca
         if parameter.kind is parameter.VAR_POSITIONAL:
             conditions.append(f"len({name}) == {len(value)}")
             placed += value
-            first += [Argument(source=f"{name}[{i}]", value=v, has_default=False) for i, v in enumerate(value)]
+            first += [
+                Argument(source=f"{name}[{i}]", value=v, has_default=False) for i, v in enumerate(value)
+            ]
         elif parameter.kind is parameter.VAR_KEYWORD:
             known = ", ".join(f'"{key}"' for key in sorted(value))
             conditions.append(f"{name}.keys() == {{{known}}}" if value else f"not {name}")
             named |= value
-            second += [Argument(source=f'{name}["{k}"]', value=v, has_default=False) for k, v in value.items()]
+            second += [
+                Argument(source=f'{name}["{k}"]', value=v, has_default=False) for k, v in value.items()
+            ]
         elif parameter.kind is parameter.POSITIONAL_ONLY or (spread and parameter.kind in POSITIONAL):
             placed.append(value)
             first.append(Argument(source=name, value=value, has_default=has_default))

@@ -52,9 +52,7 @@ class Keeper:
     def __init__(self, folder: str, cloudpickle: Any, torch: Any) -> None:
         self._folder, self._cloudpickle, self._torch = Path(folder), cloudpickle, torch
 
-    def keep(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], about: dict[str, Any]
-    ) -> Kept:
+    def keep(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], about: dict[str, Any]) -> Kept:
         """Snapshot of ``target(*args, **kwargs)``, which is about to be called.
 
         ``about``: plain values for the header. Raises NotKept, and OSError when nothing can be written.
@@ -71,7 +69,7 @@ class Keeper:
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
-                os.replace(fresh, path)
+                fresh.replace(path)
             except BaseException:
                 fresh.unlink(missing_ok=True)
                 raise
@@ -157,7 +155,7 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
     if id(cloudpickle) in _classes:
         return _classes[id(cloudpickle)]
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Pickles one call; tensors go into ``tensors``."""
 
         kind = "state"
@@ -204,9 +202,9 @@ def _program(torch: Any) -> dict[str, Any]:
     path = getattr(script, "__file__", None)
     spec = getattr(script, "__spec__", None)
     return {
-        "search_path": [os.path.abspath(entry or ".") for entry in sys.path],
-        "folder": os.getcwd(),
-        "script": None if path is None else os.path.abspath(path),
+        "search_path": [str(Path(entry or ".").absolute()) for entry in sys.path],
+        "folder": str(Path.cwd()),
+        "script": None if path is None else str(Path(path).absolute()),
         "script_package": None if spec is None else spec.parent,
         "python": ".".join(map(str, sys.version_info[:2])),
         "torch": str(torch.__version__),

@@ -50,7 +50,11 @@ def strided(spec: Spec, dtype: torch.dtype, room: torch.Tensor | None, device: t
     """An empty tensor of the recorded shape, strides and alignment; in ``room``, where it shares memory."""
     shape, stride, offset = spec["shape"], spec["stride"], spec["offset"]
     if room is not None and dtype == dtype_of(spec):
-        return room[: room.numel() // dtype.itemsize * dtype.itemsize].view(dtype).as_strided(shape, stride, offset)
+        return (
+            room[: room.numel() // dtype.itemsize * dtype.itemsize]
+            .view(dtype)
+            .as_strided(shape, stride, offset)
+        )
     offset %= ALIGNED_ELEMENTS
     if not offset:
         return torch.empty_strided(shape, stride, dtype=dtype, device=device)

@@ -78,7 +78,7 @@ class OpenedCall:
         """Positional and named arguments of one call, around these tensors."""
         given = {**self._state, **dict(zip(self._places, tensors, strict=True))}
         unpickler = _Arguments(self._arguments, given.__getitem__, self._maker, self._script)
-        unpickler.memo = dict(self._memo)
+        unpickler.memo = dict(self._memo)  # type: ignore[attr-defined]
         args, kwargs = unpickler.load()
         return list(args), dict(kwargs)
 
@@ -100,7 +100,7 @@ def open_call(home: Home, source: str, maker: Maker) -> OpenedCall:
     state, memo = dict(tensors.made), unpickler.memo.copy()
     arguments = contents.parts["arguments"]
     first = _Arguments(arguments, tensors.get, maker, program)
-    first.memo = dict(memo)
+    first.memo = dict(memo)  # type: ignore[attr-defined]
     _loaded(first, "its arguments")
     places = tuple(place for place in tensors.made if place not in state)
     return OpenedCall(
@@ -122,7 +122,9 @@ def _read(home: Home) -> format.Contents:
     try:
         return format.read(Path(home.snapshot))
     except (OSError, format.Unreadable) as error:
-        raise SnapshotError(f"the recorded call cannot be read: {error}", "record the program again") from error
+        raise SnapshotError(
+            f"the recorded call cannot be read: {error}", "record the program again"
+        ) from error
 
 
 def _loaded(unpickler: Any, what: str) -> Any:
@@ -365,7 +367,7 @@ class _Unpickler(_Named, pickle.Unpickler):
     pass
 
 
-class _Arguments(_Named, pickle._Unpickler):  # type: ignore[misc, name-defined]
+class _Arguments(_Named, pickle._Unpickler):
     """For the second of two pickles, whose memo goes on from the first's. In Python, because C's Unpickler
     forgets how long a memo is that it was given (3.11 to 3.14); 0.3 ms for the arguments of a decoder layer.
     """

@@ -1,8 +1,8 @@
 """The definitions of a script, to be run without what the script does.
 
 A script that trains at import cannot be imported to get at its classes. `definitions` keeps imports,
-functions and classes, also in ``try`` and ``if`` statements that hold nothing else, at their lines, and leaves
-every other statement out. What those had assigned comes from the snapshot. Standard library only.
+functions and classes, also in ``try`` and ``if`` statements that hold nothing else, at their lines, and
+leaves every other statement out. What those had assigned comes from the snapshot. Standard library only.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import importlib.util
 import linecache
 import os
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -32,6 +33,26 @@ def serve(texts: Mapping[str, str]) -> None:
 def remember_lines(path: str, text: str) -> None:
     """Have linecache show this text. Without a time of change it is never compared with the disk."""
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+
+
+def unload(path: str) -> None:
+    """Forget the module of a file, and every other that is neither installed nor Python's own, so that the
+    next import runs their texts anew. What is installed stays: it may not bear being imported twice."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and (
+            os.path.realpath(file) == os.path.realpath(path) or _is_own(name, file)
+        ):
+            del sys.modules[name]
+
+
+def _is_own(name: str, file: str) -> bool:
+    """Whether a module belongs to the program itself."""
+    if name.partition(".")[0] in ("kernel_lsp", "_kernel_lsp_cloudpickle", "__main__", "torch", "triton"):
+        return False
+    folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    installed = "site-packages" in file or "dist-packages" in file
+    return file.endswith(".py") and not installed and not file.startswith(folders)
 
 
 class _Finder:

@@ -65,9 +65,7 @@ def program_of(root: Path, command: Sequence[str]) -> str:
     return Path(command[0]).name
 
 
-def run(
-    root: Path, command: Sequence[str], out: Path, *, calls: dict[str, str] | None = None
-) -> Recorded:
+def run(root: Path, command: Sequence[str], out: Path, *, calls: dict[str, str] | None = None) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
 
     ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none are kept.

@@ -126,6 +126,7 @@ class Judge:
             "changed": reference.changed,
             "grad": reference.grad,
             "aliases": reference.aliases,
+            "conduct": wire.to_json(reference.subject.conduct),
             "environment": reference.device.environment(),
             "elements": reference.elements,
         }

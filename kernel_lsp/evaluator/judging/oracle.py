@@ -7,7 +7,6 @@ made, whether it draws random numbers, which buffers it changes. Does not cover:
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import random
 import sys
@@ -19,7 +18,8 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator import devices, programs, relations
+from kernel_lsp.evaluator import callees, devices, relations
+from kernel_lsp.evaluator.callees import Callee, widened
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import Gradients, backward, leaves_with_gradients
 from kernel_lsp.evaluator.judging import noise, numerics, variations
@@ -62,19 +62,13 @@ class Reference:
         devices.few_threads(self.device)
         # The same program has the same parameters in every process: one seed repeats an evaluation.
         seed_everything(int(hashlib.sha256(wire.dumps([program, workload]).encode()).hexdigest()[:12], 16))
-        with boundary(EvaluationError, "could not judge: loading the reference failed"):
-            if device == "interpreter" and "triton" in program.source:
-                interpreter.first_configurations()
-            self.module = programs.load(program.source)
-        target = programs.find(self.module, program.entry)
-        with boundary(EvaluationError, "could not judge: get_init_inputs() failed"):
-            self.init = programs.init_arguments(self.module, workload)
-        with boundary(EvaluationError, "could not judge: constructing the reference failed"):
-            self.target = programs.construct(target, self.init, self.device.place, workload.training)
+        if device == "interpreter" and "triton" in program.source:
+            interpreter.first_configurations()
+        self.subject = callees.subject_of(program, workload, self.device.place)
+        self.init = self.subject.init
         if not callable(self.target):
             raise EvaluationError(f"could not judge: {program.entry} is neither a module nor a function")
         self.own_state: State = {k: v.clone() for k, v in self._state(self.target).items()}
-        self._wide = copy.deepcopy(self.target)._apply(_widen) if self.is_module else self.target
         self.oracle_note = ""
         self.tells_precision: bool | None = None
         """Whether the reference on coarser operands is told from itself; None: not known."""
@@ -95,6 +89,19 @@ class Reference:
         """Whether a comparison was rehearsed; see Session.rehearse."""
         self.draws_near = False
         """Whether inputs are drawn in the device's memory; see :meth:`settle`."""
+
+    @property
+    def callee(self) -> Callee:
+        return self.subject.callee
+
+    @property
+    def wide(self) -> Callee:
+        """The program in float64."""
+        return self.subject.wide
+
+    @property
+    def target(self) -> Any:
+        return self.subject.callee.target
 
     @property
     def is_module(self) -> bool:
@@ -138,7 +145,7 @@ class Reference:
         """[positional, by name] of one call, as the program makes them from this seed."""
         seed_everything(seed)
         with boundary(EvaluationError, "could not judge: get_inputs() failed"):
-            return programs.call_arguments(self.module, self.workload)
+            return self.subject.arguments(seed)
 
     def pristine(self) -> torch.nn.Module:
         """The module with the parameters that it was constructed with."""
@@ -155,7 +162,7 @@ class Reference:
         if "rows" in trial:  # only now: a copy to the device would leave behind what stands behind them
             placed = variations.first_rows(placed, trial["rows"])
         before = self._prepare(self.target, trial["state"], noise_seed)
-        result = self._call(self.target, placed)
+        result = self._call(self.callee, placed)
         drawn = relations.generators(self.device.place)
         return Ran(
             output=map_tensors(lambda t: t.detach().clone(), result),
@@ -167,23 +174,30 @@ class Reference:
             draws=drawn != before,
         )
 
+    def learn(self, placed: Any, state: State) -> None:
+        """Call it once to see how it treats its arguments. Raises EvaluationError, and what it raises."""
+        crashes.say(crashes.PLAIN)
+        self._prepare(self.target, state, 1)
+        self.subject.learn(placed)
+        self.device.synchronize()
+
     def call(self, placed: Any, state: State) -> Any:
         """What one call returns, with tensors of its own."""
         crashes.say(crashes.PLAIN)
         self._prepare(self.target, state, 1)
-        return self._call(self.target, placed)
+        return self._call(self.callee, placed)
 
     def run_wide(self, trial: Trial, moved: bool = False) -> tuple[Any, State] | None:
         """(output, state afterwards) in float64; None where the program cannot run in it."""
 
         def run() -> tuple[Any, State]:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
-            self._prepare(self._wide, wide["state"], 1)
+            self._prepare(self.wide.target, wide["state"], 1)
             with self._telling(drawn):
-                result = self._call(self._wide, map_tensors(self.place, wide["arguments"]))
+                result = self._call(self.wide, map_tensors(self.place, wide["arguments"]))
             # A program may return one of its own buffers, and the next call changes them. The copies stay on
             # the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s there.
-            state = {k: v.detach().clone() for k, v in self._state(self._wide).items()}
+            state = {k: v.detach().clone() for k, v in self._state(self.wide.target).items()}
             return map_tensors(lambda t: t.detach().clone(), result), state
 
         return self._in_float64(run)
@@ -191,7 +205,7 @@ class Reference:
     def gradients(self, trial: Trial, cotangents: list[torch.Tensor], noise_seed: int) -> Gradients:
         """By name of input and parameter; None where nothing flows."""
         self._prepare(self.target, trial["state"], noise_seed)
-        return self._gradients(self.target, trial["arguments"], cotangents)
+        return self._gradients(self.callee, trial["arguments"], cotangents)
 
     def gradients_wide(
         self, trial: Trial, cotangents: list[torch.Tensor], moved: bool = False
@@ -200,16 +214,16 @@ class Reference:
 
         def run() -> Gradients:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
-            self._prepare(self._wide, wide["state"], 1)
+            self._prepare(self.wide.target, wide["state"], 1)
             with self._telling(drawn):
-                return self._gradients(self._wide, wide["arguments"], [_widen(c) for c in cotangents])
+                return self._gradients(self.wide, wide["arguments"], [widened(c) for c in cotangents])
 
         return self._in_float64(run)
 
-    def _gradients(self, target: Any, arguments: Any, cotangents: list[torch.Tensor]) -> Gradients:
+    def _gradients(self, callee: Callee, arguments: Any, cotangents: list[torch.Tensor]) -> Gradients:
         placed = map_tensors(self.place, arguments)
-        result = self._call(target, placed)
-        found = backward(result, leaves_with_gradients(placed, target), cotangents)
+        result = self._call(callee, placed)
+        found = backward(result, leaves_with_gradients(placed, callee.target), cotangents)
         self.device.synchronize()
         return found
 
@@ -219,7 +233,7 @@ class Reference:
             return []
         self._prepare(self.target, trial["state"], trial["noise_seed"])
         with noise.Recording(self.device.place) as recording:
-            self._call(self.target, map_tensors(self.place, trial["arguments"]))
+            self._call(self.callee, map_tensors(self.place, trial["arguments"]))
         return recording.draws
 
     @contextlib.contextmanager
@@ -244,7 +258,7 @@ class Reference:
 
     def _widened(self, trial: Trial, moved: bool) -> Trial:
         def widen(value: torch.Tensor) -> torch.Tensor:
-            wide = _widen(value.detach())
+            wide = widened(value.detach())
             if moved and wide.dtype in (torch.float64, torch.complex128):
                 wide = numerics.nudge(wide, value.dtype.to_real(), trial["draw"])
             return wide.requires_grad_(value.requires_grad)
@@ -259,10 +273,10 @@ class Reference:
         torch.manual_seed(noise_seed)
         return relations.generators(self.device.place)
 
-    def _call(self, target: Any, placed: Any) -> Any:
+    def _call(self, callee: Callee, placed: Any) -> Any:
         with torch.set_grad_enabled(self.grad):
             try:
-                result = target(*placed[0], **placed[1])
+                result = callee(callee.bind(placed))
             except Exception as error:
                 if why := interpreter.unsupported(error):
                     raise EvaluationError(why, interpreter.REMEDY) from error
@@ -277,12 +291,6 @@ class Reference:
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the device, laid out like the original, that carries gradients like it."""
         return strided_copy(tensor, self.device.place)
-
-
-def _widen(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dtype.is_complex:
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.dtype.is_floating_point else tensor
 
 
 def seed_everything(seed: int) -> None:

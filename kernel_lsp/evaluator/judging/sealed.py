@@ -94,7 +94,7 @@ class Timing:
         placed = [map_tensors(self.reference.place, made["arguments"]) for made in self.sets]
         seeds = [m["noise_seed"] for m in self.sets]
         rounds = timing.Rounds(self.reference.device, placed, seeds, self.reference.grad)
-        rounds.add("eager", self.reference.target)
+        rounds.add("eager", self.reference.callee)
         return {"clean_ms": rounds.alone("eager")}
 
     def needed(self) -> Reply:

@@ -29,7 +29,7 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
     """
     arguments = tensor_leaves(trial["arguments"])
     reference.elements = sum(t.numel() for t in arguments)
-    reference.grad = any(t.requires_grad for t in arguments) or _is_trained(reference)
+    reference.grad = reference.subject.records_gradients(trial["arguments"])
     with boundary(EvaluationError, "could not judge: the reference fails on its own inputs"):
         first = reference.run(trial, noise_seed=1)
         again = reference.run(trial, noise_seed=1)
@@ -48,12 +48,6 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
     reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
     reference.insensitive = _insensitive(reference, first, other)
     _vary(reference, trial, first, without)
-
-
-def _is_trained(reference: Reference) -> bool:
-    if reference.workload.training is not True or not reference.is_module:
-        return False
-    return any(p.requires_grad for p in reference.target.parameters())
 
 
 def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:

@@ -8,12 +8,12 @@ decided here: what passes is judged with the judge's own inputs and oracle (judg
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.judging import numerics
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
@@ -22,18 +22,21 @@ MARGIN = 1.25
 FAR = 0.05
 """Difference from the program's own output, relative to its norm, that no rounding makes; where float64
 cannot be had, because the program names its dtypes, this alone decides."""
-Call = Callable[[Any, Any], Any]
+Call = Callable[[Callee, Any], Any]
 
 
 class Bar:
     """What is expected of every variant of one program."""
 
-    def __init__(self, target: Any, arguments: Any, outputs: Sequence[torch.Tensor], call: Call) -> None:
-        """``call`` runs a target on (positional, by name); ``outputs`` are the program's own."""
+    def __init__(
+        self, callee: Callee, wide: Callee, arguments: Any, outputs: Sequence[torch.Tensor], call: Call
+    ) -> None:
+        """``wide``: the same program in float64; ``call`` runs one on (positional, by name); ``outputs`` are
+        the program's own."""
         self._outputs = [tensor.detach().clone() for tensor in outputs]
         self._limits: list[tuple[torch.Tensor, float] | None] = [None] * len(outputs)
         try:
-            truth, moved = (self._wide(target, arguments, call, by) for by in (0.0, 0.5))
+            truth, moved = (self._wide(callee, wide, arguments, call, by) for by in (0.0, 0.5))
         except Exception:  # dtypes written into the program, or no memory: see FAR
             return
         if len(truth) == len(moved) == len(outputs):
@@ -55,18 +58,19 @@ class Bar:
         return ""
 
     @staticmethod
-    def _wide(target: Any, arguments: Any, call: Call, by: float) -> list[torch.Tensor]:
+    def _wide(callee: Callee, wide: Callee, arguments: Any, call: Call, by: float) -> list[torch.Tensor]:
         """Outputs in float64, inputs and parameters moved by up to ``by`` eps of their dtype."""
 
-        def widened(tensor: torch.Tensor) -> torch.Tensor:
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.dtype.is_floating_point:
                 return tensor
-            wide, eps = tensor.detach().double(), torch.finfo(tensor.dtype).eps
-            return wide * (1 + by * eps * (2 * torch.rand_like(wide) - 1)) if by else wide
+            value, eps = tensor.detach().double(), torch.finfo(tensor.dtype).eps
+            return value * (1 + by * eps * (2 * torch.rand_like(value) - 1)) if by else value
 
-        if isinstance(target, torch.nn.Module):
-            target = copy.deepcopy(target)._apply(widened)
-        return [t.detach() for t in tensor_leaves(call(target, map_tensors(widened, arguments)))]
+        if isinstance(wide.target, torch.nn.Module):
+            state = callee.target.state_dict()
+            wide.target.load_state_dict({key: map_tensors(moved, value) for key, value in state.items()})
+        return [t.detach() for t in tensor_leaves(call(wide, map_tensors(moved, arguments)))]
 
 
 def _limit(

@@ -11,6 +11,7 @@ change a result, writes beyond a band.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,11 +47,11 @@ class Memory:
         counter = itertools.count()
         return map_tensors(lambda tensor: self._place(tensor, next(counter), fresh), arguments)
 
-    def problems(self) -> list[dict[str, str]]:
-        """What the call wrote into its inputs or around them."""
+    def problems(self, writes: Collection[int] = ()) -> list[dict[str, str]]:
+        """What the call wrote into its inputs or around them; ``writes``: inputs that it should write."""
         found = []
-        for placed in self.placed:
-            if same_bits(placed.room, placed.before):
+        for number, placed in enumerate(self.placed):
+            if number in writes or same_bits(placed.room, placed.before):
                 continue
             touched = not same_bits(placed.tensor, _like(placed.tensor, placed.before))
             if touched:

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import programs
+from kernel_lsp.evaluator import callees
+from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.running.worker import Worker, failure, serve
 from kernel_lsp.evaluator.tensors import Outbox, decode, encode, tensor_leaves
@@ -33,16 +34,16 @@ class Timer(Worker):
     def __init__(self, device: str) -> None:
         super().__init__(device)
         self.clock: timing.Rounds | None = None
-        self.reference: Any = None
+        self.reference = Callee(None)
 
     def prepare(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
         """Reference, compiled reference and input sets, before any candidate is loaded here."""
         program = wire.from_json(Program, message["program"])
         workload = wire.from_json(Workload, message["workload"])
         init = decode(message["init"], blobs)
-        module = programs.load(program.source)
-        target = programs.find(module, program.entry)
-        self.reference = programs.construct(target, (init[0], init[1]), self.device.place, workload.training)
+        callees.prepare(program, workload, self.device.place)
+        conduct = wire.from_json(Conduct, message["conduct"])
+        self.reference = callees.callee_of(program, workload, (init[0], init[1]), self.device.place, conduct)
         self.clock = self._clock(message, blobs)
         self.clock.add_compiled(self.reference, message["compile_s"])
         return {"notes": self.clock.notes}
@@ -60,8 +61,8 @@ class Timer(Worker):
         """Eager on a session's values; the parameters are set in place, where compiled code has them too."""
         self.sets = [decode(item, blobs, self.device.place) for item in message["sets"]]
         self.state = decode(message["state"], blobs, self.device.place)
-        if isinstance(self.reference, torch.nn.Module):
-            self.reference.load_state_dict(self.state)
+        if isinstance(self.reference.target, torch.nn.Module):
+            self.reference.target.load_state_dict(self.state)
         clock = timing.Rounds(self.device, self.sets, message["seeds"], message["grad"])
         clock.add("eager", self.reference)
         clock.add_tf32(self.reference)
@@ -87,7 +88,7 @@ class Timer(Worker):
         name = "candidate"
         try:
             self.load_state(self.state)
-            self.clock.add("candidate", self.target)
+            self.clock.add("candidate", self.callee)
             for name in self.clock.providers:
                 self.clock.warm_up(name)
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt

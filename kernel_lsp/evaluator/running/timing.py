@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator import stats
+from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.devices import Device, Sample
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.processes import crashes
@@ -94,7 +95,7 @@ class Rounds:
 
     def __init__(self, device: Device, sets: list[Any], seeds: list[int], grad: bool) -> None:
         self.device, self.sets, self.seeds, self.grad = device, sets, seeds, grad
-        self.providers: dict[str, Callable[..., Any]] = {}
+        self.providers: dict[str, Callee] = {}
         self.notes: list[str] = []
         self.arena = Arena(sets, device.place, device.cache_bytes())
         self._random = random.SystemRandom()
@@ -104,10 +105,10 @@ class Rounds:
 
     # --- providers -----------------------------------------------------------------------
 
-    def add(self, name: str, target: Callable[..., Any]) -> None:
-        self.providers[name] = target
+    def add(self, name: str, callee: Callee) -> None:
+        self.providers[name] = callee
 
-    def add_compiled(self, target: Callable[..., Any], seconds: float) -> None:
+    def add_compiled(self, callee: Callee, seconds: float) -> None:
         """torch.compile's default mode, when it works here within ``seconds``; else a note.
 
         It works when it does at other addresses too, which every timed call has: what fails there fails
@@ -119,7 +120,7 @@ class Rounds:
         crashes.say(crashes.COMPILED)
         try:
             with time_box(seconds):
-                compiled = torch.compile(target)
+                compiled = callee.around(torch.compile(callee.target))
                 for offset in (0, 0, self.arena.last_offset):
                     self.call(compiled, self.arena.fill(0, 1.0, offset))
                     self.device.synchronize()
@@ -133,13 +134,13 @@ class Rounds:
             self.providers["compile"] = compiled
         crashes.say(crashes.PLAIN)
 
-    def add_tf32(self, target: Callable[..., Any]) -> None:
+    def add_tf32(self, callee: Callee) -> None:
         """Eager with TF32 matrix products, where that is another computation than eager."""
-        switched = self.device.with_tf32(target)
-        if switched is None:
+        switching = self.device.with_tf32(callee.target)
+        if switching is None:
             return
-        outputs = []
-        for call in (target, switched):
+        switched, outputs = callee.around(switching), []
+        for call in (callee, switched):
             _manual_seed(self.seeds[0])
             result = self.call(call, self.arena.fill(0, 1.0, 0))
             outputs.append([t.detach().clone() for t in tensor_leaves(result)])
@@ -287,9 +288,13 @@ class Rounds:
 
     def burst(self, name: str, count: int) -> None:
         """``count`` calls back to back on the same fresh values, then a synchronization."""
-        target, arguments = self.providers[name], self.arena.fill(*self._draw())
-        for _ in range(count):
-            self.call(target, arguments)
+        callee = self.providers[name]
+        with _set_grad(self.grad):
+            arguments, bound = self._filled(callee, *self._draw())
+            for number in range(count):
+                if number and callee.changes_arguments:
+                    bound = callee.bind(arguments)
+                self._step(callee, arguments, bound)
         self.device.synchronize()
 
     def _sample(self, name: str, place: int, scale: float, offset: int) -> tuple[Sample, Any]:
@@ -303,38 +308,44 @@ class Rounds:
         return self._take(name, place, scale, offset)
 
     def _take(self, name: str, place: int, scale: float, offset: int) -> tuple[Sample, Any]:
-        target = self.providers[name]
+        callee = self.providers[name]
         _manual_seed(self.seeds[place])  # the judge draws the same stream for random references
         with _set_grad(self.grad):
             return self.device.sample(
-                lambda: self.arena.fill(place, scale, offset),
-                lambda arguments: self._step(target, arguments),
+                lambda: self._filled(callee, place, scale, offset),
+                lambda given: self._step(callee, *given),
             )
 
     def _launch(self, name: str, place: int, scale: float, offset: int) -> float | None:
-        target, launches = self.providers[name], list[float]()
+        callee, launches = self.providers[name], list[float]()
         with _set_grad(self.grad):
             for _ in range(LAUNCHES):
                 launch = self.device.launch(
-                    lambda: self.arena.fill(place, scale, offset),
-                    lambda arguments: self._step(target, arguments),
+                    lambda: self._filled(callee, place, scale, offset),
+                    lambda given: self._step(callee, *given),
                 )
                 if launch is None:
                     return None
                 launches.append(launch)
         return min(launches)
 
-    def call(self, target: Callable[..., Any], arguments: Any) -> Any:
+    def call(self, callee: Callee, arguments: Any) -> Any:
         """One call on (positional, by name), gradients recorded as the workload has it."""
         with _set_grad(self.grad):
-            return self._step(target, arguments)
+            return self._step(callee, arguments, callee.bind(arguments))
 
-    def _step(self, target: Callable[..., Any], arguments: Any) -> Any:
+    def _filled(self, callee: Callee, place: int, scale: float, offset: int) -> tuple[Any, Any]:
+        """Fresh arguments, and what a call takes of them."""
+        arguments = self.arena.fill(place, scale, offset)
+        return arguments, callee.bind(arguments)
+
+    def _step(self, callee: Callee, arguments: Any, bound: Any) -> Any:
         """The result. A workload that records gradients pays for making them, so that is timed as well."""
-        result = target(*arguments[0], **arguments[1])
+        result = callee(bound)
         if self.grad:
             outputs = [t for t in tensor_leaves(result) if t.requires_grad]
-            backward(result, leaves_with_gradients(arguments, target), [self._weights(t) for t in outputs])
+            wanted = leaves_with_gradients(arguments, callee.target)
+            backward(result, wanted, [self._weights(t) for t in outputs])
         return result
 
     def _weights(self, output: torch.Tensor) -> torch.Tensor:
@@ -365,10 +376,15 @@ class Rounds:
         return self.device.sample(lambda: self.arena.fill(0, scale, 0), lambda arguments: graph())[0]
 
     def _record(self, name: str) -> Callable[[], Any] | None:
-        target, arguments = self.providers[name], self.arena.fill(0, 1.0, 0)
+        callee, arguments = self.providers[name], self.arena.fill(0, 1.0, 0)
+        if callee.changes_arguments:
+            self.notes.append(f"{name} changes its arguments, which a graph would do once: no device time")
+            return None
+        bound = callee.bind(arguments)
         try:
-            made = self.device.graph(lambda: self.call(target, arguments))
-            if made is None or self._same_values(target, *made):
+            with _set_grad(self.grad):
+                made = self.device.graph(lambda: self._step(callee, arguments, bound))
+            if made is None or self._same_values(callee, *made):
                 return made and made[0]
             self.notes.append(f"{name}: a recorded graph gives other values, so it has no device time")
         except Exception as error:  # a program may do anything that cannot be recorded
@@ -376,13 +392,13 @@ class Rounds:
             self.notes.append(f"{name} cannot be recorded as a graph ({type(error).__name__}: {first})")
         return None
 
-    def _same_values(self, target: Callable[..., Any], replay: Callable[[], Any], output: Any) -> bool:
+    def _same_values(self, callee: Callee, replay: Callable[[], Any], output: Any) -> bool:
         """Whether a replay on new values computes what a call does."""
         scale = self._random.uniform(*SCALES)
         self.arena.fill(0, scale, 0)
         replay()
         recorded = [t.detach().clone() for t in tensor_leaves(output)]
-        called = tensor_leaves(self.call(target, self.arena.fill(0, scale, 0)))
+        called = tensor_leaves(self.call(callee, self.arena.fill(0, scale, 0)))
         return all(is_close(a, b) for a, b in zip(recorded, called, strict=True))
 
 

@@ -19,17 +19,19 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kernel_lsp import wire
-from kernel_lsp.evaluator import devices, programs
+from kernel_lsp.evaluator import callees, devices
+from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.running import timing
 from kernel_lsp.evaluator.running.bar import Bar
 from kernel_lsp.evaluator.running.worker import failure
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
-from kernel_lsp.records import Arguments, Program, Workload
+from kernel_lsp.records import Program, Workload
 
 WARMUPS = 8
 Launch = Callable[[], Any]
@@ -41,7 +43,8 @@ class Tuner:
     def __init__(self, device: str) -> None:
         self.device = devices.of(device)
         self.state: dict[str, torch.Tensor] = {}
-        self.init: Arguments = ([], {})
+        self.subject: callees.Subject | None = None
+        self.program: Program | None = None
         self.workload: Workload | None = None
         self.bar: Bar | None = None
         self.seed = 0
@@ -52,33 +55,23 @@ class Tuner:
     def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load the reference, draw one set of inputs, call it once."""
         program = wire.from_json(Program, message["program"])
-        self.workload, self.seed = wire.from_json(Workload, message["workload"]), message["seed"]
-        torch.manual_seed(self.seed)
-        workload, module = self.workload, programs.load(program.source)
-        self.init = programs.init_arguments(module, workload)
-        given = self._on_device(lambda: programs.call_arguments(module, workload))
+        workload = wire.from_json(Workload, message["workload"])
+        self.program, self.workload, self.seed = program, workload, message["seed"]
+        subject = self._on_device(lambda: callees.subject_of(program, workload, self.device.place))
+        self.subject, reference = subject, subject.callee
+        given = self._on_device(lambda: subject.arguments(self.seed))
         inputs = list(map_tensors(self._placed, given))
-        reference = self._constructed(programs.find(module, program.entry))
-        grad = any(tensor.requires_grad for tensor in tensor_leaves(inputs))
-        if isinstance(reference, torch.nn.Module):
-            self.state = dict(reference.state_dict())
-            trained = workload.training is True
-            grad = grad or (trained and any(p.requires_grad for p in reference.parameters()))
-        self.clock = timing.Rounds(self.device, [inputs], [self.seed], grad)
+        subject.learn(map_tensors(self._placed, inputs))
+        if isinstance(reference.target, torch.nn.Module):
+            self.state = dict(reference.target.state_dict())
+        self.clock = timing.Rounds(self.device, [inputs], [self.seed], subject.records_gradients(inputs))
         self.clock.add(message["name"], reference)
-        self.bar = Bar(reference, inputs, self._outputs(reference), self.clock.call)
+        self.bar = Bar(reference, subject.wide, inputs, self._outputs(reference), self.clock.call)
         self.clock.warm_up(message["name"], WARMUPS)
         return {"ok": True}
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(self.device.place).requires_grad_(tensor.requires_grad)
-
-    def _constructed(self, target: Any) -> Any:
-        workload = self.workload
-        assert workload is not None
-        return self._on_device(
-            lambda: programs.construct(target, self.init, self.device.place, workload.training)
-        )
 
     def _on_device(self, make: Callable[[], Any]) -> Any:
         """Made on the device where that works: drawing large tensors on a CPU takes seconds."""
@@ -90,10 +83,10 @@ class Tuner:
             torch.manual_seed(self.seed)
             return make()
 
-    def _outputs(self, target: Any) -> list[torch.Tensor]:
+    def _outputs(self, callee: Callee) -> list[torch.Tensor]:
         assert self.clock is not None
         torch.manual_seed(self.seed)
-        result = self.clock.call(target, self.clock.arena.fill(0, 1.0, 0))
+        result = self.clock.call(callee, self.clock.arena.fill(0, 1.0, 0))
         self.device.synchronize()
         return [tensor.detach().clone() for tensor in tensor_leaves(result)]
 
@@ -127,21 +120,26 @@ class Tuner:
         assert self.clock is not None and self.bar is not None
         variant = message["variant"]
         try:
-            target = self._loaded(variant)
-            if wrong := self.bar.problem(self._outputs(target)):
+            callee = self._loaded(variant)
+            if wrong := self.bar.problem(self._outputs(callee)):
                 return {"error": wrong, "kind": "wrong_result"}
-            self.clock.add(variant["name"], target)
+            self.clock.add(variant["name"], callee)
             self.clock.warm_up(variant["name"], WARMUPS)
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "calling the variant")
         return {"ok": True}
 
-    def _loaded(self, variant: dict[str, Any]) -> Any:
-        module = programs.load(variant["source"])
-        target = self._constructed(programs.find(module, variant["entry"]))
-        if isinstance(target, torch.nn.Module):
-            target.load_state_dict(self.state, assign=True)  # one copy of the weights for all
-        return target
+    def _loaded(self, variant: dict[str, Any]) -> Callee:
+        subject, workload = self.subject, self.workload
+        assert subject is not None and workload is not None and self.program is not None
+        program = replace(self.program, source=variant["source"], entry=variant["entry"])
+        place = self.device.place
+        callee: Callee = self._on_device(
+            lambda: callees.callee_of(program, workload, subject.init, place, subject.conduct)
+        )
+        if isinstance(callee.target, torch.nn.Module):
+            callee.target.load_state_dict(self.state, assign=True)  # one copy of the weights for all
+        return callee
 
     def race(self, message: dict[str, Any]) -> dict[str, Any]:
         """Some interleaved rounds: name -> milliseconds of each; fewer rounds when the time is over."""

@@ -20,11 +20,13 @@ import torch
 
 from kernel_lsp import wire
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import devices, programs, relations
+from kernel_lsp.evaluator import callees, devices, relations
+from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
 from kernel_lsp.evaluator.running import memory, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, stage, tensor_leaves
+from kernel_lsp.records import Program, Workload
 
 Answer = Callable[[dict[str, Any], list[bytes], Outbox], dict[str, Any]]
 
@@ -36,7 +38,8 @@ class Worker:
         self.device = devices.of(device)
         if device == "cuda":
             stage()  # before a candidate is watched: what it leaves is told from what was there
-        self.target: Any = None
+        self.callee: Callee = Callee(None)
+        self.conduct = Conduct()
         self.watch = watch.Watch()
         self.memory = memory.Memory(self.device.place)
         self.called: tuple[Any, Any] = (None, None)
@@ -45,7 +48,7 @@ class Worker:
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.recorder = recorder.Recorder()
         self.sample: tuple[Any, Any, dict[str, Any]] | None = None
-        self.construct: Callable[[], Any] | None = None
+        self.construct: Callable[[], Callee] | None = None
         """Load and construct the candidate once more."""
 
     # --- load ----------------------------------------------------------------------------
@@ -53,29 +56,37 @@ class Worker:
     def load(self, message: dict[str, Any], blobs: list[bytes]) -> dict[str, Any]:
         """Load and construct the candidate with the reference's constructor arguments."""
         init = decode(message["init"], blobs)
+        program = wire.from_json(Program, message["program"])
+        workload = wire.from_json(Workload, message["workload"])
+        self.conduct = wire.from_json(Conduct, message["conduct"])
+        callees.prepare(wire.from_json(Program, message["reference"]), workload, self.device.place)
         if not message.get("timing"):
             _poison_fresh_memory()
-            if self.device.can_run_triton and "triton" in message["source"]:
+            if self.device.can_run_triton and "triton" in program.source:
                 self.recorder.start(interpreted=not self.device.can_time)
         self.watch.start()
 
-        def construct() -> Any:
-            target = programs.find(programs.load(message["source"]), message["entry"])
-            return programs.construct(target, (init[0], init[1]), self.device.place, message["training"])
+        def construct() -> Callee:
+            place = self.device.place
+            return callees.callee_of(program, workload, (init[0], init[1]), place, self.conduct)
 
         self.construct = construct
         try:
-            self.target = construct()
+            self.callee = construct()
         except SyntaxError as error:
             return {"error": f"line {error.lineno}: {error.msg}", "kind": "compile_error"}
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "loading the candidate")
         if not callable(self.target):
             return {
-                "error": f"{message['entry']} is neither a module nor a function",
+                "error": f"{program.entry} is neither a module nor a function",
                 "kind": "compile_error",
             }
         return {"ok": True, "keys": self._keys()}
+
+    @property
+    def target(self) -> Any:
+        return self.callee.target
 
     def _keys(self) -> list[str]:
         return list(self.target.state_dict()) if isinstance(self.target, torch.nn.Module) else []
@@ -90,7 +101,7 @@ class Worker:
             arguments = self.memory.place(given, fresh=message["fresh"])
             del given
             fixed = {key: value.clone() for key, value in self._fixed(message["changed"]).items()}
-            result = self._call(self.target, arguments, message)
+            result = self._call(self.callee, arguments, message)
             drawn = relations.generators(self.device.place)
             if self.recorder.recording and self.sample is None:
                 state = decode(message["state"], blobs)
@@ -101,7 +112,7 @@ class Worker:
             return failure(error, "calling the candidate")
         notes = watch.output_problems(result, arguments, message["aliases"])
         notes += self._order_problems() + self._kept_problems()
-        notes += self.watch.noticed() + self.memory.problems()
+        notes += self.watch.noticed() + self.memory.problems(self.conduct.writes)
         now = self._fixed(message["changed"])
         if fixed.keys() != now.keys() or not all(same_bits(fixed[key], now[key]) for key in now):
             notes.append(
@@ -136,7 +147,7 @@ class Worker:
             self.device.synchronize()
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "the backward pass of the candidate")
-        return {"gradients": encode(found, out), "notes": self.memory.problems()}
+        return {"gradients": encode(found, out), "notes": self.memory.problems(self.conduct.writes)}
 
     def _reply(
         self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: Outbox
@@ -148,10 +159,10 @@ class Worker:
         state = self._state(message["changed"])
         return {"outputs": outputs, "state": encode(state, out), "notes": notes}
 
-    def _call(self, target: Any, arguments: Any, message: dict[str, Any]) -> Any:
+    def _call(self, callee: Callee, arguments: Any, message: dict[str, Any]) -> Any:
         torch.manual_seed(message["noise_seed"])
         with torch.set_grad_enabled(message["grad"]):
-            result = target(*arguments[0], **arguments[1])
+            result = callee(callee.bind(arguments))
         self.early = self.device.read_by_next(tensor_leaves(result))
         self.device.synchronize()
         return result
@@ -195,11 +206,11 @@ class Worker:
         state, arguments, message = self.sample
         try:
             self._update(state, message)
-            usual = self._call(self.target, arguments, message)
+            usual = self._call(self.callee, arguments, message)
             with self.recorder.knocked_out():
-                self.target = self.construct()
+                self.callee = self.construct()
                 self.load_state(state)
-                silent = self._call(self.target, arguments, message)
+                silent = self._call(self.callee, arguments, message)
             return {"changed": recorder.changed_share(usual, silent)}
         except BaseException:  # a candidate that cannot go on without its kernels needs them
             return {"changed": None}

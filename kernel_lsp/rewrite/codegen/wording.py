@@ -24,7 +24,8 @@ def worded(graph: Graph, lowered: Lowered) -> Lowered:
     made: dict[Value, fx.Node] = {}
     for node, value in lowered.values.items():
         made.setdefault(value, node)  # views of a value come after it
-    statements, captured = Statements(graph.origin.program, graph.origin.function), graph.captured
+    origin, captured = graph.origin, graph.captured
+    statements = Statements(origin.program, origin.function, origin.path)
     readers = _only_readers(lowered.region.outputs)
     new: dict[Value, Value] = {}
     for value in topological(output.value for output in lowered.region.outputs):

@@ -22,7 +22,7 @@ from kernel_lsp.rewrite.generated import Match, Miss
 from kernel_lsp.rewrite.graph import Graph
 from kernel_lsp.rewrite.misses import MOST, roof, unproved
 from kernel_lsp.rewrite.misses.fusing import remedy_for
-from kernel_lsp.rewrite.naming import FRAME
+from kernel_lsp.rewrite.naming import frame_of
 
 LEAST_SHARE = 0.02
 LOUD = 0.1
@@ -137,7 +137,7 @@ class _Told:
 
 def place_of(graph: Graph, node: fx.Node) -> tuple[int | None, str]:
     """Line of the program, from 1, and its text: the innermost of the person's own."""
-    frames = FRAME.findall(node.meta.get("stack_trace") or "")
+    frames = frame_of(graph.origin.path).findall(node.meta.get("stack_trace") or "")
     lines = graph.origin.program.split("\n")
     line = int(frames[-1][0]) if frames else 0
     return (line, lines[line - 1].strip()) if 0 < line <= len(lines) else (None, "")
