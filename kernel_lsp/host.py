@@ -124,7 +124,7 @@ class Host:
                     client=client,
                     when=when,
                     training=settings.training,
-                    reference=reference(job) if settings.keep_source and fresh else None,
+                    reference=reference(job, settings.data_dir) if settings.keep_source and fresh else None,
                 )
 
             return asyncio.ensure_future(self._in_journal(save))

@@ -59,7 +59,7 @@ def save(
         keep_source=settings.keep_source,
         client=CLIENT,
         training=settings.training,
-        reference=reference(job) if settings.keep_source and judged else None,
+        reference=reference(job, settings.data_dir) if settings.keep_source and judged else None,
     )
 
 

@@ -246,7 +246,7 @@ def callee_of(program: Program, workload: Workload, init: Arguments, place: str,
     if program.home is None:
         target = programs.find(programs.load(program.source), program.entry)
         return Callee(programs.construct(target, init, place, workload.training))
-    sources.unload(program.home.path)
+    unload(program)
     opened = _opened(program, place)
     return RecordedCallee(opened.target, opened, workload, conduct, place)
 
@@ -256,6 +256,13 @@ def prepare(program: Program, workload: Workload, place: str) -> None:
     if program.home is not None:
         set_torch(workload.setting)
         _opened(program, place)
+        unload(program)
+
+
+def unload(program: Program) -> None:
+    """Forget the modules of a recorded program, before anybody is watched who loads them anew."""
+    if program.home is not None:
+        sources.unload(program.home.path)
 
 
 def set_torch(setting: Setting) -> None:

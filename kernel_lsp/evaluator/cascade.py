@@ -200,6 +200,6 @@ async def _compile_kernels(
     compiler = await sandbox.compiler()
     reply, _ = await candidate(
         compiler, "compile", request.budget.load_s + 30 * len(kernels), kernels=kernels,
-        source=request.candidate_source,
+        source=request.candidate_source, alone=request.reference.home is not None,
     )  # fmt: skip
     found.kernels = tuple(wire.from_json(CompiledKernel, kernel) for kernel in reply["kernels"])

@@ -24,6 +24,7 @@ from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch
 from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
+from kernel_lsp.snapshots import store
 
 MAX_SKILLS = 64
 """Skills that are recalled for one target. The built-in ones fit whole: words of a graph say nothing about
@@ -92,7 +93,7 @@ async def opened(
     async with (
         gate.forks() as start,
         _expecting(tournament, gate) as give_up,
-        _engine(bench, settings, start) as engine,
+        _engine(prepared, bench, settings, start) as engine,
     ):
         executable = [skill for skill in bench.skills.skills if skill.executable]
         with phases.phase("capture"):
@@ -130,10 +131,14 @@ def _may_be_timed(site: Site, device: str) -> bool:
 
 
 @asynccontextmanager
-async def _engine(bench: Bench, settings: Settings, start: Start) -> AsyncIterator[Engine]:
+async def _engine(
+    prepared: Prepared, bench: Bench, settings: Settings, start: Start
+) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
         folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
+        if prepared.program.home is not None:
+            folders.update(store.folders_of(prepared.program.home))
         engine = Engine(
             python=bench.probe.python,
             limits=Limits(memory_bytes=settings.memory_mb * 2**20),

@@ -77,7 +77,7 @@ class Pipeline:
         stands alone, for a model alone) and goes on where its archive ends. Raises KernelLspError when
         something of ours broke. Cancelling the task ends every child within half a second.
         """
-        prepared = prepare(job)
+        prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             return prepared
         gate = self.gate(background=job.background)
@@ -152,7 +152,7 @@ class Pipeline:
     @contextlib.asynccontextmanager
     async def opened(self, job: Job, report: Report = lambda progress: None) -> AsyncIterator[Opened]:
         """One target for work that is no job: a skill's verification. Raises KernelLspError."""
-        prepared = prepare(job)
+        prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             raise CaptureError(prepared.note or "there is nothing to open")
         async with opened(prepared, await self._bench(prepared), self.gate(), self.settings, report) as one:
@@ -165,7 +165,7 @@ class Pipeline:
         """
         from kernel_lsp.pipeline import showing
 
-        prepared = prepare(job)
+        prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             raise EvaluationError(f"nothing would be sent about {job.qualname}: {prepared.note}")
         bench, gate = await self._bench(prepared), self.gate(background=job.background)
@@ -174,7 +174,7 @@ class Pipeline:
 
     async def cached(self, job: Job) -> Outcome | None:
         """What is already known about a job; runs nothing but (once) the interpreter's version probe."""
-        prepared = prepare(job)
+        prepared = prepare(job, self.settings.data_dir)
         if isinstance(prepared, Outcome):
             return None
         bench = await self._bench(prepared)
@@ -197,7 +197,13 @@ class Pipeline:
         return f"{_subject(prepared)}-{rest}"
 
     async def _bench(self, prepared: Prepared) -> Bench:
-        return await self.bench(prepared.job, GRAPH if prepared.program.kernel is None else KERNEL)
+        job, home = prepared.job, prepared.program.home
+        if home is not None and home.device == "cpu":
+            if job.device == "cuda":
+                cause = f"{job.qualname} was recorded on the CPU"
+                raise EvaluationError(cause, "record the program as it runs on the GPU, or say --device cpu")
+            job = replace(job, device="cpu")  # judged where it runs
+        return await self.bench(job, GRAPH if prepared.program.kernel is None else KERNEL)
 
     async def bench(self, job: Job, target: str = GRAPH) -> Bench:
         """What a job would work with, for a kind of target. Raises EvaluationError when there is no
@@ -262,6 +268,8 @@ def _subject(prepared: Prepared) -> str:
 
 def _placed(outcome: Outcome, prepared: Prepared) -> Outcome:
     """With lines of the file as it is now: what is remembered counts them in the program."""
+    if prepared.program.home is not None:  # its program is the file
+        return outcome
     misses = places.placed(outcome.misses, prepared.program.source, prepared.snapshot.text)
     return replace(outcome, misses=misses)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_lsp import analysis, parsing, workloads
 from kernel_lsp.errors import RewriteError, WorkloadError
-from kernel_lsp.pipeline import applied, callers
+from kernel_lsp.pipeline import applied, callers, kept
 from kernel_lsp.pipeline.elsewhere import named_elsewhere
 from kernel_lsp.records import (
     Analysis,
@@ -47,11 +47,14 @@ class Edited:
 
     fingerprint: str
     program: Program
-    """The target sliced out of the edited file: what is judged is what would be applied."""
+    """The target in the edited file, or sliced out of it: what is judged is what would be applied."""
 
 
-def prepare(job: Job) -> Prepared | Outcome:
-    """Find the job's target, program and workload; an Outcome says which of them is missing."""
+def prepare(job: Job, data_dir: str | None = None) -> Prepared | Outcome:
+    """Find the job's target, program and workload; an Outcome says which of them is missing.
+
+    ``data_dir``: where recordings of programs lie; None: the target is always cut out of its file.
+    """
     snapshot = Snapshot(uri=Path(job.path).absolute().as_uri(), text=job.text)
     found = analysis.analyze(snapshot)
     if found.problem:
@@ -61,6 +64,12 @@ def prepare(job: Job) -> Prepared | Outcome:
     if target is None:
         names = ", ".join(t.qualname for t in found.targets) or "none"
         return Outcome(qualname=job.qualname, note=f"there is no such target in the file (found: {names})")
+    if data_dir is not None and not workloads.written(snapshot, target, job.folder):
+        lived = kept.found(Path(job.path).absolute(), job.text, target, Path(data_dir))
+        if lived is not None:
+            return Prepared(
+                job=job, snapshot=snapshot, target=target, program=lived.program, workload=lived.workload
+            )
     launcher, known, problems = _workloads(snapshot, target, found, job.folder)
     reached = None
     if all(one.origin is WorkloadOrigin.GET_INPUTS for one in known):  # which means what is outermost
@@ -84,9 +93,9 @@ def prepare(job: Job) -> Prepared | Outcome:
     )
 
 
-def reference(job: Job) -> str | None:
+def reference(job: Job, data_dir: str | None = None) -> str | None:
     """The program that the job's proposals rewrite, for a journal that may keep it."""
-    prepared = prepare(job)
+    prepared = prepare(job, data_dir)
     return prepared.program.source if isinstance(prepared, Prepared) else None
 
 
@@ -99,6 +108,8 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
     target = analysis.find_target(analysis.analyze(snapshot), prepared.target.qualname)
     if target is None:
         return None
+    if prepared.program.home is not None:
+        return Edited(fingerprint=target.fingerprint, program=replace(prepared.program, source=text))
     program = _program(snapshot, target, prepared.program.launcher, prepared.reached)
     return Edited(fingerprint=target.fingerprint, program=program)
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kernel_lsp import snapshots
-from kernel_lsp.errors import WorkloadError
 from kernel_lsp.snapshots import store
 from kernel_lsp.workloads import running
 from kernel_lsp.workloads.merging import Merged
-
-
-def cloudpickle_file() -> str:
-    """The file of our own cloudpickle, which the recorder and every opening process load by its path."""
-    spec = importlib.util.find_spec("cloudpickle.cloudpickle")
-    if spec is None or spec.origin is None:
-        raise WorkloadError("cloudpickle is not installed", "install kernel-lsp again")
-    return spec.origin
 
 
 def record(
@@ -38,7 +28,7 @@ def record(
     calls = {
         "folder": str(folder / "calls"),
         "code": str(Path(snapshots.__file__).parent),
-        "cloudpickle": cloudpickle_file(),
+        "cloudpickle": store.cloudpickle_file(),
     }
     kept = False
     try:

@@ -61,6 +61,8 @@ class Home:
     """Where the program's imports were found."""
     pickler: str
     """File of the cloudpickle that wrote the snapshot."""
+    device: str = "cpu"
+    """cuda when anything of the call lay on a GPU."""
     others: tuple[tuple[str, str], ...] = ()
     """Further files of the program whose text is another one now: (path, text)."""
 

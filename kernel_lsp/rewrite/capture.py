@@ -15,6 +15,7 @@ a guard could not compare. In-place ops on fresh tensors become ordinary ops.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import traceback
 import warnings
@@ -146,14 +147,23 @@ def _export(
     called: list[tuple[str, bool]] = []
     things = objects_in(call)
     seen = observed(module, reads, called, effects.set)
-    with torch.no_grad(), seen, observed_objects(things, asked, effects.set_of), effects.watched():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        for watching in (seen, observed_objects(things, asked, effects.set_of), effects.watched()):
+            stack.enter_context(watching)
         take_apart((call.args, call.kwargs))
         leaves = leaves_of(call)
+        changes = stack.enter_context(refusals.changed_arguments(callee))
         try:
             exported = torch.export.export(callee, call.args, call.kwargs, strict=False)
         except (Exception, SystemExit) as error:  # every tracer failure becomes one message with a remedy
             raise _explain(program.entry, error) from error
     effects.refuse()
+    if changes:
+        raise CaptureError(
+            f"{program.entry} changes its argument {changes[0]} in place, which a graph cannot say",
+            "return the new value, or make the parts around it targets",
+        )
     graph = _graph(program, module, exported, leaves, device, (reads, called))
     for source, thing in things:
         graph.require(same_kind(source, thing), "the call that was recorded")

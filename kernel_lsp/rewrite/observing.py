@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator
+from enum import Enum
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -57,9 +58,9 @@ def observed_objects(
     note = _recorder(reads, classes, wrote)
     for source, thing in things:
         kind = type(thing)
-        with contextlib.suppress(
-            TypeError
-        ):  # a class of Python's own, such as an Enum's member: it cannot change
+        if isinstance(thing, Enum):
+            continue
+        with contextlib.suppress(TypeError):  # a class of Python's own: it cannot change
             thing.__class__ = _recording(kind, source, note, wrote)
             classes.append((thing, kind))
     try:
@@ -130,6 +131,8 @@ def _recorder(
         name = path.split(".")[-1]
         if _is_plain(value):
             reads.setdefault(path, value)
+        elif isinstance(value, Enum):
+            reads.setdefault(f"{path}.name", value.name)
         elif isinstance(value, (FunctionType, BuiltinFunctionType)) and name in vars(owner):
             reads.setdefault(f"{path}.__name__", value.__name__)
         elif not _is_followed(value) and not _opened(path, value):

@@ -79,6 +79,48 @@ def of_values(entry: str, bound: dict[str, Any], devices: dict[int, str]) -> Non
         raise CaptureError(f"the inputs of {entry} lie on several devices: {where}", "move them to one")
 
 
+@contextlib.contextmanager
+def changed_arguments(module: torch.nn.Module) -> Iterator[list[str]]:
+    """The list receives the arguments whose lists, dicts or objects are others after a call of the module
+    than before it: a cache that grows. Tensors that are written to are found in the graph."""
+    found: list[str] = []
+    before: list[dict[str, Any]] = []
+
+    def look(_module: Any, args: Any, kwargs: Any) -> None:
+        before.append({name: _contents(value, set()) for name, value in _all_named(args, kwargs)})
+
+    def compare(_module: Any, args: Any, kwargs: Any, _result: Any) -> None:
+        known = before.pop()
+        now = {name: _contents(value, set()) for name, value in _all_named(args, kwargs)}
+        found.extend(name for name, contents in now.items() if known.get(name) != contents)
+
+    first = module.register_forward_pre_hook(look, with_kwargs=True)
+    second = module.register_forward_hook(compare, with_kwargs=True)
+    try:
+        yield found
+    finally:
+        first.remove()
+        second.remove()
+
+
+def _all_named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [*((f"number {number}", value) for number, value in enumerate(args)), *kwargs.items()]
+
+
+def _contents(value: Any, around: set[int]) -> Any:
+    """What an argument is made of, down to its tensors and plain values; comparable."""
+    if id(value) in around or isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        return id(value)
+    inner = around | {id(value)}
+    if isinstance(value, (list, tuple)):
+        return [_contents(item, inner) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _contents(item, inner) for key, item in value.items()}
+    if own := getattr(value, "__dict__", None):
+        return {name: _contents(item, inner) for name, item in own.items()}
+    return value if isinstance(value, (bool, int, float, str, bytes, type(None))) else id(value)
+
+
 def one_device(entry: str, devices: Iterable[str]) -> None:
     """A model that is spread over several GPUs."""
     found = sorted(set(devices))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import shutil
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.files import replace_file
+from kernel_lsp.records import Home
 
 FOLDER = "recordings"
 FORMAT = 1
@@ -62,6 +64,23 @@ class Recording:
 
     def qualname_of(self, entry: Table) -> str:
         return str(entry["target"]).partition("::")[2]
+
+
+def cloudpickle_file() -> str:
+    """The file of our own cloudpickle, which the recorder and every opening process load by its path."""
+    spec = importlib.util.find_spec("cloudpickle.cloudpickle")
+    if spec is None or spec.origin is None:
+        raise WorkloadError("cloudpickle is not installed", "install kernel-lsp again")
+    return spec.origin
+
+
+def folders_of(home: Home) -> tuple[Path, ...]:
+    """What a confined process has to read to open a call. A home folder is never shown as a whole."""
+    user = Path.home()
+    named = (Path(entry) for entry in home.search_path)
+    places = (place for place in named if place.is_dir() and not user.is_relative_to(place))
+    files = (Path(home.snapshot).parent, Path(home.pickler).parent)
+    return tuple(dict.fromkeys((*places, *files)))
 
 
 def begin(data_dir: Path, root: Path, program: str) -> Path:

@@ -15,9 +15,9 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.workloads.launched import busy, launches, launching, shares_in
 from kernel_lsp.workloads.pragma import pragmas
-from kernel_lsp.workloads.recorded import recorded
+from kernel_lsp.workloads.recorded import by_hand, recorded
 
-__all__ = ["busy", "launches", "recorded", "shares_in", "workloads_for"]
+__all__ = ["busy", "launches", "recorded", "shares_in", "workloads_for", "written"]
 
 _MAKERS = ("get_inputs", "get_init_inputs")
 
@@ -33,6 +33,11 @@ def workloads_for(
     from_comments, comment_problems = pragmas(snapshot, target)
     own = (_GET_INPUTS,) if _has_inputs(snapshot.text, target) else ()
     return (*from_files, *from_comments, *own), (*file_problems, *comment_problems)
+
+
+def written(snapshot: Snapshot, target: Target, folder: str | None) -> bool:
+    """Whether people have said themselves what the target is called with."""
+    return bool(pragmas(snapshot, target)[0] or by_hand(snapshot, target, folder))
 
 
 _GET_INPUTS = Workload(name="get_inputs()", origin=WorkloadOrigin.GET_INPUTS)

@@ -29,6 +29,7 @@ value = 4096
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from kernel_lsp.records import Snapshot, Target, Workload, WorkloadOrigin
 from kernel_lsp.workloads.arguments import Place, arguments
 from kernel_lsp.workloads.tables import files, tables
 
+BY_HAND = "workloads.toml"
 _SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}
 _WORKLOAD_KEYS = {"target", "name", "training", "inputs", "init", *_SEEN_KEYS}
 
@@ -45,12 +47,24 @@ def recorded(
     snapshot: Snapshot, target: Target, folder: str | None
 ) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     """The target's workloads in the root's TOML files: ``workloads.toml`` first, then by share of time."""
+    return _workloads_in(snapshot, target, folder, files(folder) if folder else [])
+
+
+def by_hand(snapshot: Snapshot, target: Target, folder: str | None) -> tuple[Workload, ...]:
+    """Those in ``workloads.toml`` alone, which people write."""
+    own = [path for path in files(folder) if path.name == BY_HAND] if folder else []
+    return _workloads_in(snapshot, target, folder, own)[0]
+
+
+def _workloads_in(
+    snapshot: Snapshot, target: Target, folder: str | None, paths: Sequence[Path]
+) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
     if folder is None:
         return (), ()
     key = f"{relative(snapshot.uri, folder)}::{target.qualname}"
     found: list[tuple[float, Workload]] = []
     problems: list[WorkloadError] = []
-    for path in files(folder):
+    for path in paths:
         try:
             entries = list(enumerate(tables(path, "workload"), 1))
         except WorkloadError as error:
@@ -84,7 +98,7 @@ def target_of(place: Place, entry: dict[str, Any]) -> str:
 
 def _share(place: Place, entry: dict[str, Any]) -> float:
     """What people wrote is worth more than any share."""
-    if place.path.name == "workloads.toml":
+    if place.path.name == BY_HAND:
         return 2.0
     share = entry.get("share", 0.0)
     if not isinstance(share, int | float):

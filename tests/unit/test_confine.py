@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from worker_helpers import loading
 
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.evaluator import tensors
@@ -60,8 +61,7 @@ async def run(child: Child, code: str) -> str:
     out = tensors.Outbox()
     init = tensors.encode([(), {}], out)
     source = textwrap.dedent(code) + "\ndef target():\n    pass\n"
-    message = {"do": "load", "source": source, "entry": "target", "init": init, "training": False}
-    reply, _ = await child.ask(message, out.blobs, timeout_s=120)
+    reply, _ = await child.ask(loading(source, init), out.blobs, timeout_s=120)
     return str(reply.get("error", ""))
 
 

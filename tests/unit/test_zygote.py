@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import torch
+from worker_helpers import loading
 
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.errors import WorkerLost
@@ -58,8 +59,7 @@ async def run(child: Child, code: str, timeout_s: float = 60) -> str:
     out = tensors.Outbox()
     init = tensors.encode([(), {}], out)
     source = "import os, signal, subprocess, time\n" + textwrap.dedent(code) + "\ndef target():\n    pass\n"
-    message = {"do": "load", "source": source, "entry": "target", "init": init, "training": False}
-    reply, _ = await child.ask(message, out.blobs, timeout_s=timeout_s)
+    reply, _ = await child.ask(loading(source, init), out.blobs, timeout_s=timeout_s)
     return str(reply.get("error", ""))
 
 

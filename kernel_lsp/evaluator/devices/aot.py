@@ -6,6 +6,7 @@ candidate. Does not run anything, so it proves that a kernel compiles and says n
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import re
@@ -14,22 +15,52 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import wire
+from kernel_lsp import parsing, wire
 from kernel_lsp.evaluator import programs
 
 CAPABILITIES = (80, 90)
+LIBRARIES = ("triton", "torch", "math", "__future__")
+"""What kernels import."""
 USED = re.compile(r"Used (\d+) registers")
 SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
-def compile_all(source: str, kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry per kernel and architecture; raises what Triton raises on a kernel that is wrong."""
-    module = programs.load(source)
+def compile_all(source: str, kernels: list[dict[str, Any]], *, alone: bool = False) -> list[dict[str, Any]]:
+    """One entry per kernel and architecture; raises what Triton raises on a kernel that is wrong.
+
+    ``alone``: of the source only what kernels are made of is run, because it lives in a package.
+    """
+    module = programs.load(kernels_in(source) if alone else source)
     return [
         _compile(_find(module, kernel["name"]), kernel, capability)
         for kernel in kernels
         for capability in CAPABILITIES
     ]
+
+
+def kernels_in(source: str) -> str:
+    """Kernels, what they may be decorated with, and constants; every line where it was."""
+    lines, tree = source.split("\n"), parsing.parse(source)
+    kept = [node for node in tree.body if _belongs_to_kernels(node)]
+    first = [min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]) for node in kept]
+    shown = {
+        number
+        for node, begin in zip(kept, first, strict=True)
+        for number in range(begin, (node.end_lineno or node.lineno) + 1)
+    }
+    return "\n".join(line if number in shown else "" for number, line in enumerate(lines, 1))
+
+
+def _belongs_to_kernels(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Import):
+        return all(alias.name.partition(".")[0] in LIBRARIES for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return node.level == 0 and (node.module or "").partition(".")[0] in LIBRARIES
+    if isinstance(node, ast.FunctionDef):
+        return any(word in ast.unparse(d) for d in node.decorator_list for word in ("jit", "triton"))
+    if isinstance(node, ast.Assign):
+        return isinstance(node.value, ast.Constant) or "constexpr(" in ast.unparse(node.value)
+    return False
 
 
 def _find(module: Any, qualname: str) -> Any:
@@ -109,7 +140,9 @@ def main() -> None:
     while (request := wire.read_frame(requests)) is not None:
         message = request[0]
         try:
-            reply: dict[str, Any] = {"kernels": compile_all(message["source"], message["kernels"])}
+            reply: dict[str, Any] = {
+                "kernels": compile_all(message["source"], message["kernels"], alone=message["alone"])
+            }
         except Exception as error:  # Triton raises many kinds; each means: does not compile
             text = f"a kernel does not compile: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
             reply = {"error": text, "kind": "compile_error"}

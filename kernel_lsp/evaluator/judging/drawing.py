@@ -21,7 +21,7 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     arguments = reference.arguments(seed)
     if batch is not None and reference.batch is not None:
         arguments = variations.rebatched(arguments, reference.batch[0], batch, generator)
-    arguments = inputs.vary(arguments, family, generator)
+    arguments = inputs.vary(arguments, family, generator, reference.subject.fixed)
     # The last trial keeps the parameters as constructed: that is what users start from.
     keep = not reference.is_module or family == "as_given_again"
     fresh = reference.own_state if keep else inputs.random_state(reference.pristine(), generator)

@@ -7,7 +7,8 @@ their range: they are only redrawn by the program itself. Does not cover other s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -65,10 +66,15 @@ IN_RANGE = ("as_given", "as_given_again", "as_given_once_more", "as_given_at_las
 """For programs whose floating inputs are probabilities or indices: leaving the range is an error there."""
 
 
-def vary(arguments: Any, family: str, draw: torch.Generator) -> Any:
-    """Nested arguments with every floating tensor mapped by the family."""
-    change = FAMILIES.get(family, as_given)
-    return map_tensors(lambda tensor: _vary_tensor(tensor, change, draw), arguments)
+def vary(arguments: Any, family: str, draw: torch.Generator, fixed: Collection[int] = ()) -> Any:
+    """Nested arguments with every floating tensor mapped by the family; ``fixed``: numbers of tensors that
+    keep their values (masks, tables)."""
+    change, numbers = FAMILIES.get(family, as_given), itertools.count()
+
+    def varied(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if next(numbers) in fixed else _vary_tensor(tensor, change, draw)
+
+    return map_tensors(varied, arguments)
 
 
 def _vary_tensor(tensor: torch.Tensor, change: Family, draw: torch.Generator) -> torch.Tensor:

@@ -76,6 +76,13 @@ def relative_error(values: torch.Tensor, oracle: torch.Tensor) -> float:
     return _errors(values, oracle, rms(oracle))[0]
 
 
+def errors_of(values: torch.Tensor, oracle: torch.Tensor) -> tuple[float, float]:
+    """(relative error, largest deviation) of one result over the oracle's RMS, where both are finite."""
+    v, o = real(values).double(), real(oracle).double()
+    keep = torch.isfinite(v) & torch.isfinite(o)
+    return _errors(v[keep], o[keep], rms(o[keep]))
+
+
 def _errors(values: torch.Tensor, oracle: torch.Tensor, scale: float) -> tuple[float, float]:
     """(relative error, largest deviation), both over ``scale``, the oracle's RMS."""
     difference = values.double() - oracle
@@ -97,10 +104,11 @@ def compare(
     moved: tuple[torch.Tensor, ...] = (),
     precision: str = "faithful",
     constants: float = 1.0,
+    known: Sequence[tuple[float, float]] = (),
 ) -> Comparison:
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is none
     (the reference then stands in for it and four floors are allowed). ``constants``: all of the rule's
-    constants times this (2 for gradients)."""
+    constants times this (2 for gradients). ``known``: `errors_of` the reference on other inputs."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     candidate, reference = real(candidate), real(reference)
@@ -117,7 +125,7 @@ def compare(
     eps = torch.finfo(candidate.dtype).eps * (4.0 if oracle is None else 1.0)
     added = class_floor(precision, candidate.dtype)
     floors = FLOORS.get(candidate.dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
-    found = _verdict(c, r, o, others, floors, constants)
+    found = _verdict(c, r, o, others, floors, constants, known)
     return replace(found, worst=_worst(candidate, reference, truth)) if found.candidate_error else found
 
 
@@ -146,11 +154,12 @@ def _verdict(
     moved: list[torch.Tensor],
     floors: tuple[float, float],
     constants: float,
+    known: Sequence[tuple[float, float]],
 ) -> Comparison:
     """``floors``: for the error and for the largest deviation (relative to the oracle's largest)."""
     scale = rms(o)
     (reference_error, worst_noise), (error, worst) = _errors(r, o, scale), _errors(c, o, scale)
-    noises = [_errors(m, o, scale) for m in moved]
+    noises = [*(_errors(m, o, scale) for m in moved), *known]
     noise = max([reference_error, *(one[0] for one in noises)])
     worst_noise = max([worst_noise, *(one[1] for one in noises)])
     peak = _ratio(_largest(o), scale)

@@ -227,6 +227,27 @@ class Reference:
         self.device.synchronize()
         return found
 
+    @property
+    def rounds_coarsely(self) -> bool:
+        """Whether it rounds intermediate values to fewer bits than its inputs have: under autocast."""
+        return self.workload.setting.autocast is not None
+
+    def as_good(self, trial: Trial) -> Trial:
+        """The trial with every input and parameter moved by at most half an eps of autocast's dtype: values
+        that it rounds otherwise, and is no more or less right on."""
+        dtype = getattr(torch, self.workload.setting.autocast or "float32")
+        draw = trial["draw"]
+
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.dtype.is_floating_point:
+                return tensor
+            made = strided_copy(tensor.detach(), str(tensor.device))
+            made.detach().copy_(numerics.nudge(tensor.detach().double(), dtype, draw))
+            return made.requires_grad_(tensor.requires_grad)
+
+        state = {key: moved(value) for key, value in trial["state"].items()}
+        return {**trial, "state": state, "arguments": map_tensors(moved, trial["arguments"])}
+
     def _drawn(self, trial: Trial) -> list[noise.Draw]:
         """What the program draws in this trial, in its own dtype."""
         if not self.random:

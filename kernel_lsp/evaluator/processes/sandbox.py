@@ -25,6 +25,7 @@ from kernel_lsp.evaluator.processes import crashes, hoarding
 from kernel_lsp.evaluator.processes.compiled import Store
 from kernel_lsp.evaluator.processes.pool import INTERPRETED, Pool
 from kernel_lsp.evaluator.request import EvaluationRequest
+from kernel_lsp.snapshots import store
 
 MEMORY_SHARE = 0.8
 SPARE_PROCESSES = 512
@@ -244,7 +245,10 @@ class Sandbox:
             await child.kill()
 
     def _confinement(self, name: str, **folders: tuple[Path, ...]) -> process.Confinement:
-        return process.Confinement(scratch=self._folder(name), gpu=self._gpu, **folders)
+        home = self.request.reference.home
+        lived = store.folders_of(home) if home is not None else ()
+        readable = (*folders.pop("readable", ()), *lived)
+        return process.Confinement(scratch=self._folder(name), gpu=self._gpu, readable=readable, **folders)
 
     @property
     def _gpu(self) -> bool:

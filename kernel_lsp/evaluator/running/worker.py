@@ -59,8 +59,11 @@ class Worker:
         program = wire.from_json(Program, message["program"])
         workload = wire.from_json(Workload, message["workload"])
         self.conduct = wire.from_json(Conduct, message["conduct"])
-        callees.prepare(wire.from_json(Program, message["reference"]), workload, self.device.place)
-        if not message.get("timing"):
+        reference = wire.from_json(Program, message["reference"])
+        if message.get("timing"):
+            callees.unload(reference)
+        else:
+            callees.prepare(reference, workload, self.device.place)
             _poison_fresh_memory()
             if self.device.can_run_triton and "triton" in program.source:
                 self.recorder.start(interpreted=not self.device.can_time)

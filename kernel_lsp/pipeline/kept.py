@@ -1,0 +1,91 @@
+"""Targets of recorded programs, opened where they live: in their own file, by a call that the program made.
+
+`found` looks a target up among the user's recordings, by file and qualified name. What people have written
+down themselves (a comment, workloads.toml) comes before it, everything else behind. Not covered: whether the
+file still fits the recorded call; opening it says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.records import ArgSpec, Home, Program, Setting, Target, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.snapshots import format, store
+from kernel_lsp.snapshots.store import Recording, Table
+
+SETTINGS = {field.name for field in fields(Setting)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """One way in which a program called a target."""
+
+    program: Program
+    workload: Workload
+
+
+def found(path: Path, text: str, target: Target, data_dir: Path) -> Kept | None:
+    """The way that took the most time in the newest recording that called the target; None: none did."""
+    if target.kind is not TargetKind.MODULE:
+        return None
+    real = path.resolve()
+    for recording in store.recordings(data_dir):
+        ways = [way for way in recording.ways if _is_of(recording, way, real, target.qualname)]
+        for way in sorted(ways, key=lambda way: -float(way.get("share") or 0.0)):
+            snapshot = recording.snapshot(way)
+            if snapshot is not None and (kept := _kept(recording, way, snapshot, path, text, target)):
+                return kept
+    return None
+
+
+def _is_of(recording: Recording, way: Table, path: Path, qualname: str) -> bool:
+    return recording.qualname_of(way) == qualname and recording.path_of(way).resolve() == path
+
+
+def _kept(
+    recording: Recording, way: Table, snapshot: Path, path: Path, text: str, target: Target
+) -> Kept | None:
+    """None for a snapshot of another version, or one that was damaged: slices are left."""
+    try:
+        header = format.read(snapshot).header
+        home = Home(
+            module=str(way["module"]),
+            path=str(path),
+            snapshot=str(snapshot),
+            search_path=tuple(map(str, header["search_path"])),
+            pickler=store.cloudpickle_file(),
+            device="cuda" if any(_is_on_gpu(spec) for spec in header["tensors"]) else "cpu",
+        )
+        setting = {name: value for name, value in way["setting"].items() if name in SETTINGS}
+    except (OSError, format.Unreadable, KernelLspError, KeyError, TypeError, AttributeError):
+        return None
+    program = Program(source=text, entry=target.qualname, kind=target.kind, home=home)
+    workload = Workload(
+        name=str(way.get("name") or recording.program),
+        origin=WorkloadOrigin.RECORDED,
+        inputs=tuple(map(_told, way.get("arguments", ()))),
+        training=way.get("training"),
+        setting=Setting(**setting),
+    )
+    return Kept(program=program, workload=workload)
+
+
+def _is_on_gpu(spec: dict[str, Any]) -> bool:
+    return str(spec["device"]).startswith("cuda")
+
+
+def _told(argument: Table) -> ArgSpec:
+    """For people to read: what is passed is in the snapshot."""
+    shape, stride = argument.get("shape"), argument.get("stride")
+    return ArgSpec(
+        name=argument.get("name"),
+        dtype=argument.get("dtype"),
+        shape=None if shape is None else tuple(shape),
+        stride=None if stride is None else tuple(stride),
+        value=argument.get("unknown", argument.get("value")),
+        requires_grad=bool(argument.get("requires_grad", False)),
+        device=argument.get("device"),
+    )
