@@ -10,7 +10,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from kernel_lsp import analysis, workloads
-from kernel_lsp.commands import console, guard, journaling, searching
+from kernel_lsp.commands import console, guard, journaling, programs, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import SourceFile, read_source, write_source
@@ -42,8 +42,10 @@ class Request:
 
 
 def optimize(
-    file: str = typer.Argument(
-        ..., metavar="FILE[::TARGET]", help="A Python file, or one class or function in it."
+    words: list[str] = typer.Argument(
+        ...,
+        metavar="FILE[::TARGET] | -- COMMAND…",
+        help="A Python file, or one class or function in it; or a whole program, as in a shell.",
     ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
     budget: int = typer.Option(8, min=1, help="Candidates that the quick search may judge per target."),
@@ -59,7 +61,9 @@ def optimize(
         None, dir_okay=False, help="Where a search keeps all it tried; it goes on from there."
     ),
     fresh: bool = typer.Option(
-        False, "--fresh", help="Begin the search anew; the old archive is kept beside."
+        False,
+        "--fresh",
+        help="Begin the search anew; the old archive is kept beside. Of a program: record anew.",
     ),
     allow_remote: bool = searching.ALLOW_REMOTE,
     show_prompt: bool = typer.Option(
@@ -67,13 +71,31 @@ def optimize(
     ),
     apply: bool = typer.Option(False, "--apply", help="Write the best verified rewrite into the file."),
     as_json: bool = typer.Option(False, "--json", help="One JSON object on standard output."),
+    steps: int = typer.Option(
+        30, min=8, help="Of a program: steps that are recorded, and of each timed run."
+    ),
+    minutes: float = typer.Option(10.0, min=0.0, help="Of a program: how long its targets are worked on."),
 ) -> None:
     """Find what can be faster in FILE, prove, check and measure rewrites, and show the evidence.
 
     Runs code of FILE in a confined process. Exit code 0: a verified rewrite was found (and applied
     with --apply), 1: none, 2: could not judge.
+
+    With -- COMMAND the program is recorded for a few steps, its modules are rewritten from the top, and its
+    own step is timed: as it is, by torch.compile, and with all verified edits together.
     """
-    requests = _requests(file)
+    if len(words) > 1:
+        programs.optimize(
+            tuple(words),
+            device=device,
+            budget=budget,
+            steps=steps,
+            minutes=minutes,
+            fresh=fresh,
+            apply=apply,
+            as_json=as_json,
+        )
+    requests = _requests(words[0])
     folder = console.workspace_of(requests[0].path)
     settings = console.settings(
         folder, device=device, budget=budget, policy=policy, model=model, endpoint=endpoint

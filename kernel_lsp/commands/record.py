@@ -24,6 +24,9 @@ def record(
     root: Path | None = typer.Option(
         None, file_okay=False, exists=True, help="Whose code is recorded; default: this workspace."
     ),
+    steps: int | None = typer.Option(
+        None, min=1, help="End the program after so many steps (of its optimizer, or calls of its model)."
+    ),
     snapshots: bool = typer.Option(
         True, help="Keep calls too, in your data folder, so that any module can be opened as it was."
     ),
@@ -41,7 +44,7 @@ def record(
         for earlier in running.recover(workspace):
             _tell("an interrupted recording was saved", earlier)
         data_dir = Path(console.settings(workspace).data_dir)
-        recorded = recording.record(workspace, command, path, data_dir, keep_calls=snapshots)
+        recorded = recording.record(workspace, command, path, data_dir, keep_calls=snapshots, steps=steps)
     except KernelLspError as error:
         console.fail(error)
     _tell("recorded", recorded)

@@ -15,14 +15,21 @@ from kernel_lsp.workloads.merging import Merged
 
 
 def record(
-    root: Path, command: Sequence[str], out: Path, data_dir: Path, *, keep_calls: bool = True
+    root: Path,
+    command: Sequence[str],
+    out: Path,
+    data_dir: Path,
+    *,
+    keep_calls: bool = True,
+    steps: int | None = None,
 ) -> running.Recorded:
     """Run the command to its end and write what was seen. Raises WorkloadError.
 
-    With ``keep_calls`` snapshots of its calls are written to the user's data folder.
+    With ``keep_calls`` snapshots of its calls are written to the user's data folder. ``steps``: the
+    program is ended after so many.
     """
     if not keep_calls:
-        return running.run(root, command, out)
+        return running.run(root, command, out, steps=steps)
     program = running.program_of(root, command)
     folder = store.begin(data_dir, root, program)
     calls = {
@@ -32,7 +39,7 @@ def record(
     }
     kept = False
     try:
-        recorded = running.run(root, command, out, calls=calls)
+        recorded = running.run(root, command, out, calls=calls, steps=steps)
         if recorded.merged.seen:
             store.finish(folder, _index(recorded.merged, root, program, command))
             kept = True

@@ -65,15 +65,23 @@ def program_of(root: Path, command: Sequence[str]) -> str:
     return Path(command[0]).name
 
 
-def run(root: Path, command: Sequence[str], out: Path, *, calls: dict[str, str] | None = None) -> Recorded:
+def run(
+    root: Path,
+    command: Sequence[str],
+    out: Path,
+    *,
+    calls: dict[str, str] | None = None,
+    steps: int | None = None,
+) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
 
     ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none are kept.
+    ``steps``: the program is ended after so many; None: it ends by itself.
     """
     program = program_of(root, command)
     folder = _spool(root, program, out)
     try:
-        status = _run(root, command, folder, calls)
+        status = _run(root, command, folder, calls, steps)
     except WorkloadError:
         _remove(folder)
         raise
@@ -124,8 +132,10 @@ def _remove(folder: Path) -> None:
         folder.parent.parent.rmdir()
 
 
-def _run(root: Path, command: Sequence[str], folder: Path, calls: dict[str, str] | None) -> int:
-    settings = json.dumps({"root": str(root), "spool": str(folder), "calls": calls})
+def _run(
+    root: Path, command: Sequence[str], folder: Path, calls: dict[str, str] | None, steps: int | None
+) -> int:
+    settings = json.dumps({"root": str(root), "spool": str(folder), "calls": calls, "steps": steps})
     path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}
     try:

@@ -14,27 +14,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # a process that never imports torch pays for nothing
     from .recording import Recording
 
-__all__ = ["begin"]
+__all__ = ["begin", "begin_steps"]
 
 
 def begin(settings: str) -> None:
-    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write), and with
-    ``calls`` (see calls.py) where snapshots of calls are wanted."""
+    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write), with
+    ``calls`` (see calls.py) where snapshots of calls are wanted, and ``steps`` (see limit.py) where it ends early."""
     from . import imports
 
     given = json.loads(settings)
-    recorder = _Recorder(given["root"], given["spool"], given.get("calls"))
+    recorder = _Recorder(given["root"], given["spool"], given.get("calls"), given.get("steps"))
     imports.after("torch", recorder.saw_torch)
     imports.after("triton.runtime.jit", recorder.saw_jit)
     imports.after("triton.runtime.interpreter", recorder.saw_interpreter)
     imports.after("triton.runtime.autotuner", recorder.saw_autotuner)
 
 
+def begin_steps(settings: str) -> None:
+    """Time the steps of the program instead; see steps.py."""
+    from . import steps
+
+    steps.begin(settings)
+
+
 class _Recorder:
     """What is done with a module of torch's or triton's when the program has imported it."""
 
-    def __init__(self, root: str, spool: str, calls: dict[str, str] | None) -> None:
-        self._root, self._spool, self._calls = root, spool, calls
+    def __init__(self, root: str, spool: str, calls: dict[str, str] | None, steps: int | None) -> None:
+        self._root, self._spool, self._calls, self._steps = root, spool, calls, steps
         self._recording: Recording | None = None
 
     def _begun(self) -> Recording:
@@ -53,6 +60,12 @@ class _Recorder:
             from .calls import Calls
 
             recording.calls = Calls(self._calls, torch)
+        if self._steps is not None:
+            from . import imports
+            from .limit import Limit
+
+            recording.limit = Limit(self._steps, lambda: recording.write(wait=True))
+            imports.after("torch.optim.optimizer", recording.limit.saw_optimizers)
         modules.install(torch, recording)
 
     def saw_jit(self, jit: Any) -> None:

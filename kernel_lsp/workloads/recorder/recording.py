@@ -22,6 +22,7 @@ from typing import Any
 
 from . import spool
 from .calls import Calls
+from .limit import Limit
 from .sites import Glance, Look, Site, Way
 from .timing import Cuda
 from .values import in_transform, is_capturing
@@ -75,6 +76,9 @@ class Recording:
         self.torch: Any = None
         self.calls: Calls | None = None
         """What keeps snapshots; None: only descriptions are kept."""
+        self.limit: Limit | None = None
+        """Ends the program after some steps; None: it runs to its end."""
+        self._outermost: Site | None = None
         self.compile_frames: Callable[[Any], Any] = _leave_alone
         """torch._dynamo's switch: takes what compiles frames (None: nothing does), gives what did."""
 
@@ -135,6 +139,7 @@ class Recording:
         if glance.samples >= WARM_UP and looking > BUDGET * (entered - (self._first or entered)):
             return None
         self._first = entered if self._first is None else self._first
+        self._outermost = self._outermost or site
         site.samples, glance.samples = site.samples + 1, glance.samples + 1
         watched = None
         try:
@@ -165,6 +170,8 @@ class Recording:
         if ended - self._written > max(1.0, 100 * self._lost_by_writing):
             self.write()
         self._lost += perf_counter() - ended
+        if self.limit is not None and watched.site is self._outermost:
+            self.limit.called(watched.site.calls, self.torch)
 
     def _gap(self, calls: int) -> int:
         """Random, so that a program whose calls take turns is not always seen at the same one."""

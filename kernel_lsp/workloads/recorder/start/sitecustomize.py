@@ -1,4 +1,5 @@
-"""Begins the recorder in every Python process of a program that ``kernel-lsp record`` runs.
+"""Begins the recorder in every Python process of a program that ``kernel-lsp record`` runs, or what times the
+steps of one that ``kernel-lsp optimize`` runs.
 
 Its folder stands first in PYTHONPATH, so that ranks, workers and subprocesses are recorded as well, and is
 taken out of sys.path again here. What the environment's own sitecustomize does is done afterwards.
@@ -9,7 +10,7 @@ import importlib.util
 import os
 import sys
 
-SETTINGS = "KERNEL_LSP_RECORDING"
+RECORDING, STEPS = "KERNEL_LSP_RECORDING", "KERNEL_LSP_STEPS"
 PACKAGE = "_kernel_lsp_recorder"
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -24,7 +25,10 @@ def begin() -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = package
     spec.loader.exec_module(package)
-    package.begin(os.environ[SETTINGS])
+    if RECORDING in os.environ:
+        package.begin(os.environ[RECORDING])
+    else:
+        package.begin_steps(os.environ[STEPS])
 
 
 def hand_over() -> None:
@@ -39,7 +43,7 @@ def hand_over() -> None:
         sys.modules.setdefault(__name__, ours)
 
 
-if SETTINGS in os.environ:
+if RECORDING in os.environ or STEPS in os.environ:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
     try:
         begin()

@@ -1,0 +1,242 @@
+"""``kernel-lsp optimize -- python train.py``: a whole program, from its recording to its own step's time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from kernel_lsp.commands import console, guard, journaling
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import KernelLspError
+from kernel_lsp.files import read_source, write_source
+from kernel_lsp.journal import outcomes
+from kernel_lsp.pipeline import Pipeline
+from kernel_lsp.presenter import cards
+from kernel_lsp.programs import optimizing, stepping
+from kernel_lsp.programs.measuring import AS_IS, Measured
+from kernel_lsp.programs.optimizing import Looked, Plan, ProgramOutcome
+from kernel_lsp.programs.stepping import Way
+from kernel_lsp.records import Job
+
+WORTH = 1.01
+"""Ratio of the step's times from which edits are offered; its interval's lower bound must be above 1."""
+SHOWN = 20
+
+
+def optimize(
+    command: tuple[str, ...],
+    *,
+    device: str,
+    budget: int,
+    steps: int,
+    minutes: float,
+    fresh: bool,
+    apply: bool,
+    as_json: bool,
+) -> None:
+    """Ends by typer.Exit: 0 when the program's step gets faster by our edits, 1 when not, 2: no verdict."""
+    folder = Path.cwd()
+    root = console.workspace_of(folder / "here")
+    settings = console.settings(root, device=device, budget=budget, python=stepping.python_of(command))
+    plan = Plan(
+        root=root,
+        folder=folder,
+        command=command,
+        device=device,
+        steps=steps,
+        minutes=minutes,
+        budget=budget,
+        fresh=fresh,
+    )
+    console.err.print(
+        "the program runs with your rights, as when you run it; its timed runs write into a copy of the"
+        " workspace, which is thrown away",
+        markup=False,
+    )
+    begun = outcomes.now()
+    found = console.run(_optimized(plan, settings), cancelled="cancelled; the same command goes on from here")
+    _keep(found, begun, plan, settings)
+    offered = gains(found)
+    applied = _apply(found, plan, settings) if apply and offered else []
+    if as_json:
+        console.print_json(**_told(found), offered=offered, applied=[str(path) for path in applied])
+    else:
+        _show(found, offered, applied)
+    if found.measured is None or found.measured.step_ms(AS_IS) is None:
+        raise typer.Exit(console.EXIT_CANNOT)
+    raise typer.Exit(console.EXIT_OK if offered else console.EXIT_NO)
+
+
+async def _optimized(plan: Plan, settings: Settings) -> ProgramOutcome:
+    pipeline = Pipeline(settings)
+    try:
+        with console.progress(" ".join(plan.command)) as report:
+            return await optimizing.optimize(pipeline, plan, Path(settings.data_dir), report)
+    finally:
+        await pipeline.close()
+
+
+def gains(found: ProgramOutcome) -> bool:
+    """Whether our edits make the program faster than its best other way."""
+    mine, other = found.best_with, found.best_without
+    if found.texts is None or found.measured is None or mine is None or other is None:
+        return False
+    ratio = found.measured.ratio(other, mine)
+    return ratio is not None and ratio.mid >= WORTH and ratio.low > 1.0
+
+
+def _keep(found: ProgramOutcome, begun: str, plan: Plan, settings: Settings) -> None:
+    """The journal knows of everything that was judged."""
+    with journaling.journal(settings) as journal:
+        for one in found.targets:
+            if one.outcome is not None:
+                job = _job(one, plan)
+                journaling.save(journal, one.outcome, begun, job=job, folder=plan.root, settings=settings)
+
+
+def _job(one: Looked, plan: Plan) -> Job:
+    text = read_source(one.path).text
+    return Job(
+        text=text, path=str(one.path), qualname=one.qualname, folder=str(plan.root), device=plan.device
+    )
+
+
+def _apply(found: ProgramOutcome, plan: Plan, settings: Settings) -> list[Path]:
+    """Write all edits, after a look that every file is still what was judged."""
+    texts = found.texts or {}
+    sources = {path: read_source(path) for path in texts}
+    _, composed = optimizing.compose(plan.root, found.composed)
+    if composed != texts:
+        console.fail(KernelLspError("a file changed while the program was measured", "run the command again"))
+    for path, text in texts.items():
+        write_source(path, text, sources[path].encoding)
+    with journaling.journal(settings) as journal:
+        for path in texts:
+            mine = [p for one in found.composed if one.path == path and (p := one.proposal) is not None]
+            journaling.accepted(journal, mine, folder=plan.root, path=path)
+            guard.keep(mine, folder=plan.root, path=path)
+    return list(texts)
+
+
+# --- one page --------------------------------------------------------------------------------------
+
+
+def _show(found: ProgramOutcome, offered: bool, applied: list[Path]) -> None:
+    console.out.print(_targets(found))
+    if found.measured is not None:
+        console.out.print(_ways(found.measured))
+    for line in _conclusion(found, offered, applied):
+        console.out.print(line, markup=False, soft_wrap=True)
+
+
+def _targets(found: ProgramOutcome) -> Table:
+    table = Table("share", "target", "by itself", "what was found", title="targets")
+    for one in found.targets[:SHOWN]:
+        speedup = one.proposal.evaluation.speedup if one.proposal else None
+        table.add_row(
+            f"{one.share:.1%}",
+            f"{one.path.name}::{one.qualname}",
+            cards.spread(speedup) if speedup else "",
+            _found(one),
+        )
+    return table
+
+
+def _found(one: Looked) -> str:
+    if one.proposal is not None:
+        return one.proposal.candidate.summary
+    return (one.outcome.note if one.outcome else one.why_not) or "nothing"
+
+
+def _ways(measured: Measured) -> Table:
+    table = Table(
+        "way", "step", "against as it is (95 %)", "memory", "first step", title="the program's step"
+    )
+    for way, runs in measured.runs.items():
+        step, failed = measured.step_ms(way), measured.failed(way)
+        ratio = measured.ratio(AS_IS, way)
+        peak = max((run.peak_bytes or 0 for run in runs), default=0)
+        table.add_row(
+            way.name,
+            cards.duration(step) if step else "",
+            failed or (cards.spread(ratio) if ratio and way != AS_IS else ""),
+            f"{peak / 2**20:.0f} MB" if peak else "",
+            f"{runs[0].first_s:.1f} s" if runs[0].first_s else "",
+        )
+    return table
+
+
+def _conclusion(found: ProgramOutcome, offered: bool, applied: list[Path]) -> Iterator[str]:
+    measured, mine, other = found.measured, found.best_with, found.best_without
+    if found.note:
+        yield found.note
+    for name, (calls, original) in (found.taken or {}).items():
+        yield f"{name}: {calls - original} of {calls} calls took the fast path"
+    if found.agreement is not None:
+        same = "the same" if found.agreement.right else "different"
+        yield f"what it computes: {same}; {found.agreement.detail}"
+    if measured is None or other is None:
+        return
+    if mine is not None and (ratio := measured.ratio(other, mine)) is not None:
+        before, after = measured.step_ms(other), measured.step_ms(mine)
+        if before and after:
+            edits = f"{len(found.composed)} edits in {len(found.texts or {})} files"
+            yield (
+                f"{edits}, {mine.name}: {cards.duration(before)} -> {cards.duration(after)} per step,"
+                f" {cards.spread(ratio)} against {other.name}"
+            )
+    if other != AS_IS and (ratio := measured.ratio(AS_IS, other)) is not None and ratio.low > 1.0:
+        yield f"without any edit of ours, {other.name} gives {cards.spread(ratio)}: {_how(other)}"
+    if applied:
+        yield f"applied to {', '.join(str(path) for path in applied)}"
+    elif offered:
+        yield "apply the edits with --apply"
+    elif found.texts:
+        yield "the edits do not pay in this program: nothing is offered"
+
+
+def _how(way: Way) -> str:
+    mode = "" if way.mode == "default" else f"mode={way.mode!r}"
+    where = "every repeated block" if way.regional else "the model"
+    return f"call .compile({mode}) on {where} before the first step; the first step then takes longer"
+
+
+def _told(found: ProgramOutcome) -> dict[str, Any]:
+    measured = found.measured
+    return {
+        "command": list(found.recording.command),
+        "targets": [
+            {
+                "path": str(one.path),
+                "qualname": one.qualname,
+                "share": one.share,
+                "calls": one.calls,
+                "outcome": one.outcome,
+                "why_not": one.why_not,
+            }
+            for one in found.targets
+        ],
+        "composed": [f"{one.path}::{one.qualname}" for one in found.composed],
+        "ways": [
+            {
+                "way": way,
+                "step_ms": measured.step_ms(way),
+                "failed": measured.failed(way),
+                "against_as_is": measured.ratio(AS_IS, way),
+                "runs": [
+                    {"step_ms": run.step_ms, "first_s": run.first_s, "peak_bytes": run.peak_bytes}
+                    for run in runs
+                ],
+            }
+            for way, runs in measured.runs.items()
+        ]
+        if measured
+        else [],
+        "agreement": found.agreement,
+        "taken": found.taken,
+        "note": found.note,
+    }

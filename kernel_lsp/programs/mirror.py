@@ -1,0 +1,89 @@
+"""A copy of a workspace in which a program runs with edited files, and whose writes are thrown away.
+
+Everything that reads the files (imports, linecache, Triton, child processes) reads the edited text, and what
+the program writes beside its code stays in the copy. Large files are links to the originals. Not covered:
+what a program writes by absolute paths outside of its workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from kernel_lsp.errors import WorkloadError
+
+LEFT_OUT = {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".kernel-lsp"}
+LARGE_BYTES = 16 * 2**20
+MOST_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirror:
+    """A copy of ``root``; removed at the end of a ``with`` block."""
+
+    root: Path
+    copy: Path
+
+    @staticmethod
+    def of(root: Path, texts: Mapping[Path, str]) -> Mirror:
+        """``texts``: files of the workspace and what they hold instead. Raises WorkloadError."""
+        copy = Path(tempfile.mkdtemp(prefix="kernel-lsp-program-")).resolve() / root.name
+        mirror = Mirror(root=root, copy=copy)
+        try:
+            room = [MOST_BYTES]
+            _copied(root, copy, room)
+            for path, text in texts.items():
+                place = mirror.place(path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.unlink(missing_ok=True)
+                place.write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            mirror.remove()
+            raise WorkloadError(
+                f"the workspace cannot be copied to {copy.parent}: {error.strerror or error}",
+                "free space there, or set TMPDIR to a folder with more",
+            ) from error
+        return mirror
+
+    def place(self, path: Path) -> Path:
+        """Where a file or folder of the workspace lies in the copy; others stay where they are."""
+        return self.copy / path.relative_to(self.root) if path.is_relative_to(self.root) else path
+
+    def words(self, command: Sequence[str]) -> list[str]:
+        """The command, with paths of the workspace in the copy."""
+        return [str(self.place(Path(word))) if Path(word).is_absolute() else word for word in command]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.copy.parent, ignore_errors=True)
+
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+
+def _copied(root: Path, copy: Path, room: list[int]) -> None:
+    copy.mkdir(parents=True)
+    for entry in os.scandir(root):
+        if entry.name in LEFT_OUT:
+            continue
+        target = copy / entry.name
+        if entry.is_symlink():
+            target.symlink_to(Path(entry.path).resolve())
+        elif entry.is_dir():
+            _copied(Path(entry.path), target, room)
+        elif entry.is_file():
+            size = entry.stat().st_size
+            if size > min(LARGE_BYTES, room[0]):
+                target.symlink_to(entry.path)
+            else:
+                room[0] -= size
+                shutil.copy2(entry.path, target)

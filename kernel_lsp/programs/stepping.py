@@ -1,0 +1,179 @@
+"""One run of a program for some steps: in a copy of its workspace, in one way, watched by recorder/steps.py.
+
+`run` starts a fresh process and returns what its steps took, or why there are none. The program keeps its
+user's rights, as when the user runs it; what it writes into its workspace is thrown away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kernel_lsp.errors import WorkloadError
+from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.workloads.running import START
+
+LOG_BYTES = 4000
+WARM_UP = 0.3
+"""Share of the steps, at the beginning, that do not count; at least two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way of running a program."""
+
+    name: str
+    mode: str | None = None
+    """Of torch.compile; None: it is not called."""
+    regional: bool = False
+    """Of the repeated block instead of the root."""
+    edited: bool = False
+    """With our edits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """What a step of a program is."""
+
+    root: tuple[str, str]
+    """Module and class of the outermost module."""
+    kind: str
+    """optimizer or calls."""
+    region: tuple[str, str] | None = None
+    """The block that is there several times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run has shown."""
+
+    way: Way
+    steps_ms: tuple[float, ...] = ()
+    """Of every step after the first."""
+    first_s: float | None = None
+    """From the start of the process to the end of the first step."""
+    peak_bytes: int | None = None
+    digests: tuple[Any, ...] = ()
+    taken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Edited class -> calls, and those of them that went the original way."""
+    notes: tuple[str, ...] = ()
+    failed: str | None = None
+    """Why it says nothing, in one line."""
+
+    @property
+    def step_ms(self) -> float | None:
+        """Median in the steady state."""
+        left_out = max(2, math.ceil(WARM_UP * len(self.steps_ms)))
+        steady = self.steps_ms[left_out:]
+        return median(steady) if steady else None
+
+
+def run(
+    mirror: Mirror,
+    command: Sequence[str],
+    folder: Path,
+    way: Way,
+    clock: Clock,
+    *,
+    steps: int,
+    timeout_s: float,
+    **more: Any,
+) -> Run:
+    """``folder``: where the user runs the command. ``more``: check, nudge, edited (see recorder/steps.py).
+
+    Raises WorkloadError when the command cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-lsp-steps-") as scratch:
+        out = Path(scratch) / "steps.json"
+        given = {
+            "out": str(out), "root": clock.root, "clock": clock.kind, "region": clock.region if way.regional
+            else None, "mode": way.mode, "count": steps, "begun": time.time(), **more,
+        }  # fmt: skip
+        status, said = _run(mirror, command, folder, json.dumps(given), Path(scratch), timeout_s)
+        try:
+            told = json.loads(out.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return Run(way=way, failed=_why(status, said, timeout_s))
+    return Run(
+        way=way,
+        steps_ms=tuple(map(float, told["steps_ms"])),
+        first_s=told["first_s"],
+        peak_bytes=told["peak_bytes"],
+        digests=tuple(told["digests"]),
+        taken={name: (int(a), int(b)) for name, (a, b) in told["taken"].items()},
+        notes=tuple(map(str, told["notes"])),
+        failed=None if len(told["steps_ms"]) > 1 or more.get("check") else "it ended after its first step",
+    )
+
+
+def _run(
+    mirror: Mirror, command: Sequence[str], folder: Path, given: str, scratch: Path, timeout_s: float
+) -> tuple[int | None, str]:
+    """Exit status (None: out of time) and the end of what it said."""
+    entries = [str(START), *_imports(mirror)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entries),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "KERNEL_LSP_STEPS": given,
+    }
+    log = scratch / "log"
+    try:
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                mirror.words(command),
+                cwd=mirror.place(folder),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise WorkloadError(
+            f"{command[0]} cannot be run: {error.strerror or error}",
+            "write the program as you would in a shell: kernel-lsp optimize -- python train.py",
+        ) from error
+    try:
+        status: int | None = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        status = None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # its workers too
+        process.wait()
+    return status, log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
+
+
+def _imports(mirror: Mirror) -> list[str]:
+    """PYTHONPATH with the workspace's folders in the copy."""
+    known = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [str(mirror.place(Path(entry).absolute())) for entry in known]
+
+
+def _why(status: int | None, said: str, timeout_s: float) -> str:
+    if status is None:
+        return f"no step ended within {timeout_s:.0f} s"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = f": {lines[-1][:200]}" if lines and status else ""
+    return f"it ended with {status} before its first step{last}"
+
+
+def python_of(command: Sequence[str]) -> str | None:
+    """The interpreter that a command names; None for other programs."""
+    import shutil
+
+    found = shutil.which(command[0]) if Path(command[0]).name.startswith("python") else None
+    return found or (sys.executable if command[0] == "python" else None)

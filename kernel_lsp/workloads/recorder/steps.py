@@ -1,0 +1,237 @@
+"""The steps of a program, inside of it: where one ends, how long each takes, what it computes.
+
+A step ends when the program's first optimizer has stepped, or, where there is none, when its root module was
+called. Times are of the device's own clock where the root lies on a GPU. With ``check`` every step leaves a
+digest of its gradients (or of the root's results) instead; digests of two runs tell how far they are apart.
+A few things are set from outside, without any change of the program's files: torch.compile of the root or of
+a repeated block, parameters that are moved by one rounding, seeds. The program ends after the last
+wanted step.
+
+Standard library and relative imports alone; torch is the program's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import imports
+
+PROJECTIONS = 8
+SEED = 0
+
+
+def begin(settings: str) -> None:
+    """``settings``: a JSON object; see `Steps`."""
+    given = json.loads(settings)
+    steps = Steps(given)
+    imports.after("torch", steps.saw_torch)
+    imports.after("numpy", lambda numpy: numpy.random.seed(SEED))
+    random.seed(SEED)
+
+
+class Steps:
+    """Watches the steps of one process."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        """``given``: out (file), root ([module, class]), clock (optimizer or calls), count (of steps), begun
+        (time of the start), and optionally mode and region (of torch.compile), check, nudge (an eps), and
+        edited ([[module, class] …])."""
+        self.given = given
+        self.torch: Any = None
+        self.ends: list[tuple[float, Any]] = []
+        """Of each step: the host's clock, and an event on the GPU."""
+        self.first_s: float | None = None
+        self.digests: list[list[list[float]]] = []
+        self.taken: dict[str, list[int]] = {}
+        """Edited class -> calls, and those of them that went the original way."""
+        self.notes: list[str] = []
+        self._optimizer: Any = None
+        self._found = self._written = False
+        self._pid = os.getpid()
+        self._cuda = False
+
+    # --- what is put into torch -------------------------------------------------------------------
+
+    def saw_torch(self, torch: Any) -> None:
+        self.torch = torch
+        torch.manual_seed(SEED)
+        self._wait_for_root()
+        if self.given["clock"] == "optimizer":
+            imports.after("torch.optim.optimizer", self._saw_optimizers)
+        atexit.register(self.write)
+
+    def _saw_optimizers(self, module: Any) -> None:
+        module.register_optimizer_step_pre_hook(self._before_step)
+        module.register_optimizer_step_post_hook(self._after_step)
+
+    def _wait_for_root(self) -> None:
+        """Until the root is called for the first time."""
+        module = self.torch.nn.Module
+        call, wanted = module.__call__, tuple(self.given["root"])
+
+        def waiting(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not self._found and _named(type(self_)) == wanted:
+                self._found = True
+                module.__call__ = call
+                self._prepare(self_)
+                return self_(*args, **kwargs)
+            return call(self_, *args, **kwargs)
+
+        module.__call__ = waiting
+
+    def _prepare(self, root: Any) -> None:
+        self._cuda = any(tensor.is_cuda for tensor in (*root.parameters(), *root.buffers()))
+        if eps := self.given.get("nudge"):
+            self._nudge(root, eps)
+        if mode := self.given.get("mode"):
+            region = self.given.get("region")
+            parts = [part for part in root.modules() if region and _named(type(part)) == tuple(region)]
+            for part in parts or [root]:
+                part.compile(**({} if mode == "default" else {"mode": mode}))
+        if self.given["clock"] == "calls":
+            self._end_with_calls(type(root))
+
+    def _nudge(self, root: Any, eps: float) -> None:
+        torch = self.torch
+        for number, parameter in enumerate(root.parameters()):
+            if parameter.is_floating_point():
+                draw = torch.Generator(parameter.device).manual_seed(1 + number)
+                amount = torch.rand(parameter.shape, generator=draw, device=parameter.device)
+                with torch.no_grad():
+                    parameter.mul_((1 + eps / 2 * (2 * amount - 1)).to(parameter.dtype))
+
+    def _end_with_calls(self, kind: Any) -> None:
+        original, inside = kind.__call__, [0]
+
+        def ending(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
+            inside[0] += 1
+            try:
+                result = original(self_, *args, **kwargs)
+            finally:
+                inside[0] -= 1
+            if not inside[0]:
+                if self.given.get("check"):
+                    self._digest(_tensors(result, self.torch))
+                self._ended()
+            return result
+
+        kind.__call__ = ending
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        if self._optimizer is None:
+            self._optimizer = optimizer
+        if optimizer is self._optimizer and self.given.get("check"):
+            groups = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            self._digest([p.grad for p in groups if p.grad is not None])
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if optimizer is self._optimizer:
+            self._ended()
+
+    def _ended(self) -> None:
+        if self._cuda:
+            event = self.torch.cuda.Event(enable_timing=True)
+            event.record()
+        else:
+            event = None
+        if not self.ends:
+            if self._cuda:
+                self.torch.cuda.synchronize()
+            self.first_s = time.time() - self.given["begun"]
+            if self.given.get("check"):
+                self._count_fast_paths()
+        self.ends.append((time.perf_counter(), event))
+        if len(self.ends) >= self.given["count"]:
+            self.write()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # what the program does after its steps is not of interest
+
+    def _digest(self, tensors: list[Any]) -> None:
+        """Of each tensor its norm and its products with random signs, which are the same in every run."""
+        torch, found = self.torch, []
+        for number, tensor in enumerate(tensors):
+            values = tensor.detach().double().flatten()
+            draw = torch.Generator(values.device).manual_seed(1000 + number)
+            row = [float(torch.linalg.vector_norm(values))]
+            for _ in range(PROJECTIONS):
+                signs = torch.randint(0, 2, values.shape, generator=draw, device=values.device)
+                row.append(float((values * (2 * signs - 1)).sum()))
+            found.append(row)
+        self.digests.append(found)
+
+    def _count_fast_paths(self) -> None:
+        for module, qualname in self.given.get("edited", ()):
+            kind: Any = sys.modules.get(module)
+            for part in qualname.split("."):
+                kind = getattr(kind, part, None)
+            original = next(
+                (name for name in vars(kind or object) if name.startswith("_forward_eager")), None
+            )
+            if kind is None or original is None:
+                self.notes.append(f"{qualname} of {module} is not the edited one")
+                continue
+            counts = self.taken[f"{module}.{qualname}"] = [0, 0]
+            kind.forward = _counting(vars(kind)["forward"], counts, 0)
+            setattr(kind, original, _counting(vars(kind)[original], counts, 1))
+
+    # --- what is told -------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Once, by the process that has found the root and ended steps."""
+        if self._written or os.getpid() != self._pid or not self.ends:
+            return
+        self._written = True
+        if self._cuda:
+            self.torch.cuda.synchronize()
+        told = {
+            "steps_ms": self._steps_ms(),
+            "first_s": self.first_s,
+            "peak_bytes": self.torch.cuda.max_memory_allocated() if self._cuda else None,
+            "digests": self.digests,
+            "taken": self.taken,
+            "notes": self.notes,
+        }
+        path = Path(self.given["out"])
+        with contextlib.suppress(OSError):
+            fresh = path.with_suffix(".part")
+            fresh.write_text(json.dumps(told), encoding="utf-8")
+            fresh.replace(path)
+
+    def _steps_ms(self) -> list[float]:
+        pairs = list(zip(self.ends, self.ends[1:], strict=False))
+        if self._cuda:
+            return [before[1].elapsed_time(after[1]) for before, after in pairs]
+        return [(after[0] - before[0]) * 1e3 for before, after in pairs]
+
+
+def _named(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def _counting(function: Any, counts: list[int], place: int) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        counts[place] += 1
+        return function(*args, **kwargs)
+
+    return counted
+
+
+def _tensors(value: Any, torch: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, dict):
+        return [tensor for item in value.values() for tensor in _tensors(item, torch)]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors(item, torch)]
+    return []
