@@ -182,8 +182,6 @@ async def _looked_at(pipeline: Pipeline, plan: Plan, recorded: Recording, report
             found.append(one)
         elif one.share < LEAST_SHARE:
             found.append(replace(one, why_not=f"below {LEAST_SHARE:.1%} of the step"))
-        elif not one.path.is_relative_to(plan.root):
-            found.append(replace(one, why_not="of an installed package, which is not rewritten yet"))
         elif time.monotonic() > end:
             found.append(replace(one, why_not=f"{plan.minutes:g} minutes were over"))
         else:
@@ -245,7 +243,7 @@ def clock_of(recorded: Recording) -> Clock | None:
     calls = {str(one["target"]): int(one.get("calls") or 0) for one in recorded.seen}
     most = max(shares.get(str(way["target"]), 0.0) for way in modules)
     outer = [way for way in modules if shares.get(str(way["target"]), 0.0) >= ALIKE * most]
-    root = min(outer, key=lambda way: calls[str(way["target"])])  # times of a module and its only part scatter
+    root = min(outer, key=lambda way: calls[str(way["target"])])  # times of a whole and its part scatter
     trained = bool(root.get("training")) and bool(root["setting"].get("gradients"))
     repeated = [way for way in modules if calls[str(way["target"])] >= 2 * calls[str(root["target"])]]
     block = max(repeated, key=lambda way: shares.get(str(way["target"]), 0.0), default=None)
@@ -260,11 +258,14 @@ def _measured(
     plan: Plan, recorded: Recording, clock: Clock, outcome: ProgramOutcome, report: Report
 ) -> ProgramOutcome:
     texts = outcome.texts or {}
-    with Mirror.of(plan.root, {}) as plain, Mirror.of(plan.root, texts) as changed:
+    own = {path: text for path, text in texts.items() if path.is_relative_to(plan.root)}
+    served = {path: text for path, text in texts.items() if path not in own}
+    with Mirror.of(plan.root, {}) as plain, Mirror.of(plan.root, own) as changed:
 
         def start(way: Way, **more: Any) -> Run:
             more.setdefault("steps", plan.steps)
             mirror = changed if way.edited else plain
+            more["served"] = served if way.edited else None
             return stepping.run(mirror, plan.command, plan.folder, way, clock, timeout_s=plan.run_s, **more)
 
         agreement = taken = None

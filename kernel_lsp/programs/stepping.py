@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,7 @@ from typing import Any
 
 from kernel_lsp.errors import WorkloadError
 from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.snapshots import sources
 from kernel_lsp.workloads.running import START
 
 LOG_BYTES = 4000
@@ -89,17 +90,21 @@ def run(
     *,
     steps: int,
     timeout_s: float,
+    served: Mapping[Path, str] | None = None,
     **more: Any,
 ) -> Run:
-    """``folder``: where the user runs the command. ``more``: check, nudge, edited (see recorder/steps.py).
+    """``folder``: where the user runs the command. ``served``: edited texts of installed files. ``more``:
+    check, nudge, edited (see recorder/steps.py).
 
     Raises WorkloadError when the command cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="kernel-lsp-steps-") as scratch:
         out = Path(scratch) / "steps.json"
+        texts = _written(served or {}, Path(scratch))
         given = {
             "out": str(out), "root": clock.root, "clock": clock.kind, "region": clock.region if way.regional
-            else None, "mode": way.mode, "count": steps, "begun": time.time(), **more,
+            else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
+            "sources": str(sources.__file__), **more,
         }  # fmt: skip
         status, said = _run(mirror, command, folder, json.dumps(given), Path(scratch), timeout_s)
         try:
@@ -155,6 +160,15 @@ def _run(
             os.killpg(process.pid, signal.SIGKILL)  # its workers too
         process.wait()
     return status, log.read_bytes()[-LOG_BYTES:].decode(errors="replace")
+
+
+def _written(served: Mapping[Path, str], scratch: Path) -> dict[str, str]:
+    found = {}
+    for number, (path, text) in enumerate(served.items()):
+        file = scratch / f"{number}.py"
+        file.write_text(text, encoding="utf-8", newline="")
+        found[str(path)] = str(file)
+    return found
 
 
 def _imports(mirror: Mirror) -> list[str]:

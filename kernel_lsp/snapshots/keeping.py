@@ -175,6 +175,8 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
                 return ("lock", type(thing).__name__)
             if (name := _by_name(thing)) is not None:
                 return ("script", name)
+            if (names := _of_torch(thing, torch)) is not None:
+                return ("torch", names)
             return None
 
         def reducer_override(self, thing: Any) -> Any:
@@ -194,6 +196,19 @@ def _by_name(thing: Any) -> str | None:
     for part in thing.__qualname__.split("."):
         found = getattr(found, part, None)
     return thing.__qualname__ if found is thing else None
+
+
+def _of_torch(thing: Any, torch: Any) -> list[str] | None:
+    """How torch is asked for one of its C++ classes, or for a member of a C++ enum, which do not pickle."""
+    kind = thing if isinstance(thing, type) else type(thing)
+    if type(kind).__name__ != "pybind11_type" or not kind.__module__.startswith("torch"):
+        return None
+    name = next((name for name, value in vars(torch._C).items() if value is kind), None)
+    if name is None or kind is thing:
+        return None if name is None else [name]
+    member = getattr(thing, "name", None)
+    known = getattr(kind, "__members__", {})
+    return [name, str(member)] if member in known else None
 
 
 def _program(torch: Any) -> dict[str, Any]:

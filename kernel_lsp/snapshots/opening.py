@@ -358,6 +358,11 @@ class _Named:
             return self._maker.device(value)
         if kind == "generator":
             return torch.Generator(self._maker.device(value))
+        if kind == "torch":
+            found: Any = torch._C
+            for part in value:
+                found = getattr(found, part)
+            return found
         if kind == "lock":
             return threading.RLock() if value == "RLock" else threading.Lock()
         raise SnapshotError(f"the snapshot names a {kind}, which this version does not know", "record again")

@@ -18,8 +18,10 @@ __all__ = ["begin", "begin_steps"]
 
 
 def begin(settings: str) -> None:
-    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write), with
-    ``calls`` (see calls.py) where snapshots of calls are wanted, and ``steps`` (see limit.py) where it ends early."""
+    """``settings``: a JSON object with ``root`` (the workspace) and ``spool`` (where to write).
+
+    ``calls`` in it (see calls.py): snapshots of calls are wanted; ``steps`` (see limit.py): it ends early.
+    """
     from . import imports
 
     given = json.loads(settings)

@@ -133,6 +133,8 @@ class Recording:
     def _enter(self, site: Site, glance: Glance, look: Callable[[], Look]) -> _Watched | None:
         entered = perf_counter()
         glance.due = glance.calls + self._gap(glance.calls)
+        if self.limit is not None and site is self._outermost:
+            self.limit.called(site.calls, self.torch)
         if in_transform(self.torch) or is_capturing(self.torch):
             return None
         looking = self._lost - (self.calls.seconds if self.calls is not None else 0.0)
@@ -170,8 +172,6 @@ class Recording:
         if ended - self._written > max(1.0, 100 * self._lost_by_writing):
             self.write()
         self._lost += perf_counter() - ended
-        if self.limit is not None and watched.site is self._outermost:
-            self.limit.called(watched.site.calls, self.torch)
 
     def _gap(self, calls: int) -> int:
         """Random, so that a program whose calls take turns is not always seen at the same one."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import json
 import os
 import random
@@ -26,11 +27,15 @@ from . import imports
 
 PROJECTIONS = 8
 SEED = 0
+SOURCES = "_kernel_lsp_sources"
 
 
 def begin(settings: str) -> None:
     """``settings``: a JSON object; see `Steps`."""
     given = json.loads(settings)
+    if served := given.get("served"):
+        sources = _loaded(given["sources"])
+        sources.serve({path: Path(text).read_text(encoding="utf-8") for path, text in served.items()})
     steps = Steps(given)
     imports.after("torch", steps.saw_torch)
     imports.after("numpy", lambda numpy: numpy.random.seed(SEED))
@@ -41,9 +46,12 @@ class Steps:
     """Watches the steps of one process."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        """``given``: out (file), root ([module, class]), clock (optimizer or calls), count (of steps), begun
-        (time of the start), and optionally mode and region (of torch.compile), check, nudge (an eps), and
-        edited ([[module, class] …])."""
+        """``given``: out (file), root ([module, class]), clock (optimizer or calls), count (of steps) and
+        begun (time of the start).
+
+        Optional: mode and region (of torch.compile), check, nudge (an eps), edited ([[module, class] …]),
+        served (path of an installed file -> a file with its edited text) and sources (what serves them).
+        """
         self.given = given
         self.torch: Any = None
         self.ends: list[tuple[float, Any]] = []
@@ -213,6 +221,14 @@ class Steps:
         if self._cuda:
             return [before[1].elapsed_time(after[1]) for before, after in pairs]
         return [(after[0] - before[0]) * 1e3 for before, after in pairs]
+
+
+def _loaded(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(SOURCES, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _named(kind: type) -> tuple[str, str]:
