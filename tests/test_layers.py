@@ -77,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
     | {"cache", "presenter"},
     # Whole programs: what they call, and their own step.
-    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "process", "confinement"},
+    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit"},
     # Accepted rewrites, judged again. The host writes them when they are accepted.
     "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
     "host": BASE | {"pipeline", "journal", "guarding"},

@@ -253,7 +253,7 @@ def _motivation(seen: Seen) -> str:
     speed = "was faster"
     if seen.speedup is not None:
         low, high = seen.speedup.low, seen.speedup.high
-        speed = f"was {seen.speedup.mid:.2f}x ({low:.2f}x to {high:.2f}x) as fast as the best baseline"
+        speed = f"was {seen.speedup.mid:.2f}x ({low:.2f}x to {high:.2f}x) as fast as the program was"
     return f"One rewrite with these steps {speed}, measured on {where}{_tensors(seen)}."
 
 

@@ -19,6 +19,7 @@ from kernel_lsp.pipeline import Pipeline, callers
 from kernel_lsp.presenter import cards, misses
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
+    COMPILE,
     Analysis,
     Job,
     Numerics,
@@ -278,24 +279,34 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
 
 def _table(proposals: tuple[Proposal, ...]) -> Table:
     table = Table(
-        "verdict", "rewrite", "best baseline", "candidate", "speedup (99 % interval)", "error / eager's"
+        "verdict",
+        "rewrite",
+        "now",
+        "torch.compile",
+        "candidate",
+        "speedup (99 % interval)",
+        "error / eager's",
     )
     for proposal in proposals:
         evaluation = proposal.evaluation
         times = {timing.provider: timing.median_ms for timing in evaluation.timings}
-        baselines = [times[name] for name in evaluation.speedups if name in times]
         color = {"faster": "green", "correct": "yellow", "rejected": "red"}.get(
             proposal.verdict.value, "white"
         )
         table.add_row(
             f"[{color}]{proposal.verdict.value}[/]",
             proposal.candidate.summary,
-            f"{min(baselines):.3f} ms" if baselines else "",
-            f"{times['candidate']:.3f} ms" if "candidate" in times else "",
+            _milliseconds(times.get(evaluation.baseline or "")),
+            _milliseconds(times.get(COMPILE)),
+            _milliseconds(times.get("candidate")),
             cards.spread(evaluation.speedup) if evaluation.speedup else evaluation.detail[:60],
             _error(evaluation.numerics),
         )
     return table
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f} ms"
 
 
 def _after(request: Request, winner: Proposal) -> str:

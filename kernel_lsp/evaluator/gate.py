@@ -31,7 +31,7 @@ from kernel_lsp.evaluator.processes.sandbox import Party
 from kernel_lsp.evaluator.request import EvaluationRequest
 from kernel_lsp.evaluator.sharing.manners import Manners, Turn, default
 from kernel_lsp.process import Child
-from kernel_lsp.records import EvalStatus, Evaluation, Numerics, Progress
+from kernel_lsp.records import COMPILE, EAGER, EvalStatus, Evaluation, Numerics, Progress
 
 Report = Callable[[Progress], None]
 IDLE_S = 30.0
@@ -335,6 +335,7 @@ def _evaluation(
         peak_bytes=found.peak_bytes if passed else {},
         environment=found.environment,
         seconds=round(seconds, 3),
+        runs_as=COMPILE if request.workload.setting.compiled else EAGER,
         least_ms=found.least_ms if passed else None,
     )
 

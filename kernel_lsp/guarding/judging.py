@@ -142,6 +142,7 @@ def _holding(
     words = f"{speedup.mid:.3g}x ({speedup.low:.3g} to {speedup.high:.3g})"
     claimed = acceptance.evidence.evaluation.speedup
     then = f", {claimed.mid:.3g}x when it was accepted" if claimed is not None else ""
-    if evaluation.faster(STILL_FASTER):
+    compiles = "torch.compile(" in request.candidate_source
+    if evaluation.faster(STILL_FASTER, compiles=compiles):
         return Holding.PAYS, f"{words}{then}"
     return Holding.SLOW, f"not faster for sure any more: {words}{then}"

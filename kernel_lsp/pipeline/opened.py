@@ -17,11 +17,12 @@ from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.models import GRAPH, Model
+from kernel_lsp.pipeline import compiler
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.prepare import Prepared
 from kernel_lsp.pipeline.tournament import Report, Tournament
 from kernel_lsp.process import Confinement, Limits
-from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch
+from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch, Step
 from kernel_lsp.rewrite.client import Capture, Engine, Start
 from kernel_lsp.skillbook import Skillbook
 from kernel_lsp.snapshots import store
@@ -58,6 +59,8 @@ class Opened:
     """Recalled skills, best first."""
     sites: tuple[Site, ...]
     """Of the recalled skills."""
+    compiling: Step | None
+    """torch.compile of the target; None where it does not apply."""
     known: Known
     tournament: Tournament
 
@@ -108,7 +111,8 @@ async def opened(
             engine=engine,
             capture=capture,
             matches=matches,
-            sites=_recalled(capture.sites, matches, executable),
+            sites=_recalled(compiler.others(capture.sites), matches, executable),
+            compiling=compiler.step(capture.sites),
             known=Known(Path(settings.data_dir), bench.probe, bench.device),
             tournament=tournament,
         )

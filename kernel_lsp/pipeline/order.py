@@ -121,7 +121,9 @@ class Pipeline:
         self, one: Opened, plan: SearchPlan, quick: Outcome | None, report: Report, turn: Turn
     ) -> Outcome:
         """The quick outcome with what a deeper search has found, best first."""
-        from kernel_lsp.pipeline import deep  # archives and models: not for a job that needs neither
+        from kernel_lsp.pipeline import (
+            deep,
+        )  # archives and models: not for a job that needs neither
 
         seeds = quick.proposals if quick and plan.mode not in MODEL_ALONE else ()
         try:
@@ -248,6 +250,7 @@ class Pipeline:
             tuner=lambda request: gate.tuner(request, report),
             device=device,
             budget=job.budget,
+            compiling=one.compiling,
             again=planner.again if isinstance(planner, LearnedPlanner) else None,
         )
         ranked = await search.run(_shortlist(planned, device, one.capture, budget=job.budget))

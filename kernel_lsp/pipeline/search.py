@@ -29,7 +29,7 @@ from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Var
 from kernel_lsp.pipeline import accuracy
 from kernel_lsp.pipeline.known import Known
 from kernel_lsp.pipeline.tournament import Tournament, rank
-from kernel_lsp.records import Candidate, EvalStatus, Proposal, Step, Verdict
+from kernel_lsp.records import COMPILE, EAGER, TIE, Candidate, EvalStatus, Proposal, Step, Verdict
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
@@ -82,6 +82,8 @@ class Search:
     """`Gate.tuner`, with the report bound."""
     device: str
     budget: int
+    compiling: Step | None = None
+    """torch.compile of the target in its default mode; None where it does not apply."""
     again: Again | None = None
     """A planner that learns from what was measured; asked once, after the first race."""
     _contestants: dict[str, Contestant] = field(default_factory=dict)
@@ -94,7 +96,28 @@ class Search:
     """Candidates that need not be timed while a better one is judged."""
 
     async def run(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
-        """Every candidate that was judged, best first; none when there is no course."""
+        """Every candidate that was judged, best first; none when there is nothing to judge."""
+        found = await self._searched_for(courses)
+        if self.compiling is None or not self._compiler_may_win(found):
+            return found
+        try:
+            made = await self.engine.make([self.compiling])
+        except RewriteError:  # it cannot be written where the target stands
+            return found
+        return tuple(sorted([*found, await self.tournament.in_full(made)], key=rank))
+
+    def _compiler_may_win(self, found: Sequence[Proposal]) -> bool:
+        """Whether torch.compile, a baseline of every full judgement, would be an offer, and a better one than
+        what was found; where nothing was judged, nobody knows."""
+        full = [p.evaluation for p in found if COMPILE in p.evaluation.speedups]
+        if not full:
+            return True
+        eager, compiled = (max(e.speedups[name].mid for e in full) for name in (EAGER, COMPILE))
+        best = next((p.evaluation for p in found if p.verdict is Verdict.FASTER), None)
+        beaten = best is not None and best.speedups[COMPILE].mid > TIE[1]
+        return not beaten and eager / compiled >= self.tournament.settings.threshold
+
+    async def _searched_for(self, courses: AsyncIterator[Course]) -> tuple[Proposal, ...]:
         deadline = self.tournament.deadline()
         with phases.phase("plan"):
             first = await anext(courses, None)
@@ -349,7 +372,7 @@ def _variant(contestant: Contestant) -> Variant:
 def _hope(race: Race, name: str, known: str, judged: Proposal) -> float:
     """Its speedup over the best baseline, from the race and from one that was judged and took part in it;
     the race itself knows nothing of torch.compile."""
-    speedup = judged.evaluation.speedup
+    speedup = judged.evaluation.over_best
     return HOPELESS if speedup is None else speedup.mid * race.median_ms[known] / race.median_ms[name]
 
 

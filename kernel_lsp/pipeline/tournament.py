@@ -23,6 +23,7 @@ from kernel_lsp.evaluator import Budget, EvaluationRequest, evidence
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
 from kernel_lsp.records import (
+    TIE,
     Candidate,
     EvalStatus,
     Evaluation,
@@ -222,7 +223,7 @@ class Tournament:
             workload=self.prepared.workload,
             candidate=candidate,
             evaluation=evaluation,
-            verdict=verdict(evaluation, self.settings, complete=budget is FULL),
+            verdict=verdict(evaluation, self.settings, complete=budget is FULL, compiles=candidate.compiles),
             created=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
 
@@ -232,24 +233,26 @@ def _stretched(budget: Budget, by: float) -> Budget:
     return replace(budget, **longer)
 
 
-def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool) -> Verdict:
-    """Faster only when every baseline took part, the interval clears the threshold and it is worth a look."""
+def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool, compiles: bool = False) -> Verdict:
+    """Faster only when every baseline took part, the interval clears the threshold and it is worth a look.
+
+    ``compiles``: the candidate is torch.compile itself.
+    """
     if evaluation.status is EvalStatus.NOT_RUN:
         return Verdict.UNKNOWN
     if evaluation.status is not EvalStatus.PASSED:
         return Verdict.REJECTED
     saved_us = saved_microseconds(evaluation)
     worth_it = saved_us is not None and saved_us >= settings.minimum_saved_us
-    sure = complete and evaluation.faster(settings.threshold)
+    sure = complete and evaluation.faster(settings.threshold, compiles=compiles)
     return Verdict.FASTER if sure and worth_it else Verdict.CORRECT
 
 
 def saved_microseconds(evaluation: Evaluation) -> float | None:
-    """Time saved per call against the best baseline; None when it was not timed."""
+    """Time saved per call against how the target runs now; None when it was not timed."""
     times = {timing.provider: timing.median_ms for timing in evaluation.timings}
-    ours = times.get("candidate")
-    baselines = [times[provider] for provider in evaluation.speedups if provider in times]
-    return (min(baselines) - ours) * 1000 if ours is not None and baselines else None
+    ours, now = times.get("candidate"), times.get(evaluation.baseline or "")
+    return (now - ours) * 1000 if ours is not None and now is not None else None
 
 
 def _challenger(full: Sequence[Proposal], quick: Sequence[Proposal]) -> Proposal | None:
@@ -265,4 +268,6 @@ def _over_eager(proposal: Proposal) -> float:
 
 
 def rank(proposal: Proposal) -> tuple[int, float]:
-    return ORDER.index(proposal.verdict), -_over_eager(proposal)
+    """Faster ones first; at a tie torch.compile, the simpler edit."""
+    favor = TIE[1] if proposal.candidate.compiles else 1.0
+    return ORDER.index(proposal.verdict), -favor * _over_eager(proposal)

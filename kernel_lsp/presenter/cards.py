@@ -189,7 +189,7 @@ def _versions(evaluation: Evaluation) -> str:
 
 
 def _baseline(evaluation: Evaluation) -> str:
-    return min(evaluation.speedups, key=lambda name: evaluation.speedups[name].mid)
+    return evaluation.baseline or ""
 
 
 def _report(proposal: Proposal, diff: str) -> str:

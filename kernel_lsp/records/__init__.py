@@ -128,6 +128,9 @@ from kernel_lsp.records.skills import (
     SkillProblem,
 )
 from kernel_lsp.records.verdicts import (
+    COMPILE,
+    EAGER,
+    TIE,
     Check,
     CompiledKernel,
     EvalStatus,
@@ -139,12 +142,15 @@ from kernel_lsp.records.verdicts import (
 
 __all__ = [
     "ACCEPTANCE_VERSION",
+    "COMPILE",
+    "EAGER",
     "EVIDENCE_VERSION",
     "LINEAGE_VERSION",
     "SCHEMA_VERSION",
     "SEMANTIC_PARAMETERS",
     "SKILL_SCOPES",
     "SKILL_SECTIONS",
+    "TIE",
     "Acceptance",
     "Analysis",
     "Archive",

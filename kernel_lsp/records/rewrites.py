@@ -95,6 +95,9 @@ class Provenance:
     """Id of the search (the archive's), and the attempt's number: ``1f0c9a2b7d33#12``."""
 
 
+COMPILER_SKILL = "compile-target"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
     """A proposed rewrite, ready to be judged."""
@@ -122,6 +125,11 @@ class Candidate:
     search: str | None = None
     """Search and attempt that it belongs to; None: the quick search."""
     uses_triton: bool = False
+
+    @property
+    def compiles(self) -> bool:
+        """It is torch.compile of the target, and no kernel of ours."""
+        return any(step.skill == COMPILER_SKILL for step in self.steps)
 
     @property
     def provenance(self) -> Provenance:

@@ -76,6 +76,10 @@ class CompiledKernel:
     shared_bytes: int | None
 
 
+EAGER, COMPILE = "eager", "compile"
+TIE = 0.97, 1.03
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
     """The gate's verdict on one candidate, workload and device."""
@@ -99,6 +103,8 @@ class Evaluation:
     environment: Json = field(default_factory=dict)
     """Versions, threads, clocks, driver, date, sandbox."""
     seconds: float | None = None
+    runs_as: str = "eager"
+    """How the program runs the target now: eager or compile."""
     least_ms: float | None = None
     """What moving the workload's bytes takes at least on this device; None: unknown, or judged quickly."""
 
@@ -111,13 +117,34 @@ class Evaluation:
         return self.least_ms / found["candidate"]
 
     @property
+    def baseline(self) -> str | None:
+        """The provider that a claim is told against: how the target runs now. None: nothing was timed."""
+        known = [self.runs_as, EAGER, *self.speedups]
+        return next((name for name in known if name in self.speedups), None)
+
+    @property
     def speedup(self) -> Interval | None:
+        """Against how the target runs now; None unless correct and timed."""
+        if self.status is not EvalStatus.PASSED or self.baseline is None:
+            return None
+        return self.speedups[self.baseline]
+
+    @property
+    def over_best(self) -> Interval | None:
         """Against the best baseline; None unless correct and timed."""
         if self.status is not EvalStatus.PASSED or not self.speedups:
             return None
         return min(self.speedups.values(), key=lambda interval: interval.mid)
 
-    def faster(self, threshold: float = 1.05) -> bool:
-        """A claim of speed: the interval's lower bound clears the threshold against every baseline."""
-        speedup = self.speedup
-        return speedup is not None and min(i.low for i in self.speedups.values()) >= threshold
+    def faster(self, threshold: float = 1.05, *, compiles: bool = False) -> bool:
+        """A claim of speed: the interval's lower bound clears the threshold against how the target runs now,
+        and torch.compile is not faster. ``compiles``: the candidate is torch.compile itself."""
+        speedup, compiled = self.speedup, self.speedups.get(COMPILE)
+        if speedup is None or speedup.low < threshold:
+            return False
+        return compiles or compiled is None or compiled.mid >= 1.0 or is_tie(compiled)
+
+
+def is_tie(interval: Interval) -> bool:
+    """Too close to tell apart: the simpler edit is the better one then."""
+    return TIE[0] <= interval.low and interval.high <= TIE[1]

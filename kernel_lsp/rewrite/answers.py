@@ -173,6 +173,8 @@ def is_program(filename: str) -> bool:
     if filename.startswith("<kernel-lsp"):
         return True
     installed = "site-packages" in filename or "dist-packages" in filename
+    if installed and "/triton/" in filename:  # as torch's own
+        return False
     if filename.startswith(STANDARD_LIBRARY) and not installed:
         return False
     return not filename.startswith((TORCH, OURS, "<"))

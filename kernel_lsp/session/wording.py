@@ -66,9 +66,7 @@ def progress_title(progress: Progress | None) -> str:
 
 
 def available(best: Proposal) -> str:
-    speedup, baseline = best.evaluation.speedup, None
-    if best.evaluation.speedups:
-        baseline = min(best.evaluation.speedups, key=lambda name: best.evaluation.speedups[name].mid)
+    speedup, baseline = best.evaluation.speedup, best.evaluation.baseline
     before = cards.median_ms(best.evaluation, baseline) if baseline else None
     head = f"{cards.duration(before)} · " if before is not None else ""
     where = cards.device(best.evaluation)

@@ -1,10 +1,11 @@
-"""torch.compile of the target as it stands: replayed as a CUDA graph, or with a search for kernels."""
+"""torch.compile of the target as it stands: plain, replayed as a CUDA graph, or with a search for kernels."""
 
 from __future__ import annotations
 
 import torch
 
 from kernel_lsp.rewrite import replay
+from kernel_lsp.rewrite.loops import is_unrolled
 from kernel_lsp.rewrite.skill import (
     Graph,
     Match,
@@ -61,21 +62,33 @@ def _replayed_compiled(module, steps, *arguments):
 
 def match(graph: Graph) -> list[Match]:
     module = graph.origin.module
+    made = [_default(graph)] if _compiles_alone(graph) else []
     if (
         not replay.fits(graph)
         or not graph.is_pristine
         or len(graph.nodes) > MOST_OPERATIONS
         or module is None
     ):
-        return []
+        return made
     first = next(node for item in graph.inputs if (node := item.node) is not None)
     heavy = [n for n in graph.nodes if is_op(n, *HEAVY) and graph.val(n).dtype in SEARCHED]
-    made = []
     if gain := replay.benefit(graph):
         made.append(_match(graph, [first], "default mode, replayed as one CUDA graph", 0.9 * gain, "replay"))
     if heavy and cost.share(graph, sum(cost.seconds(graph, node) for node in heavy)) > HEAVY_SHARE:
         made.append(_match(graph, [first, heavy[0]], f"mode {SEARCH}", 0.05, SEARCH))
     return made
+
+
+def _compiles_alone(graph: Graph) -> bool:
+    has_tensors = any(item.node is not None for item in graph.inputs)
+    whole = graph.origin.module is not None and graph.is_pristine
+    return graph.device == "cuda" and whole and has_tensors and not is_unrolled(graph)
+
+
+def _default(graph: Graph) -> Match:
+    """Timed by the gate as a baseline in any case, so that no estimate is needed."""
+    nodes = [next(node for item in graph.inputs if (node := item.node) is not None), graph.nodes[-1]]
+    return _match(graph, nodes, "default mode", None, "default")
 
 
 def preconditions(graph: Graph, match: Match) -> list[Proof]:
@@ -86,26 +99,28 @@ def preconditions(graph: Graph, match: Match) -> list[Proof]:
 
 def apply(graph: Graph, match: Match, parameters: dict[str, object]) -> None:
     mode = match.data["mode"]
-    replayed = mode == "replay"
-    source = SOURCE.replace("{mode}", "" if replayed else f', mode="{mode}"')
-    source = source.replace("{words}", "" if replayed else f" in mode {mode}")
+    replayed, plain = mode == "replay", mode in ("replay", "default")
+    source = SOURCE.replace("{mode}", "" if plain else f', mode="{mode}"')
+    source = source.replace("{words}", "" if plain else f" in mode {mode}")
     graph.caveat("the first call of each kind compiles, which takes seconds to minutes")
     if replayed:
         note = "Compiled by torch.compile, and replayed from a CUDA graph to save the launches."
         replay.wrap(graph, "_replayed_compiled", note, ("import functools",), "\n" + source + REPLAYED)
         return
     note = f"Compiled by torch.compile in mode {mode}, which tries kernels for each matrix product."
+    note = "Compiled by torch.compile at its first call." if plain else note
     imports = ("import functools", "import torch")
     graph.wrap(Wrapper(name="_run_compiled", imports=imports, definitions=source, note=note))
     graph.require("not torch.compiler.is_compiling()", "a compiler that runs already needs no second one")
 
 
-def _match(graph: Graph, nodes: list[Node], how: str, gain: float, mode: str) -> Match:
+def _match(graph: Graph, nodes: list[Node], how: str, gain: float | None, mode: str) -> Match:
     return Match(
-        nodes=tuple(graph.nodes),
+        nodes=() if mode == "default" else tuple(graph.nodes),
         label=graph.label(*nodes),
         summary=f"torch.compile of the target, {how}",
         benefit=gain,
         wraps=True,
+        differentiable=mode != "replay",
         data={"mode": mode},
     )

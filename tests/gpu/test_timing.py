@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import Budget, devices, evaluate, stats  # noqa: E402
+from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.judging import traffic  # noqa: E402
 from kernel_lsp.evaluator.running import timing  # noqa: E402
 from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
@@ -34,7 +35,7 @@ def rounds(shape, **providers):
     sets = [[[torch.rand(shape, device="cuda") / shape[0]], {}] for _ in range(4)]
     made = timing.Rounds(devices.of("cuda"), sets, [1, 2, 3, 4], grad=False)
     for name, call in providers.items():
-        made.add(name, call)
+        made.add(name, Callee(call))
         made.warm_up(name)
     return made
 
@@ -87,8 +88,8 @@ def test_graphs_of_eager_compiled_and_triton_give_device_times():
     from timing_kernel import add_one
 
     made = rounds((1024, 1024), eager=lambda x: x + 1)
-    made.add_compiled(lambda x: x + 1, 120)
-    made.add("candidate", add_one)
+    made.add_compiled(Callee(lambda x: x + 1), 120)
+    made.add("candidate", Callee(add_one))
     for name in list(made.providers):
         made.warm_up(name)
     times = made.replay(1.0)

@@ -1,23 +1,28 @@
 """What is too inaccurate to be judged: products in lower precision, other shapes, infinite values."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.running.bar import FAR, Bar  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
-def call(target, arguments):
+def call(callee, arguments):
     with torch.no_grad():
-        return target(*arguments[0], **arguments[1])
+        return callee(callee.bind(arguments))
 
 
 def bar(target, *inputs) -> tuple[Bar, torch.Tensor]:
     arguments = [list(inputs), {}]
-    output = call(target, arguments)
-    return Bar(target, arguments, [output], call), output
+    callee = Callee(target)
+    wide = Callee(copy.deepcopy(target).double()) if isinstance(target, torch.nn.Module) else callee
+    output = call(callee, arguments)
+    return Bar(callee, wide, arguments, [output], call), output
 
 
 def tensor(*shape: int) -> torch.Tensor:

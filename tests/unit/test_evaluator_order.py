@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.judging import matching  # noqa: E402
 from kernel_lsp.evaluator.running.worker import Worker  # noqa: E402
 from kernel_lsp.evaluator.tensors import Outbox, encode  # noqa: E402
@@ -25,7 +26,7 @@ def trial() -> tuple[dict, list[bytes]]:
 def noticed(read_by_next) -> set[str]:
     """Names of what a worker notices when the device says this of unfinished outputs."""
     worker = Worker("cpu")  # loads nothing here: that would change this process for good
-    worker.target = lambda x: 2 * x
+    worker.callee = Callee(lambda x: 2 * x)
     worker.device.read_by_next = read_by_next
     reply = worker.run(*trial(), Outbox())
     return {note["name"] for note in reply["notes"]}

@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernel_lsp.evaluator import devices  # noqa: E402
+from kernel_lsp.evaluator.callees import Callee  # noqa: E402
 from kernel_lsp.evaluator.devices import Sample  # noqa: E402
 from kernel_lsp.evaluator.running import timer, timing  # noqa: E402
 from kernel_lsp.evaluator.running.outputs import apart, norms_of  # noqa: E402
@@ -36,7 +37,7 @@ def rounds(**providers) -> timing.Rounds:
     sets = [[[torch.full((32,), float(number + 1))], {}] for number in range(3)]
     made = timing.Rounds(devices.of("cpu"), sets, [1, 2, 3], grad=False)
     for name, call in providers.items():
-        made.add(name, call)
+        made.add(name, Callee(call))
     return made
 
 
@@ -246,7 +247,7 @@ def test_what_torch_compile_made_must_work_at_other_addresses_too(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", compiled)
     made = rounds(eager=torch.sin)
-    made.add_compiled(torch.sin, 60)
+    made.add_compiled(Callee(torch.sin), 60)
     assert list(made.providers) == ["eager"]
     assert made.notes == ["torch.compile failed (RuntimeError) and is no baseline here"]
 
@@ -262,7 +263,7 @@ def test_an_error_while_warming_up_says_who_was_called(monkeypatch, name, said):
 
     made = timer.Timer("cpu")
     made.clock = rounds(**{"eager": torch.sin, "compile": torch.sin} | {name: broken})
-    made.target = broken if name == "candidate" else torch.sin
+    made.callee = Callee(broken if name == "candidate" else torch.sin)
     made.state = {}
     monkeypatch.setattr(made, "load", lambda message, blobs: {"ok": True})
     assert made.load_and_warm({}, [])["error"].startswith(said)

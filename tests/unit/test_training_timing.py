@@ -3,6 +3,7 @@
 import pytest
 
 from kernel_lsp.evaluator import devices
+from kernel_lsp.evaluator.callees import Callee
 from kernel_lsp.evaluator.running import timing
 
 pytestmark = pytest.mark.torch
@@ -28,14 +29,14 @@ def rounds(grad: bool) -> timing.Rounds:
     Doubled.seen.clear()
     sets = [[[torch.full((8,), float(number + 1), requires_grad=grad)], {}] for number in range(2)]
     made = timing.Rounds(devices.of("cpu"), sets, [1, 2], grad=grad)
-    made.add("candidate", Doubled.apply)
+    made.add("candidate", Callee(Doubled.apply))
     return made
 
 
 def test_the_backward_is_part_of_each_call_and_its_weights_stay_the_same() -> None:
     clock = rounds(grad=True)
     for _ in range(3):
-        result = clock.call(Doubled.apply, clock.arena.fill(0, 1.0, 0))
+        result = clock.call(Callee(Doubled.apply), clock.arena.fill(0, 1.0, 0))
     assert result.requires_grad and torch.equal(result, torch.full((8,), 2.0))
     assert len(Doubled.seen) == 3
     assert all(torch.equal(grad, Doubled.seen[0]) for grad in Doubled.seen)
@@ -44,7 +45,7 @@ def test_the_backward_is_part_of_each_call_and_its_weights_stay_the_same() -> No
 
 def test_without_gradients_nothing_runs_backward() -> None:
     clock = rounds(grad=False)
-    assert not clock.call(Doubled.apply, clock.arena.fill(0, 1.0, 0)).requires_grad
+    assert not clock.call(Callee(Doubled.apply), clock.arena.fill(0, 1.0, 0)).requires_grad
     clock.race(["candidate"], 2, 1.0)
     assert Doubled.seen == []
 
@@ -60,6 +61,6 @@ def test_parameters_of_a_module_get_their_gradients_too() -> None:
     asked = []
     layer.weight.register_hook(asked.append)
     clock = rounds(grad=True)
-    clock.call(layer, clock.arena.fill(0, 1.0, 0))
+    clock.call(Callee(layer), clock.arena.fill(0, 1.0, 0))
     assert len(asked) == 1
     assert layer.weight.grad is None  # nothing is left behind
