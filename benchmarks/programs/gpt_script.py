@@ -1,4 +1,5 @@
 """A 12-layer language model of one file that trains at import: bfloat16 autocast, TF32 on."""
+
 import math, sys
 from dataclasses import dataclass
 import torch
@@ -22,7 +23,9 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x):
-        return (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(x) * self.weight
+        return (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(
+            x
+        ) * self.weight
 
 
 class Attention(nn.Module):

@@ -1,4 +1,5 @@
 """mambapy: a state-space model of plain PyTorch learns sequences, bfloat16 autocast."""
+
 import sys
 
 import torch

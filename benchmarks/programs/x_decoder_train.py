@@ -1,4 +1,5 @@
 """x-transformers: a decoder with rotary positions and gated feed-forwards learns, bfloat16 autocast."""
+
 import sys
 
 import torch
