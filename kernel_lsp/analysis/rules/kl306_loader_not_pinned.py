@@ -1,0 +1,31 @@
+"""KL306: batches for a GPU come from pageable memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
+from kernel_lsp.analysis.rules.loaders import feeds_a_gpu, is_off, loaders
+from kernel_lsp.analysis.scripts import Script
+
+
+def _check(script: Script) -> Iterator[Hit]:
+    if not feeds_a_gpu(script):
+        return
+    for loader in loaders(script):
+        # Without workers a missing pin_memory is told by KL305.
+        if not loader.is_open and not is_off(loader.workers) and is_off(loader.pinned):
+            yield hit(
+                loader.call.func,
+                "DataLoader without pin_memory=True hands out pageable memory, which the driver copies once "
+                "more on its way to the GPU, and which .to(device, non_blocking=True) cannot copy meanwhile",
+            )
+
+
+KL306 = ScriptRule(
+    id="KL306",
+    name="loader-not-pinned",
+    summary="DataLoader for a GPU without pinned memory",
+    severity="hint",
+    check=_check,
+)

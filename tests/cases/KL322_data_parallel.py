@@ -1,0 +1,15 @@
+from torch import nn
+
+
+def train(model, loader, optimizer):
+    model = nn.DataParallel(model)  #! KL322
+    for x in loader:
+        model(x).backward()
+        optimizer.step()
+
+
+# Near misses.
+
+
+def good(model, rank):
+    return nn.parallel.DistributedDataParallel(model, device_ids=[rank])
