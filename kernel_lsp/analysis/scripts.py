@@ -23,6 +23,8 @@ _Owner: TypeAlias = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 _RELEVANT = re.compile(
     r"\.backward\(|DataLoader|training_step|\boptim\b|def forward\b|torch\.cat\(|\.eval\(\)"
 )
+# Without one of these no loop is a step.
+_STEPS = re.compile(r"backward\(|\.step\(|training_step|loader|batches", re.IGNORECASE)
 _GPU = re.compile(r"\bcuda\b|\bAccelerator\(|\bFabric\(|LightningModule|\bdevice_map\b")
 _DEVICE = re.compile(r"\.to\([^()]*device\b")
 _OPTIMIZER = re.compile(r"optim|(^|[._])opt([._\d]|$)", re.IGNORECASE)
@@ -30,7 +32,7 @@ _SCHEDULER = re.compile(r"sched", re.IGNORECASE)
 _LOADER = re.compile(r"loader|batches\b", re.IGNORECASE)
 # Always true on the process that prints, or in every step alike.
 _STEADY = re.compile(r"rank\b.*(==|in)|is_(local_)?main_process|is_master|master_process|\bamp\b|fp16|scaler")
-_SELDOM = re.compile(r"%")
+_SELDOM = re.compile(r"%|should_|interval|every|freq|period")
 
 
 def is_script(text: str) -> bool:
@@ -99,32 +101,55 @@ class Script:
 
     @cached_property
     def scopes(self) -> tuple[tuple[_Owner, tuple[Loop, ...]], ...]:
-        """(module or function, its own loops of every depth)."""
-        owners: list[_Owner] = [self.file.tree, *self.functions]
-        return tuple((owner, tuple(_loops(owner.body))) for owner in owners)
+        """(module or function, its own loops of every depth), where there are any."""
+        found: dict[_Owner, list[Loop]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                found.setdefault(self.function_of(node) or self.file.tree, []).append(node)
+        return tuple((owner, tuple(loops)) for owner, loops in found.items())
 
     @cached_property
     def step_functions(self) -> tuple[FunctionNode, ...]:
         """Functions that are one step: they train outside any loop of theirs, and a loop calls them."""
-        training = [f for f in self.functions if _trains(f.body, frozenset())]
-        looped = {name for _, loops in self.scopes for loop in loops for name in _called(loop.body)}
-        found = [f for f in training if f.name in looped or f.name == "training_step"]
-        lightning = [f for f in self.functions if f.name == "training_step" and f not in found]
-        return (*found, *lightning) if "LightningModule" in self.file.text else tuple(found)
+        found = {
+            owner for call in self._training_calls if isinstance(owner := self._owner_of(call), FunctionNode)
+        }
+        names = {f.name for f in found}
+        calls = [call for call, _ in self.calls if callee(call) in names]
+        looped = {callee(call) for call in calls if isinstance(self._owner_of(call), Loop)}
+        is_lightning = "LightningModule" in self.file.text
+        return tuple(
+            f
+            for f in self.functions
+            if (f in found and f.name in looped)
+            or (f.name == "training_step" and (is_lightning or f in found))
+        )
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """Training steps and passes over a loader; a loop that only holds such a loop is none."""
+        if _STEPS.search(self.file.text) is None:
+            return ()
         names = frozenset(f.name for f in self.step_functions)
-        found: list[Step] = []
-        for owner, loops in self.scopes:
-            function = owner if isinstance(owner, FunctionNode) else None
-            for loop in loops:
-                trains = _trains(loop.body, names)
-                if trains or _is_loader_loop(loop):
-                    found.append(Step(loop, tuple(each_time(loop.body, names)), trains, function))
-        once = [(f, tuple(each_time(f.body, names))) for f in self.step_functions]
+        calls = [*self._training_calls, *(call for call, _ in self.calls if callee(call) in names)]
+        trains = {owner for call in calls if isinstance(owner := self._owner_of(call), Loop)}
+        loops = [(owner, loop) for owner, loops in self.scopes for loop in loops]
+        own = frozenset(loop for _, loop in loops if loop in trains or _is_loader_loop(loop))
+        found = [
+            Step(loop, tuple(each_time(loop.body, own)), loop in trains, _function(owner))
+            for owner, loop in loops
+            if loop in own
+        ]
+        once = [(f, tuple(each_time(f.body, own))) for f in self.step_functions]
         return (*found, *(Step(function, body, True, function) for function, body in once))
+
+    @cached_property
+    def _training_calls(self) -> tuple[ast.Call, ...]:
+        return tuple(call for call, _ in self.calls if is_backward(call) or is_optimizer_step(call))
+
+    def _owner_of(self, node: ast.AST) -> Loop | _Owner:
+        """The innermost loop or function that the node stands in."""
+        return next((n for n in self.around(node) if isinstance(n, Loop | FunctionNode)), self.file.tree)
 
     @cached_property
     def training(self) -> tuple[Step, ...]:
@@ -159,10 +184,10 @@ class Script:
         return None
 
 
-def each_time(body: list[ast.stmt], step_names: frozenset[str] = frozenset()) -> Iterator[ast.stmt]:
+def each_time(body: list[ast.stmt], own: frozenset[Loop] = frozenset()) -> Iterator[ast.stmt]:
     """Statements that run whenever the body does, in order.
 
-    Inner loops that are steps of their own are left out: each has its own findings.
+    ``own``: inner loops that are steps themselves and have their own findings.
     """
     for statement in body:
         if isinstance(statement, DefinitionNode | ast.Raise | ast.Assert):
@@ -173,12 +198,12 @@ def each_time(body: list[ast.stmt], step_names: frozenset[str] = frozenset()) ->
             if _SELDOM.search(test) and _leaves(statement.body):
                 return  # what follows runs as seldom
             if _STEADY.search(test) and not _SELDOM.search(test):
-                yield from each_time(statement.body, step_names)
+                yield from each_time(statement.body, own)
         elif isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-            if not (_trains(statement.body, step_names) or _is_loader_loop(statement)):
-                yield from each_time(statement.body, step_names)
+            if statement not in own:
+                yield from each_time(statement.body, own)
         elif isinstance(statement, ast.With | ast.AsyncWith | ast.Try):
-            yield from each_time(statement.body, step_names)
+            yield from each_time(statement.body, own)
 
 
 def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -267,36 +292,8 @@ def is_literal(node: ast.expr | None, value: object) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
-def _loops(body: list[ast.stmt]) -> Iterator[Loop]:
-    for statement in body:
-        for node in same_scope(statement):
-            if isinstance(node, ast.For | ast.AsyncFor | ast.While):
-                yield node
-
-
-def _outside_loops(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """All nodes of this scope that stand in no nested loop."""
-    queue: list[ast.AST] = list(body)
-    for node in queue:  # grows meanwhile
-        if isinstance(node, DefinitionNode | ast.For | ast.AsyncFor | ast.While):
-            continue
-        yield node
-        queue.extend(children(node))
-
-
-def _trains(body: list[ast.stmt], step_names: frozenset[str]) -> bool:
-    for node in _outside_loops(body):
-        if isinstance(node, ast.Call) and (
-            is_backward(node) or is_optimizer_step(node) or callee(node) in step_names
-        ):
-            return True
-    return False
-
-
-def _called(body: list[ast.stmt]) -> Iterator[str]:
-    for node in _outside_loops(body):
-        if isinstance(node, ast.Call) and (name := callee(node)):
-            yield name
+def _function(owner: _Owner) -> FunctionNode | None:
+    return owner if isinstance(owner, FunctionNode) else None
 
 
 def _is_loader_loop(loop: Loop) -> bool:

@@ -117,6 +117,26 @@ def acts(policy, env, optimizer, state):
         optimizer.step()
 
 
+def reports(model, optimizer, loader, logger):
+    for step, x in enumerate(loader):
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        if not logger.should_log(step):
+            continue
+        logger.log(loss.item())
+
+
+def replays(model, optimizer, loader, memory):
+    for x in loader:
+        errors = model(x)
+        memory.put(errors.tolist())
+        loss = errors.mean()
+        loss.backward()
+        optimizer.step()
+        memory.log(loss.item())
+
+
 def shapes(model, optimizer, loader):
     import numpy as np
 

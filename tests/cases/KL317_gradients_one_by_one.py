@@ -39,3 +39,11 @@ def good(model, loader, optimizer):
             for p in model.parameters():
                 print(p.grad.norm())
         optimizer.step()
+
+
+def chosen(model, loader, optimizer, is_old):
+    for x in loader:
+        model(x).backward()
+        if is_old:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False)
+        optimizer.step()

@@ -24,3 +24,13 @@ class Other(nn.Module):
         mask = torch.cat([past_mask, mask], dim=1)
         both = torch.cat([k, v], dim=-1)
         return torch.cat([prefix, k], dim=1), mask, both
+
+
+def once(k, v, cached_k, cached_v, attend):
+    k = torch.cat([cached_k, k], dim=1)  # a prefix, the same in each step of a sampler
+    v = torch.cat([cached_v, v], dim=1)
+    return attend(k, v)
+
+
+def series(past_values, future_values):
+    return torch.cat((past_values, future_values), dim=1)

@@ -11,5 +11,5 @@ def train(model, loader, optimizer):
 # Near misses.
 
 
-def good(model, rank):
-    return nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+def good(model):
+    return nn.Sequential(model)

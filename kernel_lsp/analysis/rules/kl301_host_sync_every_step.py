@@ -20,7 +20,7 @@ def _check(script: Script) -> Iterator[Hit]:
     if not script.uses_gpu:
         return
     for step in script.steps:
-        if _acts_in_an_environment(step):
+        if _needs_values(step):
             continue
         found = list(_waits(script, step))
         if found:
@@ -119,9 +119,15 @@ def _is_on_host(script: Script, function: ast.expr) -> bool:
     return False
 
 
-def _acts_in_an_environment(step: Step) -> bool:
-    """A simulator needs each action at once."""
-    return any(method(call) == "step" and "env" in ast.unparse(call.func).lower() for _, call in step.calls())
+def _needs_values(step: Step) -> bool:
+    """A simulator, a replay memory or a queue takes values at every step, or time is taken."""
+    for _, call in step.calls():
+        name = method(call)
+        if name in ("tolist", "perf_counter") or (name == "step" and "env" in ast.unparse(call.func).lower()):
+            return True
+        if ast.unparse(call.func) in ("time", "time.time"):
+            return True
+    return False
 
 
 KL301 = ScriptRule(

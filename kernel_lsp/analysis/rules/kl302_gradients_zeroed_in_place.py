@@ -11,6 +11,8 @@ from kernel_lsp.analysis.source import walk
 
 
 def _check(script: Script) -> Iterator[Hit]:
+    if "zero_" not in script.file.text:
+        return
     for call, _ in script.calls:
         if method(call) == "zero_grad" and is_literal(keyword(call, "set_to_none"), False):
             yield hit(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.rules.loaders import feeds_a_gpu, is_off, loaders
+from kernel_lsp.analysis.rules.loaders import is_off, training_loaders
 from kernel_lsp.analysis.scripts import Script
 
 
 def _check(script: Script) -> Iterator[Hit]:
-    if not feeds_a_gpu(script):
-        return
-    for loader in loaders(script):
+    for loader in training_loaders(script):
         if not loader.is_open and is_off(loader.workers):
             pinned = "" if not is_off(loader.pinned) else " and pin_memory=True lets copies overlap them"
             yield hit(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
-from kernel_lsp.analysis.rules.loaders import feeds_a_gpu, is_off, loaders
+from kernel_lsp.analysis.rules.loaders import copies, is_off, training_loaders
 from kernel_lsp.analysis.scripts import Script
+
+# They copy each batch by themselves.
+_COPIES = re.compile(r"LightningModule|\bAccelerator\(|\bFabric\(")
 
 
 def _check(script: Script) -> Iterator[Hit]:
-    if not feeds_a_gpu(script):
+    if not (any(True for step in script.steps for _ in copies(step)) or _COPIES.search(script.file.text)):
         return
-    for loader in loaders(script):
+    for loader in training_loaders(script):
         # Without workers a missing pin_memory is told by KL305.
         if not loader.is_open and not is_off(loader.workers) and is_off(loader.pinned):
             yield hit(

@@ -11,7 +11,7 @@ from kernel_lsp.analysis.scripts import Script, method
 
 _DECIDED = re.compile(
     r"set_float32_matmul_precision|allow_tf32|fp32_precision|\bautocast|\bamp\b|float16|\.half\(|fp16|bf16"
-    r"|GradScaler|Accelerator|deepspeed|Fabric|Lightning|mixed_precision|float64|\.double\(|get_dtype|args\.dtype",
+    r"|GradScaler|Accelerator|deepspeed|Fabric|Lightning|mixed_precision|float64|\.double\(|get_dtype|args\.dtype|\bgym(nasium)?\b",
     re.IGNORECASE,
 )
 # Products that are large in any program, and linear layers with a dimension from 512 on.

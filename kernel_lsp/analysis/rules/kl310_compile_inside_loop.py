@@ -11,7 +11,7 @@ from kernel_lsp.analysis.source import FunctionNode, walk
 
 
 def _check(script: Script) -> Iterator[Hit]:
-    if "compile" not in script.file.text:
+    if ".compile" not in script.file.text and "import compile" not in script.file.text:
         return
     for place, statements in _repeated(script):
         for statement in statements:

@@ -14,7 +14,8 @@ _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
 
 def _check(script: Script) -> Iterator[Hit]:
     for call, _ in script.constructed(*_CLIPS):
-        if is_literal(keyword(call, "foreach"), False):
+        is_chosen = any(isinstance(n, ast.If | ast.IfExp) for n in script.around(call))
+        if is_literal(keyword(call, "foreach"), False) and not is_chosen:
             yield hit(
                 call,
                 "foreach=False makes several kernels for each gradient; the default takes many at once",

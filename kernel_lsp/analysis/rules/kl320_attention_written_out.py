@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
@@ -14,14 +15,17 @@ from kernel_lsp.records import TargetKind
 
 State = Literal["scores", "weights"]
 
-_TURNS = words("transpose permute t mT T swapaxes")
+# The file has the fast operation already; what is written out stands in for it.
+_CHOSEN = re.compile(r"scaled_dot_product|flex_attention|flash|xformers|memory_efficient_attention")
+# Batched ones: ``x.t()`` is of a matrix, and no attention over a sequence.
+_TURNS = words("transpose permute mT swapaxes")
 # Of scores and of weights alike; of scores also what masks them.
 _CASTS = words("float to type type_as contiguous half")
 _MASKS = words("masked_fill masked_fill_ where add add_ mul mul_ div div_ sub clamp")
 
 
 def _check(site: Site) -> Iterator[Hit]:
-    if not site.called_names & {"softmax"} or "scaled_dot_product" in site.file.text:
+    if "softmax" not in site.called_names or _CHOSEN.search(site.file.text):
         return
     for function in site.functions:
         found = _Reader(site, function).read()

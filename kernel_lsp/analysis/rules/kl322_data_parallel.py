@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kernel_lsp.analysis.rules.base import Hit, ScriptRule, hit
 from kernel_lsp.analysis.scripts import Script
 
+# The program has both; which one runs is its user's choice.
+_CHOICE = re.compile(r"DistributedDataParallel|\bDDP\b")
+
 
 def _check(script: Script) -> Iterator[Hit]:
+    if _CHOICE.search(script.file.text):
+        return
     for call, _ in script.constructed("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
         if script.training:
             yield hit(
