@@ -137,6 +137,15 @@ def replays(model, optimizer, loader, memory):
         memory.log(loss.item())
 
 
+def collects(model, test_loader):
+    found, total = [], 0.0
+    for x in test_loader:
+        out = model(x)
+        total += out.mean().item()
+        found.append(out.cpu().numpy())
+    return found, total
+
+
 def shapes(model, optimizer, loader):
     import numpy as np
 

@@ -8,6 +8,10 @@ def train(model, loader, optimizer):
         optimizer.step()
 
 
+def again(model):
+    return nn.DataParallel(model)  # the same decision
+
+
 # Near misses.
 
 

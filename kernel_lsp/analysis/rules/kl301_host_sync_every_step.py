@@ -12,6 +12,7 @@ from kernel_lsp.analysis.source import walk, words
 _HOST = words("shape size numpy np cpu tolist item")
 _WRITERS = words("print set_postfix set_description write add_scalar")
 _TESTS = words("isnan isfinite isinf")
+_COLLECTING = words("cpu numpy from_numpy to_list to_numpy")
 # Calls that put a number on the host by formatting what they are given.
 _FORMATTERS = words("format str repr")
 
@@ -120,9 +121,12 @@ def _is_on_host(script: Script, function: ast.expr) -> bool:
 
 
 def _needs_values(step: Step) -> bool:
-    """A simulator, a replay memory or a queue takes values at every step, or time is taken."""
+    """A simulator, a replay memory or a queue takes values at every step, an evaluation collects them
+    on the host, or time is taken: it waits anyway."""
     for _, call in step.calls():
         name = method(call)
+        if not step.trains and (name in _COLLECTING or ast.unparse(call.func) in _COLLECTING):
+            return True
         if name in ("tolist", "perf_counter") or (name == "step" and "env" in ast.unparse(call.func).lower()):
             return True
         if ast.unparse(call.func) in ("time", "time.time"):

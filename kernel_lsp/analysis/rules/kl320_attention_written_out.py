@@ -16,7 +16,9 @@ from kernel_lsp.records import TargetKind
 State = Literal["scores", "weights"]
 
 # The file has the fast operation already; what is written out stands in for it.
-_CHOSEN = re.compile(r"scaled_dot_product|flex_attention|flash|xformers|memory_efficient_attention")
+_CHOSEN = re.compile(
+    r"scaled_dot_product|flex_attention|flash|xformers|memory_efficient_attention|temperature"
+)
 # Batched ones: ``x.t()`` is of a matrix, and no attention over a sequence.
 _TURNS = words("transpose permute mT swapaxes")
 # Of scores and of weights alike; of scores also what masks them.
@@ -25,6 +27,7 @@ _MASKS = words("masked_fill masked_fill_ where add add_ mul mul_ div div_ sub cl
 
 
 def _check(site: Site) -> Iterator[Hit]:
+    # With a learned temperature it is mostly attention between channels: heads as long as the input.
     if "softmax" not in site.called_names or _CHOSEN.search(site.file.text):
         return
     for function in site.functions:

@@ -17,11 +17,12 @@ def _check(script: Script) -> Iterator[Hit]:
         return
     for call, _ in script.constructed("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
         if script.training:
-            yield hit(
+            yield hit(  # once: it is one decision, however many places carry it out
                 call,
                 "DataParallel copies the parameters to every GPU and gathers all outputs on one, at every "
                 "step, in threads of one process; DistributedDataParallel only sums gradients, in backward",
             )
+            return
 
 
 KL322 = ScriptRule(

@@ -12,11 +12,11 @@ from kernel_lsp.analysis.scripts import Script, Step, has_star, method
 from kernel_lsp.analysis.source import walk
 
 _CLASSES = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
-# Made of tensors in memory, or of nothing: there is no work that workers could take over.
+# Made of tensors in memory, of nothing, or of what the model itself does in a simulator: no work for workers.
 _IN_MEMORY = re.compile(
-    r"TensorDataset|Random\w*Dataset|Random(Dict|IterableD|D)|Synthetic|Dummy|Fake|Toy|fake|dummy|toy"
+    r"TensorDataset|Random\w*Dataset|Random(Dict|IterableD|D)|Synthetic|Dummy|Fake|Toy|fake|dummy|toy|\bgym(nasium)?\b"
 )
-_HELD_OUT = re.compile(r"valid|test|eval|dev_|_dev|held|\bval_|_val\b", re.IGNORECASE)
+_HELD_OUT = re.compile(r"valid|test|eval|predict|infer|dev_|_dev|held|\bval_|_val\b", re.IGNORECASE)
 _COUNTS = re.compile(r"range\(|list\(range")
 _PINNED_BY_DICT = re.compile(r"""["']pin_memory["']\s*[:\]]\s*=?\s*True|dict\([^()]*pin_memory\s*=\s*True""")
 
