@@ -1,9 +1,10 @@
-"""How many of the findings for Triton are true, on packages that nobody wrote for them.
+"""How many findings of a family of rules are true, on packages that nobody wrote for them.
 
     pip download --no-deps -d DIR liger-kernel flag-gems   then unpack the wheels into FOLDER
     python benchmarks/findings.py FOLDER --show          the sample, each finding with its code, to judge
     python benchmarks/findings.py FOLDER --verdicts benchmarks/results/findings-2026-11-21.json
 
+--family KL2 (Triton, the default) or KL3 (training and inference scripts, less the packages' own tests).
 Up to --per-rule findings of each rule are drawn, so that a rule with few counts as much as one with many,
 and the rest of --size from what is left. Prints the table of verdicts and what has none; --out writes both.
 Bar: 90 % true, in the sample and when each rule counts by its number of findings.
@@ -24,11 +25,12 @@ from kernel_lsp.records import Finding
 
 Row = dict[str, Any]
 _BEFORE, _AFTER = 12, 6
+_TESTS = frozenset({"test", "tests", "testing", "test_utils"})
 
 
 def main() -> None:
     arguments = _arguments()
-    rows = _findings(arguments.folder)
+    rows = _findings(arguments.folder, arguments.family)
     sample = _sample(rows, arguments.seed, arguments.per_rule, arguments.size)
     if arguments.show:
         for row in sample:
@@ -46,6 +48,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the packages are unpacked")
+    parser.add_argument("--family", choices=("KL2", "KL3"), default="KL2")
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--size", type=int, default=150)
     parser.add_argument("--per-rule", type=int, default=8)
@@ -55,13 +58,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _findings(folder: Path) -> list[Row]:
-    """All findings of Triton rules, in the order of files and lines."""
+def _findings(folder: Path, family: str) -> list[Row]:
+    """All findings of the family's rules, in the order of files and lines."""
     return [
         _row(path.relative_to(folder), finding)
         for path, analysis in check_paths([folder], jobs=1)
         for finding in analysis.findings
-        if finding.rule.startswith("KL2")
+        if finding.rule.startswith(family)
+        and not (family == "KL3" and _TESTS & set(path.relative_to(folder).parts))
     ]
 
 
@@ -135,8 +139,9 @@ def _print_code(folder: Path, row: Row) -> None:
 
 
 def _packages(folder: Path) -> list[str]:
-    """Names and versions, from the folders that a wheel brings along."""
-    return sorted(p.name.removesuffix(".dist-info").replace("-", " ") for p in folder.glob("*.dist-info"))
+    """Names and versions, from the folders that a wheel brings along or that a source distribution is."""
+    wheels = [p.name.removesuffix(".dist-info") for p in folder.glob("*.dist-info")]
+    return sorted(name.replace("-", " ") for name in wheels or [p.name for p in folder.iterdir()])
 
 
 if __name__ == "__main__":

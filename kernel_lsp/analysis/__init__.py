@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from kernel_lsp.analysis.fingerprint import fingerprint
 from kernel_lsp.analysis.names import Names
-from kernel_lsp.analysis.rules import RULES, Rule, page
-from kernel_lsp.analysis.rules.base import Site
+from kernel_lsp.analysis.rules import RULES, SCRIPT_RULES, Rule, ScriptRule, page
+from kernel_lsp.analysis.rules.base import Hit, Site, make_finding
+from kernel_lsp.analysis.scripts import Script, is_script
 from kernel_lsp.analysis.silence import Silence, silence
 from kernel_lsp.analysis.slicing import slice_target
 from kernel_lsp.analysis.source import SourceFile, collector_paused, parse, problem_of
@@ -20,7 +23,18 @@ from kernel_lsp.analysis.targets import Found, Structure, find, launching, struc
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Analysis, Finding, ParseProblem, Program, Snapshot, Target, TargetKind
 
-__all__ = ["DEFECT", "RULES", "Rule", "analyze", "find_target", "fingerprint_of", "page", "slice_program"]
+__all__ = [
+    "DEFECT",
+    "RULES",
+    "SCRIPT_RULES",
+    "Rule",
+    "ScriptRule",
+    "analyze",
+    "find_target",
+    "fingerprint_of",
+    "page",
+    "slice_program",
+]
 
 # Without one of these in the text nothing in it can be a target. Scanning 1 MB takes 1 ms, parsing it 150 ms.
 _RELEVANT = re.compile(r"torch|triton|nn\.Module|kernel-lsp:")
@@ -100,17 +114,18 @@ def _analyze(file: SourceFile) -> Analysis:
     found = [] if quiet.whole_file else find(file, known)
     rules_off = {f.qualname: quiet.for_target(file, f.node) for f in found}
     found = [f for f in found if "*" not in rules_off[f.qualname]]
-    if not found:
-        return Analysis()
-    names = Names(file)
     findings: dict[tuple[str, int, int], Finding] = {}
     failures: dict[str, str] = {}
+    if not quiet.whole_file and is_script(file.text):
+        for finding in _script_findings(file, known, quiet, failures):
+            findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
+    names = Names(file) if found else None
     for target in found:
         for finding in _findings(file, known, target, quiet, rules_off[target.qualname], failures):
             # Two kernels share a helper, two modules a method: one hint is enough.
             findings.setdefault((finding.rule, finding.span.start, finding.span.end), finding)
     return Analysis(
-        targets=tuple(_target(file, known, names, f) for f in found),
+        targets=tuple(_target(file, known, names, f) for f in found) if names else (),
         findings=tuple(sorted(findings.values(), key=lambda f: (f.span.start, f.rule))),
         failures=tuple(failures.values()),
     )
@@ -142,16 +157,44 @@ def _findings(
     for rule in RULES:
         if found.kind not in rule.kinds or rule.id in off:
             continue
-        try:
-            hits = list(rule.check(site))
-            findings += [site.finding(rule, h) for h in hits if not quiet.on_line(_line(h.node), rule.id)]
-        except RecursionError:  # one expression of a thousand terms must not silence the other rules
-            continue
-        except Exception as error:  # nor must a defect of ours in one of them
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            said = f"rule {rule.id} failed on {found.qualname} and is left out: {why} ({DEFECT})"
-            failures.setdefault(rule.id, said)
+        hits = _hits(rule.id, found.qualname, partial(rule.check, site), failures)
+        findings += [
+            make_finding(file, rule, h, found.qualname)
+            for h in hits
+            if not quiet.on_line(_line(h.node), rule.id)
+        ]
     return findings
+
+
+def _script_findings(
+    file: SourceFile, known: Structure, quiet: Silence, failures: dict[str, str]
+) -> list[Finding]:
+    """What costs time in the steps of the program, wherever it stands in the file."""
+    script = Script(file)
+    off = [(node, rules) for _, node in known.definitions if (rules := quiet.for_target(file, node))]
+    findings: list[Finding] = []
+    for rule in SCRIPT_RULES:
+        if rule.id in quiet.file_rules:
+            continue
+        for found in _hits(rule.id, "the file", partial(rule.check, script), failures):
+            line = _line(found.node)
+            around = [rules for node, rules in off if node.lineno <= line <= (node.end_lineno or line)]
+            if not quiet.on_line(line, rule.id) and not any(rules & {"*", rule.id} for rules in around):
+                findings.append(make_finding(file, rule, found, None))
+    return findings
+
+
+def _hits(rule: str, where: str, check: Callable[[], Iterator[Hit]], failures: dict[str, str]) -> list[Hit]:
+    """What the rule finds; nothing, and a sentence in ``failures``, where it crashes."""
+    try:
+        return list(check())
+    except RecursionError:  # one expression of a thousand terms must not silence the other rules
+        return []
+    except Exception as error:  # nor must a defect of ours in one of them
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        said = f"rule {rule} failed on {where} and is left out: {why} ({DEFECT})"
+        failures.setdefault(rule, said)
+        return []
 
 
 def _line(node: ast.AST) -> int:

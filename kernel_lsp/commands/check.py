@@ -80,7 +80,7 @@ def _with_shares(results: list[tuple[Path, Analysis]]) -> list[tuple[Path, Analy
 def _shared(analysis: Analysis, shares: Mapping[str, float]) -> Analysis:
     findings = [
         replace(finding, data={**finding.data, "share": shares[finding.target]})
-        if finding.target in shares
+        if finding.target is not None and finding.target in shares
         else finding
         for finding in analysis.findings
     ]

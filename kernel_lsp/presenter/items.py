@@ -15,7 +15,8 @@ class Hint:
     code: str
     """Rule id of a finding, skill of a verified rewrite."""
     message: str
-    qualname: str
+    qualname: str | None
+    """The target that it is about; None: the program."""
     proposal: str | None = None
     """Set when this is a verified rewrite."""
     page: str | None = None

@@ -142,10 +142,14 @@ def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
         "locations": [
             {
                 "physicalLocation": {"artifactLocation": {"uri": sarif_uri(path)}, "region": region},
-                "logicalLocations": [{"fullyQualifiedName": finding.target}],
+                **_sarif_target(finding),
             }
         ],
     }
+
+
+def _sarif_target(finding: Finding) -> Json:
+    return {} if finding.target is None else {"logicalLocations": [{"fullyQualifiedName": finding.target}]}
 
 
 def _sarif_notification(path: str | Path, problem: ParseProblem) -> Json:

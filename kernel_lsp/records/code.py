@@ -186,8 +186,8 @@ class Finding:
     """Rule id, e.g. ``KL101``."""
     name: str
     """Rule name in words, e.g. ``unfused-pointwise-chain``."""
-    target: str
-    """Qualified name of the target it belongs to."""
+    target: str | None
+    """Qualified name of the target it belongs to; None: it is about the program (its loop, its loader …)."""
     span: Span
     message: str
     severity: str = "hint"

@@ -170,14 +170,19 @@ async def show_evidence(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 def dismiss(ls: Server, jobs: Jobs, arguments: Json) -> None:
-    """Arguments: uri, qualname, code; scope proposal (this code) or skill (this folder); reason."""
+    """Arguments: uri, qualname (or fingerprint, of a finding without a target), code; scope proposal
+    (this code) or skill (this folder); reason."""
     uri = _text(arguments, "uri")
     if uri not in ls.session.documents:
         raise RequestFailed(f"{uri} is not open")
     scope = "skill" if arguments.get("scope") == "skill" else "proposal"
     reason = str(arguments.get("reason", "unspecified"))
-    qualname, code = _text(arguments, "qualname"), _text(arguments, "code")
-    ls.record(ls.session.dismiss(uri, qualname, code, scope, reason))
+    code = _text(arguments, "code")
+    if arguments.get("qualname") is None and arguments.get("fingerprint") is not None:
+        own = _text(arguments, "fingerprint")
+        ls.record(ls.session.dismiss(uri, None, code, scope, reason, own))
+    else:
+        ls.record(ls.session.dismiss(uri, _text(arguments, "qualname"), code, scope, reason))
     ls.shown_changed(uri)
 
 

@@ -16,6 +16,7 @@ from kernel_lsp.presenter import lsp, misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
 from kernel_lsp.server.app import RequestFailed, Server, timed
+from kernel_lsp.session import fingerprint_of
 
 KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
 
@@ -181,13 +182,19 @@ def _measure(ls: Server, target: Target, arguments: Json) -> list[types.CodeActi
 
 def _silence(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
     """Two ways to hear no more of the first thing that is shown here."""
-    found = [(action.qualname, action.skill) for action in offers]
-    found += [(finding.target, finding.rule) for finding in ls.session.findings(uri, where)]
+    document = ls.session.documents[uri]
+    found: list[tuple[str | None, str, str | None]] = []
+    found += [(action.qualname, action.skill, action.fingerprint) for action in offers]
+    found += [
+        (finding.target, finding.rule, fingerprint_of(document, finding))
+        for finding in ls.session.findings(uri, where)
+    ]
     if not found:
         return []
-    qualname, code = found[0]
-    arguments: dict[str, Any] = {"uri": uri, "qualname": qualname, "code": code}
-    here, never = f"Dismiss {code} for {qualname}", f"Never suggest {code} in this folder"
+    qualname, code, fingerprint = found[0]
+    name = {"fingerprint": fingerprint} if qualname is None else {"qualname": qualname}
+    arguments: dict[str, Any] = {"uri": uri, **name, "code": code}
+    here, never = f"Dismiss {code} for {qualname or 'this line'}", f"Never suggest {code} in this folder"
     dismiss = "kernel-lsp.dismiss"
     return [
         lsp.command_action(here, dismiss, {**arguments, "scope": "proposal"}, lsp.QUICKFIX),

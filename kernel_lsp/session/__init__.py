@@ -17,11 +17,20 @@ from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
 from kernel_lsp.session import wording
 from kernel_lsp.session.document import Document, examine, has_workload, touches
-from kernel_lsp.session.fates import Fates
+from kernel_lsp.session.fates import Fates, fingerprint_of
 from kernel_lsp.session.verdicts import speed
 from kernel_lsp.session.wording import NO_WORKLOAD
 
-__all__ = ["NO_WORKLOAD", "Dismissal", "Document", "How", "Session", "examine", "has_workload"]
+__all__ = [
+    "NO_WORKLOAD",
+    "Dismissal",
+    "Document",
+    "How",
+    "Session",
+    "examine",
+    "fingerprint_of",
+    "has_workload",
+]
 
 _REVERIFY = "nothing was edited; it is measured again when you ask or when the editor is idle"
 
@@ -128,14 +137,13 @@ class Session(Fates):
 
     # --- helpers -----------------------------------------------------------------------------
 
-    def _finding_hints(self, document: Document, covered: set[str], settings: Settings) -> list[Hint]:
-        fingerprints = {t.qualname: t.fingerprint for t in document.analysis.targets}
+    def _finding_hints(self, document: Document, covered: set[str | None], settings: Settings) -> list[Hint]:
         hints = []
         for finding in document.analysis.findings:
             superseded = finding.target in covered and finding.severity == "hint"
             if superseded or finding.rule in settings.disabled_rules:
                 continue
-            if not self._finding_silenced(document, finding.rule, fingerprints.get(finding.target)):
+            if not self._finding_silenced(document, finding.rule, fingerprint_of(document, finding)):
                 hints.append(wording.finding_hint(finding))
         flagged = {finding.target for finding in document.analysis.findings}
         missing = [

@@ -6,13 +6,14 @@ events to log; the states themselves are journal/tracker.py's.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Sequence
 
 from kernel_lsp import analysis
 from kernel_lsp.journal.tracker import GONE, Dismissal, How, Identity, Offer, Tracker, offer_of, silenced
 from kernel_lsp.presenter.items import Action
-from kernel_lsp.records import Analysis, Event, EventKind, Json, Proposal, Snapshot, Target
+from kernel_lsp.records import Analysis, Event, EventKind, Finding, Json, Proposal, Snapshot, Target
 from kernel_lsp.session.document import Document
 from kernel_lsp.session.verdicts import Verdicts
 
@@ -76,11 +77,22 @@ class Fates(Verdicts):
         """Relative paths of files with proposals whose fate is open."""
         return {identity.path for identity in self.tracker.watched(folder)}
 
-    def dismiss(self, uri: str, qualname: str, code: str, scope: str, reason: str) -> list[Event]:
-        """Silence a rule or skill for this target (scope ``proposal``) or this folder (``skill``)."""
+    def dismiss(
+        self,
+        uri: str,
+        qualname: str | None,
+        code: str,
+        scope: str,
+        reason: str,
+        fingerprint: str | None = None,
+    ) -> list[Event]:
+        """Silence a rule or skill for this target (scope ``proposal``) or this folder (``skill``).
+
+        ``fingerprint``: of a finding without a target, which has no qualname.
+        """
         document = self.documents[uri]
-        target = analysis.find_target(document.analysis, qualname)
-        fingerprint = target.fingerprint if target else None
+        target = analysis.find_target(document.analysis, qualname) if qualname is not None else None
+        fingerprint = target.fingerprint if target else fingerprint
         best = self._best(document, target) if target else None
         offer = self._offer(document, best) if best is not None else None
         now = time.time()
@@ -148,13 +160,23 @@ class Fates(Verdicts):
         return events
 
 
+def fingerprint_of(document: Document, finding: Finding) -> str | None:
+    """By which a dismissed finding is known again: its target's; without one, its own file and text."""
+    if finding.target is None:
+        text = document.snapshot.text[finding.span.start : finding.span.end]
+        named = f"{document.path}\0{finding.rule}\0{text}"
+        return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
+    target = analysis.find_target(document.analysis, finding.target)
+    return target.fingerprint if target is not None else None
+
+
 def _fingerprint_anyway(document: Document, qualname: str) -> str:
     """Of something that is no target any more, for example because a pragma silences it."""
     return analysis.fingerprint_of(document.snapshot.text, qualname) or GONE
 
 
 def _dismissed_finding(
-    document: Document, qualname: str, no: Dismissal, client: str | None, now: float
+    document: Document, qualname: str | None, no: Dismissal, client: str | None, now: float
 ) -> Event:
     return Event(
         kind=EventKind.DISMISSED,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kernel_lsp.analysis import RULES, analyze
+from kernel_lsp.analysis import RULES, SCRIPT_RULES, analyze
 from kernel_lsp.records import Snapshot
 
 CASES = Path(__file__).parent.parent / "cases"
 DOCS = Path(__file__).parent.parent.parent / "kernel_lsp" / "analysis" / "rules" / "docs"
+ALL_RULES = (*RULES, *SCRIPT_RULES)
 PAGE_SECTIONS = ("## Why", "## Example", "## When the hint is wrong", "## Silence it")
 
 
@@ -32,7 +33,7 @@ def test_findings_are_exactly_the_marked_lines(path: Path) -> None:
     check(path.read_text())
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda r: r.id)
 def test_each_rule_has_a_case_that_fires_and_a_page(rule) -> None:
     case = CASES / f"{rule.id}_{rule.name.replace('-', '_')}.py"
     assert f"#! {rule.id}" in case.read_text()
@@ -42,9 +43,9 @@ def test_each_rule_has_a_case_that_fires_and_a_page(rule) -> None:
 
 
 def test_rule_ids_and_names_are_unique() -> None:
-    assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
+    assert len({rule.id for rule in ALL_RULES}) == len({rule.name for rule in ALL_RULES}) == len(ALL_RULES)
 
 
 def test_every_case_file_belongs_to_a_rule() -> None:
-    stems = {f"{rule.id}_{rule.name.replace('-', '_')}" for rule in RULES}
+    stems = {f"{rule.id}_{rule.name.replace('-', '_')}" for rule in ALL_RULES}
     assert {path.stem for path in CASES.glob("KL*.py")} == stems

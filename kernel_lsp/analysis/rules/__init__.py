@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernel_lsp.analysis.rules.base import Rule
+from kernel_lsp.analysis.rules.base import Rule, ScriptRule
 from kernel_lsp.analysis.rules.kl101_unfused_pointwise_chain import KL101
 from kernel_lsp.analysis.rules.kl102_singleton_reduction import KL102
 from kernel_lsp.analysis.rules.kl103_tensor_created_per_call import KL103
@@ -54,6 +54,28 @@ from kernel_lsp.analysis.rules.kl238_tuned_argument_passed import KL238
 from kernel_lsp.analysis.rules.kl239_static_range_over_argument import KL239
 from kernel_lsp.analysis.rules.kl240_grid_axis_limit import KL240
 from kernel_lsp.analysis.rules.kl241_strides_ignored import KL241
+from kernel_lsp.analysis.rules.kl301_host_sync_every_step import KL301
+from kernel_lsp.analysis.rules.kl302_gradients_zeroed_in_place import KL302
+from kernel_lsp.analysis.rules.kl303_optimizer_not_fused import KL303
+from kernel_lsp.analysis.rules.kl304_host_tensor_moved import KL304
+from kernel_lsp.analysis.rules.kl305_loader_without_workers import KL305
+from kernel_lsp.analysis.rules.kl306_loader_not_pinned import KL306
+from kernel_lsp.analysis.rules.kl307_blocking_copy import KL307
+from kernel_lsp.analysis.rules.kl308_autocast_around_backward import KL308
+from kernel_lsp.analysis.rules.kl309_tf32_left_off import KL309
+from kernel_lsp.analysis.rules.kl310_compile_inside_loop import KL310
+from kernel_lsp.analysis.rules.kl311_shape_changes_every_round import KL311
+from kernel_lsp.analysis.rules.kl312_cache_emptied_every_step import KL312
+from kernel_lsp.analysis.rules.kl313_synchronize_every_step import KL313
+from kernel_lsp.analysis.rules.kl314_scaler_with_bfloat16 import KL314
+from kernel_lsp.analysis.rules.kl315_evaluation_records_graph import KL315
+from kernel_lsp.analysis.rules.kl316_loss_kept_with_graph import KL316
+from kernel_lsp.analysis.rules.kl317_gradients_one_by_one import KL317
+from kernel_lsp.analysis.rules.kl318_cache_grown_by_cat import KL318
+from kernel_lsp.analysis.rules.kl319_decoding_without_cache import KL319
+from kernel_lsp.analysis.rules.kl320_attention_written_out import KL320
+from kernel_lsp.analysis.rules.kl321_anomaly_detection_on import KL321
+from kernel_lsp.analysis.rules.kl322_data_parallel import KL322
 from kernel_lsp.records import Finding
 
 RULES: tuple[Rule, ...] = (
@@ -106,6 +128,32 @@ RULES: tuple[Rule, ...] = (
     KL239,
     KL240,
     KL241,
+    KL320,
+)
+
+# About programs; what they find belongs to no target.
+SCRIPT_RULES: tuple[ScriptRule, ...] = (
+    KL301,
+    KL302,
+    KL303,
+    KL304,
+    KL305,
+    KL306,
+    KL307,
+    KL308,
+    KL309,
+    KL310,
+    KL311,
+    KL312,
+    KL313,
+    KL314,
+    KL315,
+    KL316,
+    KL317,
+    KL318,
+    KL319,
+    KL321,
+    KL322,
 )
 
 _PAGES = Path(__file__).with_name("docs")
@@ -116,4 +164,4 @@ def page(finding: Finding) -> Path:
     return _PAGES / f"{finding.rule}-{finding.name}.md"
 
 
-__all__ = ["RULES", "Rule", "page"]
+__all__ = ["RULES", "SCRIPT_RULES", "Rule", "ScriptRule", "page"]

@@ -1,4 +1,5 @@
-"""What a rule is and what it is given: one target with the functions that run when it is called.
+"""What a rule is and what it is given: one target with the functions that run when it is called,
+or (script rules) a whole file with the statements that its loops run at every step.
 
 A rule is silent when in doubt. It sees syntax only: no shapes, no dtypes, no other file.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 from kernel_lsp.analysis.kernels import KernelFacts
 from kernel_lsp.analysis.launches import Launch, Tuning, launches_of, tuning_of
+from kernel_lsp.analysis.scripts import Script
 from kernel_lsp.analysis.source import FunctionNode, SourceFile, walk
 from kernel_lsp.analysis.targets import Found, Structure, own_forward
 from kernel_lsp.records import Finding, TargetKind
@@ -29,6 +31,17 @@ class Rule:
     """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
     kinds: frozenset[TargetKind]
     check: Callable[[Site], Iterator[Hit]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptRule:
+    """A rule about a program and not about a target: what it finds costs time in its steps."""
+
+    id: str
+    name: str
+    summary: str
+    severity: str
+    check: Callable[[Script], Iterator[Hit]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,31 +141,33 @@ class Site:
         made = self.submodules.get(name) if name else None
         return made[1] if made else None
 
-    def finding(self, rule: Rule, found: Hit) -> Finding:
-        """``data`` gains line and column, from 1 in characters, for reports that have no text at hand."""
-        span = self.file.span(found.node)
-        last = found.node.end_lineno or found.node.lineno
-        place = {
-            "line": found.node.lineno,
-            "column": span.start - self.file.line_start(found.node.lineno) + 1,
-            "end_line": last,
-            "end_column": span.end - self.file.line_start(last) + 1,
-        }
-        return Finding(
-            rule=rule.id,
-            name=rule.name,
-            target=self.found.qualname,
-            span=span,
-            message=found.message,
-            severity=rule.severity,
-            data=found.data | place | ({"fix": self._told(found.fix)} if found.fix else {}),
-        )
 
-    def _told(self, fix: Fix) -> dict[str, Any]:
-        """Title and edits by offset, in the order of the text."""
-        spans = [(self.file.span(node), new) for node, new in fix.edits]
-        edits = [{"start": span.start, "end": span.end, "new": new} for span, new in spans]
-        return {"title": fix.title, "edits": sorted(edits, key=lambda edit: edit["start"])}
+def make_finding(file: SourceFile, rule: Rule | ScriptRule, found: Hit, target: str | None) -> Finding:
+    """``data`` gains line and column, from 1 in characters, for reports that have no text at hand."""
+    span = file.span(found.node)
+    last = found.node.end_lineno or found.node.lineno
+    place = {
+        "line": found.node.lineno,
+        "column": span.start - file.line_start(found.node.lineno) + 1,
+        "end_line": last,
+        "end_column": span.end - file.line_start(last) + 1,
+    }
+    return Finding(
+        rule=rule.id,
+        name=rule.name,
+        target=target,
+        span=span,
+        message=found.message,
+        severity=rule.severity,
+        data=found.data | place | ({"fix": _describe_fix(file, found.fix)} if found.fix else {}),
+    )
+
+
+def _describe_fix(file: SourceFile, fix: Fix) -> dict[str, Any]:
+    """Title and edits by offset, in the order of the text."""
+    spans = [(file.span(node), new) for node, new in fix.edits]
+    edits = [{"start": span.start, "end": span.end, "new": new} for span, new in spans]
+    return {"title": fix.title, "edits": sorted(edits, key=lambda edit: edit["start"])}
 
 
 def self_attribute(node: ast.expr) -> str | None:
