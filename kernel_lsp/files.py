@@ -14,6 +14,9 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_NAME_BYTES = 255
+"""Of a file's name, on the file systems that we know."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceFile:
@@ -52,6 +55,17 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:  # also KeyboardInterrupt: no temporary file may stay behind
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a file of that name lies directly in the folder that it is put into: no path, nothing hidden,
+    nothing that a terminal would not show. Names in what others have written are checked by it."""
+    return (
+        0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES
+        and not name.startswith(".")
+        and name.isprintable()
+        and not set(name) & set("/\\:")
+    )
 
 
 def keep_newest(folder: Path, most: int, suffix: str = ".json") -> None:
