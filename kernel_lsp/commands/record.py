@@ -30,7 +30,8 @@ def record(
 ) -> None:
     """Run a program unchanged and record how it calls its modules and Triton kernels.
 
-    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time, never values.
+    The file in the workspace holds shapes, dtypes, layouts, ranges of values and shares of time, but
+    never values.
     Snapshots of calls (objects and configuration, small integer and mask tensors; never weights or
     activations) stay in your data folder, for you alone. Nothing leaves this machine.
     The exit code is the program's own; 2 when nothing could be run or written.
@@ -38,9 +39,9 @@ def record(
     workspace = (root or console.workspace_of(Path("here"))).absolute()
     path = (out or running.default_path(workspace, command)).absolute()
     try:
-        for earlier in running.recover(workspace):
-            _tell("an interrupted recording was saved", earlier)
         data_dir = Path(console.settings(workspace).data_dir)
+        for earlier in running.recover(workspace, data_dir):
+            _tell("an interrupted recording was saved", earlier)
         recorded = recording.record(workspace, command, path, data_dir, keep_calls=snapshots)
     except KernelLspError as error:
         console.fail(error)

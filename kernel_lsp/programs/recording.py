@@ -1,4 +1,4 @@
-"""Run a program once, unchanged, and keep what it called: the file for people, and the snapshots beside it."""
+"""Run a program once, unchanged, and keep what it called: the file for people, the snapshots beside it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def record(
     With ``keep_calls`` snapshots of its calls are written to the user's data folder.
     """
     if not keep_calls:
-        return running.run(root, command, out)
+        return running.run(root, command, out, data_dir)
     program = running.program_of(root, command)
     folder = store.begin(data_dir, root, program)
     calls = {
@@ -42,7 +42,7 @@ def record(
     }
     kept = False
     try:
-        recorded = running.run(root, command, out, calls=calls)
+        recorded = running.run(root, command, out, data_dir, calls=calls)
         if recorded.merged.seen:
             store.finish(folder, _index(recorded.merged, root, program, command))
             kept = True
