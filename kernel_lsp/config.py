@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 
 import platformdirs
 
+from kernel_lsp import foreign
 from kernel_lsp.errors import ConfigError
 
 PREFIX = "KERNEL_LSP_"
@@ -256,7 +256,8 @@ def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Ma
         return {}
     path = Path(folder) / "pyproject.toml"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get(SECTION, {})
+        text = foreign.read_text(path, most=foreign.MAX_TOML_BYTES, within=Path(folder))
+        table = foreign.toml(text).get("tool", {}).get(SECTION, {})
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError) as error:

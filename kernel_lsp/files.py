@@ -14,6 +14,10 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp import foreign
+
+MAX_SOURCE_BYTES = 16 * 1024**2
+"""Far above any program that a person wrote; analysis reads less (documents.MAX_CHARS)."""
 MAX_NAME_BYTES = 255
 """Of a file's name, on the file systems that we know."""
 
@@ -25,9 +29,12 @@ class SourceFile:
     encoding: str
 
 
-def read_source(path: Path) -> SourceFile:
-    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or UnicodeDecodeError."""
-    raw = path.read_bytes()
+def read_source(path: Path, *, within: Path | None = None) -> SourceFile:
+    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or UnicodeDecodeError.
+
+    ``within``: the workspace, which no link may lead out of.
+    """
+    raw = foreign.read_bytes(path, most=MAX_SOURCE_BYTES, within=within)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
     return SourceFile(text=raw.decode(encoding), encoding=encoding)
 

@@ -83,7 +83,8 @@ async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
 
 def _write(patch: Path, root: Path, found: list[Guarded]) -> None:
     """Also where there is nothing to take back: the file is empty then."""
-    texts = {one.acceptance.path: read_source(root / one.acceptance.path).text for one in found if one.failed}
+    failed = {one.acceptance.path for one in found if one.failed}
+    texts = {path: read_source(root / path, within=root).text for path in failed}
     try:
         patch.write_text(guarding.combined(found, texts), encoding="utf-8", newline="")
     except OSError as error:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kernel_lsp import wire
+from kernel_lsp import foreign, wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.findings import Findings
 from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
@@ -151,7 +151,7 @@ def _content(path: Path) -> bytes:
         if (size := path.stat().st_size) > MAX_BYTES:
             cause = f"{path} has {size / 2**20:.0f} MiB, evidence at most {MAX_BYTES / 2**20:.0f}"
             raise _refused(cause, "name the file that --save-evidence has written")
-        return path.read_bytes()
+        return foreign.read_bytes(path, most=MAX_BYTES)
     except OSError as error:
         raise _refused(
             f"{path} cannot be read: {error.strerror or error}", "check its permissions"

@@ -63,7 +63,7 @@ async def _one(
     file = path.relative_to(root).as_posix()
     blank = Guarded(acceptance=acceptance, file=file, holding=Holding.GONE, detail="")
     try:
-        text = read_source(root / acceptance.path).text
+        text = read_source(root / acceptance.path, within=root).text
     except FileNotFoundError:
         return replace(blank, detail=f"its file is not there any more; delete {file}")
     except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:

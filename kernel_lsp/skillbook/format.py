@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import errno
 import functools
 import re
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from kernel_lsp import foreign
 from kernel_lsp.errors import SkillError
 from kernel_lsp.records import SKILL_SCOPES, SKILL_SECTIONS, Skill, SkillProblem
 from kernel_lsp.skillbook import conditions, executable
@@ -102,15 +104,15 @@ def _skill(front: dict[str, Any], body: str, folder: Path, source: str, *, execu
 
 def _text(path: Path, wrong: Wrong) -> str | None:
     try:
-        raw = path.read_bytes()
-        if len(raw) > MAX_BYTES:
-            wrong("file", f"{len(raw)} bytes long", f"stay under {MAX_BYTES}; move details to other files")
-            return None
+        raw = foreign.read_bytes(path, most=MAX_BYTES)
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         wrong("file", "missing", "a skill folder needs a SKILL.md; remove the folder if it is no skill")
     except OSError as error:
-        wrong("file", f"cannot be read: {error.strerror}", "check the file's permissions")
+        if error.errno == errno.EFBIG:
+            wrong("file", str(error.strerror), f"stay under {MAX_BYTES}; move details to other files")
+        else:
+            wrong("file", f"cannot be read: {error.strerror}", "make it a regular file that you may read")
     except UnicodeDecodeError as error:
         wrong("file", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
     return None
