@@ -46,7 +46,7 @@ _PREFIXED = re.compile(
     r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|gl[a-z]{2,4}-(?=[\w-]{0,200}\d)[\w-]{16,}"
     r"|hf_(?=[A-Za-z]{0,200}[A-Z])[A-Za-z]{30,}|gsk_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{30,}|nvapi-[\w-]{20,}"
     r"|xox[a-z]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|ya29\.[\w.-]{20,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|(?<!-)eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|(?:npm|pypi|dckr_pat|shp[a-z]{2}|dop_v1|tskey)[-_](?=[\w-]{0,200}\d)[\w-]{20,}"
     r")" + _END
 )

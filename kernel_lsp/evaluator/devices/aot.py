@@ -19,7 +19,7 @@ from kernel_lsp.evaluator import programs
 
 CAPABILITIES = (80, 90)
 USED = re.compile(r"Used (\d+) registers")
-SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+SPILLED = re.compile(r"(?<!\d)(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def compile_all(source: str, kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
