@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def guard(
         Format.JSON: presenting.guarded_json,
         Format.SARIF: presenting.guarded_sarif,
     }
-    sys.stdout.write(render[format](found, problems).rstrip("\n") + "\n")
+    console.write(render[format](found, problems).rstrip("\n") + "\n")
     raise typer.Exit(_exit_code(found, problems))
 
 
