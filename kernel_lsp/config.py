@@ -135,6 +135,8 @@ _NOT_FROM_PROJECT = frozenset(
     }
     | {name for name in _FIELDS if name.startswith(("model", "search_"))}
     | {"policy", "endpoint", "api_key_env"}  # where source text and keys go, and what is started
+    | {"skill_folders"}  # whose code runs
+    | {"evaluate_timeout_s", "capture_timeout_s", "job_timeout_s"}  # how long a runner may be held
 )
 """What a cloned repository may not decide for its reader."""
 

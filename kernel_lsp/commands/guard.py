@@ -11,6 +11,7 @@ from kernel_lsp import guarding, interpreter
 from kernel_lsp.commands import console
 from kernel_lsp.commands.check import Format
 from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
 from kernel_lsp.journal import outcomes
 from kernel_lsp.presenter import guarding as presenting
@@ -77,7 +78,9 @@ async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
         raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
     cuda = bool(probe.cuda) and settings.device != "cpu"
     with console.progress("guard") as report:
-        return [one async for one in guarding.guard(root, chosen, report, python=probe.python, cuda=cuda)]
+        limit_s = PATIENCE * settings.evaluate_timeout_s
+        judged = guarding.guard(root, chosen, report, python=probe.python, cuda=cuda, timeout_s=limit_s)
+        return [one async for one in judged]
 
 
 def _write(patch: Path, root: Path, found: list[Guarded]) -> None:

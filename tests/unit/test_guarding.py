@@ -348,7 +348,9 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     told = []
     found = {
         one.acceptance.path: one
-        async for one in guard(tmp_path, chosen, told.append, python=sys.executable, cuda=False)
+        async for one in guard(
+            tmp_path, chosen, told.append, python=sys.executable, cuda=False, timeout_s=300.0
+        )
     }
     assert {path: one.holding for path, one in found.items()} == {
         "right.py": Holding.RIGHT,
