@@ -26,6 +26,7 @@ BASE = {
     "positions",
     "phases",
     "origins",
+    "scratch",
     "tallies",
 }
 
@@ -42,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"foreign"},
     "fences": set(),
     "plain": {"fences"},
+    "scratch": set(),
     "foreign": set(),
     "cache": BASE,
     "tallies": set(),
@@ -104,6 +106,7 @@ ONLY_STDLIB = {
     "fences",
     "foreign",
     "plain",
+    "scratch",
     "cache",
     "tallies",
     "session",

@@ -23,6 +23,7 @@ from kernel_lsp.pipeline.tournament import Report, Tournament
 from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch
 from kernel_lsp.rewrite.client import Capture, Engine, Start
+from kernel_lsp.scratch import prefix
 from kernel_lsp.skillbook import Skillbook
 
 MAX_SKILLS = 64
@@ -132,7 +133,7 @@ def _may_be_timed(site: Site, device: str) -> bool:
 @asynccontextmanager
 async def _engine(bench: Bench, settings: Settings, start: Start) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
-    with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=prefix("engine")) as scratch:
         folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
         engine = Engine(
             python=bench.probe.python,
