@@ -6,6 +6,7 @@ What was accepted later on top of it has a file of its own.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -47,6 +48,8 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
         evidence=_public(kept),
     )
     path = Path(event.folder) / FOLDER / _name(acceptance)
+    if not path.resolve().is_relative_to(Path(event.folder).resolve()):
+        raise OSError(errno.ELOOP, "a link leads out of the workspace", str(path.parent))
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(wire.to_json(acceptance), indent=1) + "\n").encode())
     path.chmod(0o644)  # a temporary file is its owner's alone, this one belongs to a repository
