@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp import checker, config, documents, foreign, skillbook
+from kernel_lsp import checker, config, documents, foreign, scratch, skillbook
 from kernel_lsp.config import Settings
 from kernel_lsp.guarding import store
 from kernel_lsp.skillbook import format
@@ -145,11 +145,8 @@ def test_folders_may_be_nested_as_deep_as_the_system_allows(tmp_path: Path) -> N
     (deep / "x.py").write_text("")
     try:
         assert list(checker.find_files(tmp_path)) == [deep / "x.py"]
-    finally:  # whoever removes tmp_path calls itself
-        while deep != tmp_path:
-            for file in deep.iterdir():
-                file.unlink() if file.is_file() else file.rmdir()
-            deep = deep.parent
+    finally:
+        scratch.remove_tree(tmp_path / "a")  # whoever removes tmp_path calls itself
 
 
 def test_an_open_folder_of_hostile_files_is_read_without_waiting(
