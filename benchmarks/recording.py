@@ -70,7 +70,7 @@ def _compared(loop: str, arguments: argparse.Namespace) -> list[Times]:
             limits = (arguments.rounds, arguments.limit_s)
             threading.Thread(target=_conduct, args=(listener, found, *limits), daemon=True).start()
             alone = subprocess.Popen([*command, "--alone"])
-            done = running.run(ROOT, command, Path(folder) / "benchmark.recorded.toml")
+            done = running.run(ROOT, command, Path(folder) / "benchmark.recorded.toml", Path(folder))
             if done.status:
                 alone.kill()
             status = alone.wait()

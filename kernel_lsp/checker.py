@@ -35,9 +35,11 @@ def check_paths(
 
     ``jobs``: processes, by default one per core. ``on_progress(done, total)`` is called after each file.
     """
-    found = list(dict.fromkeys(file for path in paths for file in find_files(Path(path))))
+    within = {file: path if path.is_dir() else None for path in map(Path, paths) for file in find_files(path)}
+    found, folders = list(within), list(within.values())
     jobs = jobs or os.cpu_count() or 1
-    results = map(check_file, found) if jobs == 1 or len(found) < _MIN_PARALLEL else _parallel(found, jobs)
+    alone = jobs == 1 or len(found) < _MIN_PARALLEL
+    results = map(check_file, found, folders) if alone else _parallel(found, folders, jobs)
     for done, result in enumerate(results, 1):
         if on_progress is not None:
             on_progress(done, len(found))
@@ -49,16 +51,21 @@ def find_files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not _is_skipped(Path(folder, name)))
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith((".py", ".pyi")))
+    waiting = [path]  # os.walk calls itself before Python 3.12: thousands of nested folders ended it
+    while waiting:
+        folder = waiting.pop()
+        _, folders, names = next(os.walk(folder), ("", [], []))
+        yield from (folder / name for name in sorted(names) if name.endswith((".py", ".pyi")))
+        inside = [folder / name for name in sorted(folders, reverse=True)]
+        waiting += [one for one in inside if not (_is_skipped(one) or one.is_symlink())]
 
 
-def check_file(path: Path) -> tuple[Path, Analysis]:
+def check_file(path: Path, within: Path | None = None) -> tuple[Path, Analysis]:
+    """``within``: the folder in which it was found, and which no link may lead out of."""
     try:
         if path.stat().st_size > MAX_BYTES:
             return path, _unchecked("not checked: larger than 1 MB, so probably generated")
-        text = files.read_source(path).text
+        text = files.read_source(path, within=within).text
     except OSError as error:
         return path, _unchecked(f"cannot be read: {error.strerror or error}")
     except (SyntaxError, UnicodeError, LookupError) as error:
@@ -69,10 +76,10 @@ def check_file(path: Path) -> tuple[Path, Analysis]:
         return path, _unchecked(f"not checked: {type(error).__name__}: {error} ({DEFECT})")
 
 
-def _parallel(found: list[Path], jobs: int) -> Iterator[tuple[Path, Analysis]]:
+def _parallel(found: list[Path], folders: list[Path | None], jobs: int) -> Iterator[tuple[Path, Analysis]]:
     # spawn, because a fork of a process with threads (a progress bar) can inherit a held lock.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet_collector) as pool:
-        yield from pool.map(check_file, found, chunksize=_CHUNK)
+        yield from pool.map(check_file, found, folders, chunksize=_CHUNK)
 
 
 def _quiet_collector() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 
 import platformdirs
 
+from kernel_lsp import foreign
 from kernel_lsp.errors import ConfigError
 
 PREFIX = "KERNEL_LSP_"
@@ -135,6 +135,8 @@ _NOT_FROM_PROJECT = frozenset(
     }
     | {name for name in _FIELDS if name.startswith(("model", "search_"))}
     | {"policy", "endpoint", "api_key_env"}  # where source text and keys go, and what is started
+    | {"skill_folders"}  # whose code runs
+    | {"evaluate_timeout_s", "capture_timeout_s", "job_timeout_s"}  # how long a runner may be held
 )
 """What a cloned repository may not decide for its reader."""
 
@@ -256,7 +258,8 @@ def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Ma
         return {}
     path = Path(folder) / "pyproject.toml"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get(SECTION, {})
+        text = foreign.read_text(path, most=foreign.MAX_TOML_BYTES, within=Path(folder))
+        table = foreign.toml(text).get("tool", {}).get(SECTION, {})
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError) as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
+from kernel_lsp import foreign
 from kernel_lsp.records import Snapshot
 
 if TYPE_CHECKING:  # imported when the first folder is watched, off the loop: the editor waits for the start
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # imported when the first folder is watched, off the loop: th
 
 MAX_CHARS = 1_000_000
 """Longer documents are generated code, not something a person tunes by hand."""
+MAX_BYTES = 4 * MAX_CHARS
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "node_modules", "__pycache__", ".git"})
 
 
@@ -43,11 +45,17 @@ def path_of(uri: str) -> Path | None:
     return Path(path)
 
 
-def read(uri: str) -> Snapshot | None:
-    """The file on disk, every byte kept; None when it is gone or not UTF-8."""
+def read(uri: str, within: str | Path | None = None) -> Snapshot | None:
+    """The file on disk, every byte kept; None when it is gone, not UTF-8, or nothing that a person wrote.
+
+    ``within``: the workspace, which no link may lead out of.
+    """
     path = path_of(uri)
     try:
-        return None if path is None else Snapshot(uri=uri, text=path.read_bytes().decode("utf-8"))
+        if path is None:
+            return None
+        inside = Path(within) if within else None
+        return Snapshot(uri=uri, text=foreign.read_text(path, most=MAX_BYTES, within=inside))
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -14,6 +14,13 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_lsp import foreign
+
+MAX_SOURCE_BYTES = 16 * 1024**2
+"""Far above any program that a person wrote; analysis reads less (documents.MAX_CHARS)."""
+MAX_NAME_BYTES = 255
+"""Of a file's name, on the file systems that we know."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceFile:
@@ -22,9 +29,12 @@ class SourceFile:
     encoding: str
 
 
-def read_source(path: Path) -> SourceFile:
-    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or UnicodeDecodeError."""
-    raw = path.read_bytes()
+def read_source(path: Path, *, within: Path | None = None) -> SourceFile:
+    """A Python file's text. Raises OSError, SyntaxError (bad encoding comment) or UnicodeDecodeError.
+
+    ``within``: the workspace, which no link may lead out of.
+    """
+    raw = foreign.read_bytes(path, most=MAX_SOURCE_BYTES, within=within)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
     return SourceFile(text=raw.decode(encoding), encoding=encoding)
 
@@ -52,6 +62,17 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:  # also KeyboardInterrupt: no temporary file may stay behind
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a file of that name lies directly in the folder that it is put into: no path, nothing hidden,
+    nothing that a terminal would not show. Names in what others have written are checked by it."""
+    return (
+        0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES
+        and not name.startswith(".")
+        and name.isprintable()
+        and not set(name) & set("/\\:")
+    )
 
 
 def keep_newest(folder: Path, most: int, suffix: str = ".json") -> None:

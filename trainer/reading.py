@@ -123,7 +123,8 @@ def cleared(found: Trajectory, known: Sequence[str] = ()) -> Trajectory:
     redaction = Redaction(list(_texts(found)), known)
 
     def hide(text: str) -> str:
-        return _PATH.sub(lambda match: f".../{match['last']}", redaction.hide(text))
+        # Paths first: where a home is hidden already, the rest of a path is none any more.
+        return redaction.hide(_PATH.sub(lambda match: f".../{match['last']}", text))
 
     return replace(
         found,

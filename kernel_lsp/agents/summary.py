@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kernel_lsp import fences
 from kernel_lsp.agents import prompts, replies, sizing
 from kernel_lsp.agents.notes import Notes
 from kernel_lsp.records import (
@@ -58,7 +59,6 @@ _DENIED = re.compile(
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _HEADING = re.compile(r"^#{1,2}[ \t]+(\S.*)$", re.MULTILINE)
-_FENCED = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def trigger(attempts: Sequence[Attempt]) -> tuple[Attempt, Attempt] | None:
@@ -130,9 +130,9 @@ def faults(draft: SkillDraft, known: set[str]) -> Iterator[str]:
     texts = dict(sections)
     if empty := [title for title in SKILL_SECTIONS if not texts[title].strip()]:
         yield f"has an empty section {empty[0]}"
-    if not _FENCED.search(texts["Example"]):
+    if not any(fences.blocks(texts["Example"])):
         yield "has an example without a code block"
-    advice = f"{draft.description}\n{_FENCED.sub('', texts['Key Idea'])}"
+    advice = f"{draft.description}\n{fences.without(texts['Key Idea'])}"
     if lazy := lazy_advice(advice):
         yield f"advises {lazy}"
 
@@ -149,8 +149,7 @@ def lazy_advice(text: str) -> str | None:
 
 def _sections(content: str) -> list[tuple[str, str]]:
     """(title, text) per heading outside of code blocks."""
-    masked = _FENCED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), content)
-    heads = list(_HEADING.finditer(masked))
+    heads = list(_HEADING.finditer(fences.masked(content)))
     ends = [head.start() for head in heads[1:]] + [len(content)]
     return [(head[1].strip(" \t#"), content[head.end() : end]) for head, end in zip(heads, ends, strict=True)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -57,7 +56,7 @@ def check(
         Format.JSON: reports.findings_json,
         Format.SARIF: reports.findings_sarif,
     }
-    sys.stdout.write(render[format](results).rstrip("\n") + "\n")
+    console.write(render[format](results).rstrip("\n") + "\n")
     found = [finding.severity for _, analysis in results for finding in analysis.findings]
     raise typer.Exit(int(any(ORDER.index(Level(severity)) >= ORDER.index(fail_on) for severity in found)))
 

@@ -10,26 +10,56 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.segment import Segment
 
 from kernel_lsp import config
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
+from kernel_lsp.plain import plain
 from kernel_lsp.presenter.objects import versioned
 from kernel_lsp.records import Progress
 
 T = TypeVar("T")
 EXIT_OK, EXIT_NO, EXIT_CANNOT = 0, 1, 2
 
+
+class _Shown:
+    """What is printed, without what the terminal would obey; rich's own colors and cursor stay."""
+
+    def __init__(self, printed: ConsoleRenderable) -> None:
+        self._printed = printed
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._printed, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(plain(segment.text), segment.style)
+
+
+class _Plain(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Shown(printed) for printed in renderables]
+
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+for console in (out, err):
+    console.push_render_hook(_Plain())
+
+
+def write(text: str) -> None:
+    """A result on standard output, as it is for scripts, but for what a terminal would obey."""
+    sys.stdout.write(plain(text))
 
 
 def print_json(**content: Any) -> None:
     """One object on standard output, with its schema version."""
-    sys.stdout.write(versioned(**content) + "\n")
+    write(versioned(**content) + "\n")
 
 
 def fail(error: KernelLspError) -> NoReturn:
@@ -83,4 +113,5 @@ def workspace_of(path: Path) -> Path:
 
 
 def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+    """No markup of somebody else's; before rich sees it, or an escape would hide a bracket from it."""
+    return escape(plain(text))

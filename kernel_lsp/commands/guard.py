@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from kernel_lsp import guarding, interpreter
 from kernel_lsp.commands import console
 from kernel_lsp.commands.check import Format
 from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
 from kernel_lsp.journal import outcomes
 from kernel_lsp.presenter import guarding as presenting
@@ -51,7 +51,7 @@ def guard(
         Format.JSON: presenting.guarded_json,
         Format.SARIF: presenting.guarded_sarif,
     }
-    sys.stdout.write(render[format](found, problems).rstrip("\n") + "\n")
+    console.write(render[format](found, problems).rstrip("\n") + "\n")
     raise typer.Exit(_exit_code(found, problems))
 
 
@@ -78,12 +78,15 @@ async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
         raise EvaluationError("could not judge: torch sees no CUDA device", "use --device cpu or auto")
     cuda = bool(probe.cuda) and settings.device != "cpu"
     with console.progress("guard") as report:
-        return [one async for one in guarding.guard(root, chosen, report, python=probe.python, cuda=cuda)]
+        limit_s = PATIENCE * settings.evaluate_timeout_s
+        judged = guarding.guard(root, chosen, report, python=probe.python, cuda=cuda, timeout_s=limit_s)
+        return [one async for one in judged]
 
 
 def _write(patch: Path, root: Path, found: list[Guarded]) -> None:
     """Also where there is nothing to take back: the file is empty then."""
-    texts = {one.acceptance.path: read_source(root / one.acceptance.path).text for one in found if one.failed}
+    failed = {one.acceptance.path for one in found if one.failed}
+    texts = {path: read_source(root / path, within=root).text for path in failed}
     try:
         patch.write_text(guarding.combined(found, texts), encoding="utf-8", newline="")
     except OSError as error:

@@ -80,7 +80,7 @@ def looked(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]
     fates, events = _fates(journal, folder), list[Event]()
     for path in sorted(fates.tracked_paths(str(folder))):
         file = folder / path
-        snapshot = documents.read(file.as_uri())
+        snapshot = documents.read(file.as_uri(), folder)
         if snapshot is not None or not file.exists():
             text = snapshot.text if snapshot else None
             events += fates.observe_text(str(folder), path, text, "disk")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import typer
@@ -54,7 +53,7 @@ def lineage(
         console.print_json(lineage=found, folder=str(place))
     else:
         console.err.print(f"written to {place}", markup=False, soft_wrap=True)
-        sys.stdout.write(presenting.brief(found) + "\n")
+        console.write(presenting.brief(found) + "\n")
     raise typer.Exit(console.EXIT_OK if found.steps else console.EXIT_NO)
 
 

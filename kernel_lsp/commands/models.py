@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Container, Iterable
 from pathlib import Path
 
@@ -35,8 +34,8 @@ def list_models(as_json: bool = AS_JSON) -> None:
     widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS) - 1)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        sys.stdout.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
-    sys.stdout.write(_planned(store))
+        console.write("  ".join([*cells, row[-1]]).rstrip() + "\n")
+    console.write(_planned(store))
     for trouble in dict.fromkeys(why for _, why in used.values() if why):
         console.err.print(f"the rule plans: {trouble}", markup=False)
 
@@ -53,13 +52,13 @@ def show(
     try:
         model = store.used(GRAPH) or store.used(KERNEL) if name is None else store.get(name)
         if model is None:
-            sys.stdout.write("the rule plans: deterministic, needs no model\n")
+            console.write("the rule plans: deterministic, needs no model\n")
             return
         if model.problem is not None:
             raise model.problem
     except ModelError as error:
         console.fail(error)
-    sys.stdout.write((wire.dumps(_as_json(model)) if as_json else _card(model)) + "\n")
+    console.write((wire.dumps(_as_json(model)) if as_json else _card(model)) + "\n")
 
 
 @app.command()
@@ -111,11 +110,11 @@ def _planned(store: Store) -> str:
 
 def _say(store: Store, model: Model | None) -> None:
     if model is None:
-        sys.stdout.write("the rule plans from now on\n")
+        console.write("the rule plans from now on\n")
     else:
         assert model.manifest is not None
-        sys.stdout.write(f"{model.id} plans from now on: {model.manifest.held_out}\n")
-        sys.stdout.write(_planned(store))
+        console.write(f"{model.id} plans from now on: {model.manifest.held_out}\n")
+        console.write(_planned(store))
 
 
 def _row(model: Model, used: Container[str]) -> tuple[str, ...]:

@@ -41,9 +41,9 @@ def record(
     workspace = (root or console.workspace_of(Path("here"))).absolute()
     path = (out or running.default_path(workspace, command)).absolute()
     try:
-        for earlier in running.recover(workspace):
-            _tell("an interrupted recording was saved", earlier)
         data_dir = Path(console.settings(workspace).data_dir)
+        for earlier in running.recover(workspace, data_dir):
+            _tell("an interrupted recording was saved", earlier)
         recorded = recording.record(workspace, command, path, data_dir, keep_calls=snapshots, steps=steps)
     except KernelLspError as error:
         console.fail(error)

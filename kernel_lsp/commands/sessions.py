@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -32,7 +31,7 @@ def list_sessions(
     """Every session with its numbers of events, newest first."""
     with _journal() as journal:
         found = journal.sessions(folder=str(folder.resolve()) if folder else None)
-    sys.stdout.write((sessions.sessions_json if as_json else sessions.sessions_text)(found) + "\n")
+    console.write((sessions.sessions_json if as_json else sessions.sessions_text)(found) + "\n")
 
 
 @app.command()
@@ -45,7 +44,7 @@ def show(
             summary, events = journal.session(session)
         except JournalError as error:
             console.fail(error)
-    sys.stdout.write((sessions.session_json if as_json else sessions.session_text)(summary, events) + "\n")
+    console.write((sessions.session_json if as_json else sessions.session_text)(summary, events) + "\n")
 
 
 @app.command()
@@ -69,7 +68,7 @@ def forget(
     files = _remove_texts() if everything else 0
     render = sessions.forgotten_json if as_json else sessions.forgotten_text
     counts = {"sessions": gone.sessions, "events": gone.events, "proposals": gone.proposals, "files": files}
-    sys.stdout.write(render(**counts) + "\n")
+    console.write(render(**counts) + "\n")
 
 
 def _remove_texts() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import typer
@@ -46,10 +45,10 @@ def list_skills(as_json: bool = AS_JSON) -> None:
     papers = [one.papers for one in _shelved(Library(data_dir))]
     if as_json:
         told = library.skills_json(book.skills, book.problems, arms, papers)
-        sys.stdout.write(told + "\n")
+        console.write(told + "\n")
         return
-    sys.stdout.write(library.skills_text(book.skills, book.problems, arms) + "\n\n")
-    sys.stdout.write(learned.papers_text(papers) + "\n")
+    console.write(library.skills_text(book.skills, book.problems, arms) + "\n\n")
+    console.write(learned.papers_text(papers) + "\n")
 
 
 @app.command()
@@ -63,11 +62,11 @@ def show(name: str = NAME, as_json: bool = AS_JSON) -> None:
         console.fail(SkillError(f"no skill is called {name}", "`kernel-lsp skills list` shows the names"))
     papers = found.papers if found and found.skill.name == skill.name else None
     if as_json:
-        sys.stdout.write(library.skill_json(skill, papers) + "\n")
+        console.write(library.skill_json(skill, papers) + "\n")
         return
     usage = Usage(Path(settings.data_dir)).stats()
     more = learned.paper_lines(papers, usage) if papers else []
-    sys.stdout.write("\n\n".join([library.skill_text(skill), *more]) + "\n")
+    console.write("\n\n".join([library.skill_text(skill), *more]) + "\n")
 
 
 @app.command()
@@ -79,7 +78,7 @@ def lint(
     places = folders or sorted(path for path in skillbook.built_in_folder().iterdir() if path.is_dir())
     problems = [problem for folder in places for problem in skillbook.lint(folder)]
     render = library.lint_json if as_json else library.lint_text
-    sys.stdout.write(render(problems, num_skills=len(places)) + "\n")
+    console.write(render(problems, num_skills=len(places)) + "\n")
     raise typer.Exit(int(bool(problems)))
 
 
@@ -104,7 +103,7 @@ def learn(as_json: bool = AS_JSON) -> None:
         console.print_json(drafted=drafted)
         return
     told = learned.papers_text(drafted) if drafted else "nothing new: every rewrite that was kept is known"
-    sys.stdout.write(told + "\n")
+    console.write(told + "\n")
 
 
 app.command()(lineage)
@@ -151,11 +150,11 @@ def verify(
         console.fail(error)
     results = console.run(_verified(settings, mine, chosen, asked), cancelled=STOPPED)
     if as_json:
-        sys.stdout.write(learned.verified_json(results) + "\n")
+        console.write(learned.verified_json(results) + "\n")
     else:
         for papers, found in results:
             told = learned.verification_text(found)
-            sys.stdout.write(f"{papers.name} is {papers.standing.value}: {told}\n\n")
+            console.write(f"{papers.name} is {papers.standing.value}: {told}\n\n")
     raise typer.Exit(int(not all(found.accepted for _, found in results)))
 
 
@@ -217,9 +216,9 @@ def history(as_json: bool = AS_JSON) -> None:
         console.print_json(versions=found)
         return
     for one in found:
-        sys.stdout.write(f"{_version(one)}\n")
+        console.write(f"{_version(one)}\n")
     if not found:
-        sys.stdout.write("nothing was learned yet\n")
+        console.write("nothing was learned yet\n")
 
 
 # --- parts --------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ def _said(made: store.Snapshot, as_json: bool) -> None:
     if as_json:
         console.print_json(version=made)
     else:
-        sys.stdout.write(f"{_version(made)}\n")
+        console.write(f"{_version(made)}\n")
 
 
 def _version(made: store.Snapshot) -> str:

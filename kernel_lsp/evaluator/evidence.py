@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kernel_lsp import wire
+from kernel_lsp import foreign, wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.findings import Findings
-from kernel_lsp.evaluator.request import Budget, EvaluationRequest, Precision
+from kernel_lsp.evaluator.request import TIMEOUT_S, Budget, EvaluationRequest, Precision
 from kernel_lsp.files import keep_newest, replace_file
 from kernel_lsp.records import EVIDENCE_VERSION, Evaluation, Evidence, Samples, Trial
 
@@ -34,6 +35,9 @@ MAX_KEPT_BYTES = 4 * 1024**2
 """Of one document that is kept without being asked for."""
 MAX_KEPT_FILES = 500
 MAX_SECONDS = 86_400.0
+"""What asks for more is damaged, or made to hold whoever judges it."""
+PATIENCE = 4.0
+"""By which a judgement in the background may take longer than `Budget` says (pipeline/tournament.py)."""
 DEVICES = ("cpu", "cuda", "interpreter")
 
 
@@ -151,7 +155,7 @@ def _content(path: Path) -> bytes:
         if (size := path.stat().st_size) > MAX_BYTES:
             cause = f"{path} has {size / 2**20:.0f} MiB, evidence at most {MAX_BYTES / 2**20:.0f}"
             raise _refused(cause, "name the file that --save-evidence has written")
-        return path.read_bytes()
+        return foreign.read_bytes(path, most=MAX_BYTES)
     except OSError as error:
         raise _refused(
             f"{path} cannot be read: {error.strerror or error}", "check its permissions"
@@ -177,8 +181,9 @@ def parse(content: bytes, name: str = "the evidence") -> Evidence:
         raise _refused(f"{name} is no evidence: {' '.join(str(error).split())[:200]}", damaged) from error
 
 
-def request_of(evidence: Evidence) -> EvaluationRequest:
-    """The request that led to the evidence, seed included, for our own interpreter.
+def request_of(evidence: Evidence, *, timeout_s: float = PATIENCE * TIMEOUT_S) -> EvaluationRequest:
+    """The request that led to the evidence, seed included, for our own interpreter, within local limits:
+    what a document allows itself counts only where it is less. ``timeout_s``: this user's.
 
     Raises EvaluationError when it asks for what cannot be.
     """
@@ -202,11 +207,27 @@ def request_of(evidence: Evidence) -> EvaluationRequest:
         device=evidence.device,
         require_speed=evidence.require_speed,
         uses_triton=evidence.uses_triton,
-        timeout_s=evidence.timeout_s,
-        budget=budget,
+        timeout_s=min(evidence.timeout_s, timeout_s),
+        budget=_within_ours(budget),
         seed=evidence.seed,
         precision=precision,
     )
+
+
+def _within_ours(budget: Budget) -> Budget:
+    ours = Budget()
+    parts = {name: PATIENCE * getattr(ours, name) for name in ("load_s", "call_s", "compile_s")}
+    parts["timing_s"] = ours.timing_s
+    memory = budget.memory_bytes
+    return replace(
+        budget,
+        **{name: min(most, getattr(budget, name)) for name, most in parts.items()},
+        memory_bytes=None if memory is None or memory > _memory_here() else memory,
+    )
+
+
+def _memory_here() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _possible(timeout_s: float, budget: Budget) -> bool:

@@ -43,6 +43,9 @@ class Budget:
     """Address space of judge and worker each on a CPU; None: 80 % of this machine's memory."""
 
 
+TIMEOUT_S = 300.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluationRequest:
     reference: Program
@@ -56,7 +59,7 @@ class EvaluationRequest:
     require_speed: bool = True
     """False: correctness only, nothing is timed."""
     uses_triton: bool = False
-    timeout_s: float = 300.0
+    timeout_s: float = TIMEOUT_S
     """Wall time of the whole evaluation; the budget limits its parts."""
     budget: Budget = Budget()
     seed: int | None = None

@@ -8,7 +8,7 @@ that it was claimed for, right or wrong on any.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_lsp import analysis
@@ -41,14 +41,19 @@ async def guard(
     *,
     python: str,
     cuda: bool,
+    timeout_s: float,
 ) -> AsyncIterator[Guarded]:
-    """One verdict per acceptance, in order; those that others were accepted on top of are left out."""
+    """One verdict per acceptance, in order; those that others were accepted on top of are left out.
+
+    ``timeout_s``: of each at most, whatever its file asks for.
+    """
     chosen = latest(found)
     async with Gate() as gate:
         for done, (path, acceptance) in enumerate(chosen):
             words = f"{acceptance.path}::{acceptance.qualname}"
             report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
-            yield await _one(gate, root, path, acceptance, report, python=python, cuda=cuda)
+            judging = _Judging(gate=gate, python=python, cuda=cuda, timeout_s=timeout_s)
+            yield await _one(judging, root, path, acceptance)
 
 
 def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Acceptance]]:
@@ -57,13 +62,21 @@ def latest(found: Sequence[tuple[Path, Acceptance]]) -> list[tuple[Path, Accepta
     return [(path, one) for path, one in found if (one.path, one.qualname, one.after) not in built_upon]
 
 
-async def _one(
-    gate: Gate, root: Path, path: Path, acceptance: Acceptance, report: Report, *, python: str, cuda: bool
-) -> Guarded:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Judging:
+    """What judges, and within which limits."""
+
+    gate: Gate
+    python: str
+    cuda: bool
+    timeout_s: float
+
+
+async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance) -> Guarded:
     file = path.relative_to(root).as_posix()
     blank = Guarded(acceptance=acceptance, file=file, holding=Holding.GONE, detail="")
     try:
-        text = read_source(root / acceptance.path).text
+        text = read_source(root / acceptance.path, within=root).text
     except FileNotFoundError:
         return replace(blank, detail=f"its file is not there any more; delete {file}")
     except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
@@ -82,8 +95,8 @@ async def _one(
     try:
         launcher = _launcher(acceptance, file)
         now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
-        request = _request(acceptance, now, python=python, cuda=cuda)
-        evaluation = await gate.evaluate(request, lambda progress: None)
+        request = _request(acceptance, now, judging)
+        evaluation = await judging.gate.evaluate(request, lambda progress: None)
     except KernelLspError as error:  # what is wrong with one must not cost the verdicts on the others
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
     return _judged(here, text, target, request, evaluation)
@@ -101,16 +114,16 @@ def _launcher(acceptance: Acceptance, file: str) -> str:
         ) from error
 
 
-def _request(acceptance: Acceptance, now: Program, *, python: str, cuda: bool) -> EvaluationRequest:
-    before = evidence.request_of(acceptance.evidence)
-    device = "cuda" if before.device == "cuda" and cuda else before.without_gpu
+def _request(acceptance: Acceptance, now: Program, judging: _Judging) -> EvaluationRequest:
+    before = evidence.request_of(acceptance.evidence, timeout_s=judging.timeout_s)
+    device = "cuda" if before.device == "cuda" and judging.cuda else before.without_gpu
     return replace(
         before,
         candidate_source=now.source,
         candidate_entry=now.entry,
         device=device,
         require_speed=device == before.device and before.require_speed,
-        python=python,
+        python=judging.python,
         seed=None,
     )
 

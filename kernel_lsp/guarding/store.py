@@ -6,6 +6,7 @@ What was accepted later on top of it has a file of its own.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernel_lsp import wire
+from kernel_lsp import foreign, wire
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import evidence
 from kernel_lsp.files import replace_file
@@ -47,6 +48,8 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
         evidence=_public(kept),
     )
     path = Path(event.folder) / FOLDER / _name(acceptance)
+    if not path.resolve().is_relative_to(Path(event.folder).resolve()):
+        raise OSError(errno.ELOOP, "a link leads out of the workspace", str(path.parent))
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(wire.to_json(acceptance), indent=1) + "\n").encode())
     path.chmod(0o644)  # a temporary file is its owner's alone, this one belongs to a repository
@@ -70,19 +73,19 @@ def acceptances(root: Path) -> Iterator[tuple[Path, Acceptance | EvaluationError
     """Every file of a workspace, by name, with what it holds or why it cannot be read."""
     for path in sorted((root / FOLDER).glob("*.json")):
         try:
-            yield path, _read(path)
+            yield path, _read(path, root)
         except EvaluationError as error:
             yield path, error
 
 
-def _read(path: Path) -> Acceptance:
+def _read(path: Path, root: Path) -> Acceptance:
     remedy = "restore the file from the repository's history, or delete it"
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise EvaluationError(f"{path.name} is larger than any acceptance", remedy)
-        data: Any = json.loads(path.read_bytes())
+        data: Any = foreign.json_value(foreign.read_bytes(path, most=MAX_BYTES, within=root))
         version = data["schema_version"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except OSError as error:
+        raise EvaluationError(f"{path.name} cannot be read: {error.strerror or error}", remedy) from error
+    except (ValueError, TypeError, KeyError) as error:
         raise EvaluationError(f"{path.name} cannot be read ({type(error).__name__})", remedy) from error
     if version != ACCEPTANCE_VERSION:
         newer = isinstance(version, int) and version > ACCEPTANCE_VERSION

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
@@ -16,6 +19,8 @@ from kernel_lsp.journal.models import EventRow, ProposalRow, SessionRow, SourceR
 from kernel_lsp.journal.tracker import Dismissal
 from kernel_lsp.records import Event, EventKind, Json, Proposal, SessionSummary
 
+R = TypeVar("R")
+T = TypeVar("T")
 REFERENCE = "reference"
 """`SourceRow.field` of the program that a proposal rewrites."""
 
@@ -53,6 +58,19 @@ def event_row(event: Event, session: str, folder: str | None) -> Json:
     }
 
 
+UNREADABLE = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, OSError, RecursionError)
+"""What comes of a row that another version, or anybody who may write to a team's journal, has written."""
+
+
+def readable(rows: Iterable[R], convert: Callable[[R], T]) -> list[T]:
+    """Rows as records. One of a kind or shape that is unknown here stays where it is and is passed over."""
+    found = []
+    for row in rows:
+        with contextlib.suppress(*UNREADABLE):
+            found.append(convert(row))
+    return found
+
+
 def event(row: EventRow) -> Event:
     return Event(
         kind=EventKind(row.kind),
@@ -62,7 +80,7 @@ def event(row: EventRow) -> Event:
         path=row.path,
         qualname=row.qualname,
         client=row.client,
-        data=row.data,
+        data=row.data if isinstance(row.data, dict) else {},
     )
 
 
@@ -166,8 +184,8 @@ def summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
         client=row.client,
         folder=row.folder,
         version=row.version,
-        started=_iso(row.started),
-        ended=None if row.ended is None else _iso(row.ended),
+        started=_moment(row.started),
+        ended=None if row.ended is None else _moment(row.ended),
         counts=dict(sorted(counts.items())),
     )
 
@@ -175,6 +193,14 @@ def summary(row: SessionRow, counts: dict[str, int]) -> SessionSummary:
 def _seconds(iso: str) -> float:
     moment = datetime.fromisoformat(iso)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _moment(seconds: float) -> str:
+    """A session stays in the list whatever its row says of time: its events may be good."""
+    try:
+        return _iso(seconds)
+    except UNREADABLE:
+        return _iso(0.0)
 
 
 def _iso(seconds: float) -> str:

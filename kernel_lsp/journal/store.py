@@ -173,7 +173,7 @@ class Journal:
         states = reversed(self._database.read(lambda s: list(s.scalars(latest))))
         return {
             "version": STATE_VERSION,
-            "proposals": [converting.with_folder(state, folder) for state in states],
+            "proposals": converting.readable(states, lambda s: converting.with_folder(s, folder)),
         }
 
     def dismissals(self, folder: str) -> tuple[Dismissal, ...]:
@@ -182,7 +182,7 @@ class Journal:
             EventRow.kind == EventKind.DISMISSED, EventRow.folder == self._key(folder)
         )
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time))))
-        return tuple(converting.dismissal(row) for row in rows)
+        return tuple(converting.readable(rows, converting.dismissal))
 
     def proposals(
         self, *, folder: str | None = None, session: str | None = None, proposal: str | None = None
@@ -197,9 +197,10 @@ class Journal:
             query = query.where(ProposalRow.id == proposal)
 
         def read(database: Session) -> list[StoredProposal]:
-            return [
-                converting.stored(row, converting.texts(database, row)) for row in database.scalars(query)
-            ]
+            rows = database.scalars(query)
+            return converting.readable(
+                rows, lambda row: converting.stored(row, converting.texts(database, row))
+            )
 
         return tuple(self._database.read(read))
 
@@ -228,14 +229,14 @@ class Journal:
             raise JournalError(f"{count} with id {identifier!r}", "`kernel-lsp sessions list` shows them")
         query = select(EventRow).where(EventRow.session == found[0].id)
         rows = self._database.read(lambda s: list(s.scalars(query.order_by(EventRow.time, EventRow.id))))
-        return found[0], tuple(converting.event(row) for row in rows)
+        return found[0], tuple(converting.readable(rows, converting.event))
 
     def events(self, *kinds: EventKind) -> tuple[Event, ...]:
         """Of all sessions, oldest first; all of them, or those of these kinds."""
         query = select(EventRow).order_by(EventRow.time, EventRow.id)
         if kinds:
             query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
-        return tuple(self._database.read(lambda s: [converting.event(row) for row in s.scalars(query)]))
+        return tuple(self._database.read(lambda s: converting.readable(s.scalars(query), converting.event)))
 
     def export(self) -> Json:
         """Everything, as JSON values."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from kernel_lsp import fences
 from kernel_lsp.records import ArgSpec, Bounds, Skill, SkillDraft
 from kernel_lsp.skillbook import Skillbook
 
@@ -19,7 +20,6 @@ ALIKE = 0.8
 """Share of the draft's own score. The most that two of the built-in skills reach of each other is 0.49."""
 SMALL = 16
 """Numbers up to this are counts and not sizes."""
-_FENCED = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_,]*(?![\w.]*\.\d)")
 _COMMON = frozenset(("Model", "Net", "Module", "Block", "forward", "kernel"))
 
@@ -66,7 +66,7 @@ def _twin(draft: SkillDraft, known: Sequence[Skill]) -> str | None:
 
 def _constants(draft: SkillDraft, inputs: Sequence[ArgSpec], qualname: str) -> Iterator[str]:
     """What holds for one program only, in what a reader is told to do."""
-    text = f"{draft.description}\n{_FENCED.sub('', _section(draft.content, 'Key Idea'))}"
+    text = f"{draft.description}\n{fences.without(_section(draft.content, 'Key Idea'))}"
     sizes = {size for spec in inputs for size in spec.shape or () if size > SMALL}
     told = {int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)}
     if hit := sorted(sizes & told):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kernel_lsp import wire
 from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.compact import VERSION, tokenizer
 from kernel_lsp.errors import ModelError
-from kernel_lsp.files import replace_file
+from kernel_lsp.files import is_plain_name, replace_file
 
 GRAPH, KERNEL = TARGETS = ("graph", "kernel")
 """Kinds of targets: a graph of PyTorch's, a Triton kernel."""
@@ -150,6 +151,10 @@ def read(folder: Path) -> Manifest:
     if not _plain(made.name) or not _plain(made.version):
         cause = f"{folder / NAME}: name and version must be of a-z, 0-9, . and -"
         raise ModelError(cause, "rename it")
+    wrong = [file for file in made.files if not is_plain_name(file) or file == NAME]
+    if wrong:
+        cause = f"{folder / NAME} names the file {wrong[0][:100]!r}, which is not one beside it"
+        raise ModelError(cause, "take the policy from whoever made it, not from here")
     return made
 
 
@@ -164,6 +169,9 @@ def verify(folder: Path, manifest: Manifest) -> None:
     if missing:
         raise ModelError(f"{manifest.id} has no {', '.join(missing)}", "fetch or train it again")
     try:
+        for name in (*manifest.files, NAME):
+            if not stat.S_ISREG((folder / name).stat().st_mode):  # a pipe or a device has no end
+                raise ModelError(f"{manifest.id}: {name} is no regular file", "fetch it again")
         size = sum((folder / name).stat().st_size for name in manifest.files)
         if size > MOST_BYTES:
             raise ModelError(

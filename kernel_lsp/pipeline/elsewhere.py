@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from kernel_lsp import foreign
 from kernel_lsp.checker import find_files
+from kernel_lsp.files import MAX_SOURCE_BYTES
 
 MOST_FILES = 20_000
 """Of a folder; in a larger one the rest is unknown."""
@@ -42,8 +44,8 @@ def _naming(kernel: str, own: Path, files: Iterator[Path]) -> Iterator[str]:
     words = [re.compile(rb"\b%s\b" % re.escape(name)) for name in names]
     for file in files:
         try:
-            text = file.read_bytes()
-        except OSError:  # who cannot read it cannot import it
+            text = foreign.read_bytes(file, most=MAX_SOURCE_BYTES)
+        except OSError:  # who cannot read it cannot import it, and no person wrote so much
             continue
         # A search for bytes takes a tenth of one for words: few files come so far as to be asked for more.
         named = all(name in text for name in names) and all(word.search(text) for word in words)

@@ -24,6 +24,7 @@ from kernel_lsp.pipeline.tournament import Report, Tournament
 from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch, Step
 from kernel_lsp.rewrite.client import Capture, Engine, Start
+from kernel_lsp.scratch import prefix
 from kernel_lsp.skillbook import Skillbook
 from kernel_lsp.snapshots import store
 
@@ -139,7 +140,7 @@ async def _engine(
     prepared: Prepared, bench: Bench, settings: Settings, start: Start
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
-    with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=prefix("engine")) as scratch:
         folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
         if prepared.program.home is not None:
             folders.update(store.folders_of(prepared.program.home))

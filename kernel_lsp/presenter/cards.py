@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable
 from datetime import datetime
 
+from kernel_lsp.plain import inert
 from kernel_lsp.positions import split_lines
 from kernel_lsp.records import (
     Card,
@@ -222,7 +223,7 @@ def _report(proposal: Proposal, diff: str) -> str:
         ]
     lines = [f"- {key}: {value}" for key, value in sorted(evaluation.environment.items())]
     parts += ["## Environment", "\n".join(lines or ["unknown"])]
-    return "\n\n".join(parts) + "\n"
+    return inert("\n\n".join(parts) + "\n")
 
 
 def _timing_table(timings: tuple[Timing, ...]) -> str:

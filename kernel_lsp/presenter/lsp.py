@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lsprotocol import types
 
+from kernel_lsp.plain import inert
+from kernel_lsp.plain import plain as plain_text
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Json, Progress, Span
@@ -126,6 +128,7 @@ def inlay(span: Span, text: str, positions: Positions) -> types.InlayHint:
 def hover(markdown: str, span: Span, positions: Positions, *, plain: bool) -> types.Hover:
     kind = types.MarkupKind.PlainText if plain else types.MarkupKind.Markdown
     value = markdown.replace("**", "").replace("| | |\n|---|---|\n", "") if plain else markdown
+    value = plain_text(value) if plain else inert(value)
     return types.Hover(contents=types.MarkupContent(kind=kind, value=value), range=range_of(span, positions))
 
 

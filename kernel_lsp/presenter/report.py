@@ -7,14 +7,15 @@ Not covered: where the numbers come from (commands/report.py).
 
 from __future__ import annotations
 
+import html
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from html import escape
 from string import Template
 
+from kernel_lsp.plain import plain
 from kernel_lsp.presenter import charts, lineages
 from kernel_lsp.presenter.charts import BAD, CALM, GOOD, LINE, Span
 from kernel_lsp.presenter.learned import uplift_text
@@ -82,9 +83,9 @@ def page(facts: Facts) -> str:
     """The whole document."""
     used = (_suggestions(facts), _speedups(facts), _library(facts))
     sections = (*used, _lineages(facts), _training(facts), _policy(facts))
-    plain = "" if charts.bars({"x": 1}, {}) else _note("Plots need matplotlib: install kernel-lsp[report].")
+    told = "" if charts.bars({"x": 1}, {}) else _note("Plots need matplotlib: install kernel-lsp[report].")
     return _PAGE.substitute(
-        made=escape(facts.made), version=escape(facts.version), plain=plain, sections="\n".join(sections)
+        made=_escape(facts.made), version=_escape(facts.version), plain=told, sections="\n".join(sections)
     )
 
 
@@ -282,24 +283,24 @@ def _grouped(
 
 
 def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>\n{body}</section>"
+    return f"<section><h2>{_escape(title)}</h2>\n{body}</section>"
 
 
 def _note(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>'
+    return f'<p class="note">{_escape(text)}</p>'
 
 
 def _plot(svg: str | None, caption: str) -> str:
     """Nothing where it could not be drawn: the table says the same."""
     if svg is None:
         return ""
-    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
-    return f"<figure>{labelled}<figcaption>{escape(caption)}</figcaption></figure>\n"
+    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{_escape(caption)}"', 1)
+    return f"<figure>{labelled}<figcaption>{_escape(caption)}</figcaption></figure>\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    heads = "".join(f"<th>{_escape(cell)}</th>" for cell in head)
+    body = "\n".join("<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (
         f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
     )
@@ -343,3 +344,7 @@ $sections
 </body>
 </html>
 """)
+
+
+def _escape(text: str) -> str:
+    return html.escape(plain(text))

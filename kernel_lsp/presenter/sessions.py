@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel_lsp.presenter.objects import versioned
+from kernel_lsp.presenter.plurals import count
 from kernel_lsp.records import Event, EventKind, SessionSummary
 
 COLUMNS = (
@@ -59,7 +60,14 @@ def session_text(session: SessionSummary, events: Sequence[Event]) -> str:
     end = f"until {_moment(session.ended)}" if session.ended else "not ended"
     head = f"{session.id}: {session.client or '?'} in {session.folder or '-'}, kernel-lsp {session.version}\n"
     when = f"from {_moment(session.started)} {end} (UTC)\n\n"
-    return head + when + (_table([EVENT_COLUMNS, *map(event_row, events)]) if events else "no events")
+    table = _table([EVENT_COLUMNS, *map(event_row, events)]) if events else "no events"
+    return head + when + table + _passed_over(session, events)
+
+
+def _passed_over(session: SessionSummary, events: Sequence[Event]) -> str:
+    """A team's newer clients write kinds of events that this one does not know."""
+    unknown = sum(session.counts.values()) - len(events)
+    return f"\n\nnot shown: {count(unknown, 'event')} that this version cannot read" if unknown > 0 else ""
 
 
 def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
@@ -82,9 +90,11 @@ def _note(event: Event) -> str:
     if event.kind is EventKind.DISMISSED:
         return f"{data.get('reason', '?')} (scope {data.get('scope', '?')})"
     if event.kind is EventKind.REFUSED and data.get("client_said"):
-        return f"the editor said applied={data['client_said'].get('applied')}, the code was not seen"
+        said = data["client_said"]
+        applied = said.get("applied") if isinstance(said, dict) else None
+        return f"the editor said applied={applied}, the code was not seen"
     if event.kind is EventKind.MODIFIED and data.get("by"):
-        return f"by proposal {data['by'][:12]}"
+        return f"by proposal {str(data['by'])[:12]}"
     if event.kind is EventKind.REVERTED and data.get("was_kept"):
         return "after it had been saved"
     return str(data.get("because") or data.get("verdict") or "")

@@ -29,7 +29,7 @@ def record(
     program is ended after so many.
     """
     if not keep_calls:
-        return running.run(root, command, out, steps=steps)
+        return running.run(root, command, out, data_dir, steps=steps)
     program = running.program_of(root, command)
     folder = store.begin(data_dir, root, program)
     calls = {
@@ -39,7 +39,7 @@ def record(
     }
     kept = False
     try:
-        recorded = running.run(root, command, out, calls=calls, steps=steps)
+        recorded = running.run(root, command, out, data_dir, calls=calls, steps=steps)
         if recorded.merged.seen:
             store.finish(folder, _index(recorded.merged, root, program, command))
             kept = True

@@ -25,7 +25,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 from pygls.workspace import text_document
 
-from kernel_lsp import __version__, config, documents, session, wire
+from kernel_lsp import __version__, config, documents, plain, session, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, Consents
 from kernel_lsp.errors import KernelLspError
@@ -69,6 +69,10 @@ class Protocol(LanguageServerProtocol):
         if error is not None and isinstance(error.data, dict) and "traceback" in error.data:
             error = types.ResponseError(code=error.code, message=error.message)  # the log has it
         super()._send_response(msg_id, result, error)
+
+    def _serialize_message(self, data: Any) -> Any:
+        """Whatever a client shows goes out here: no escape sequence, control character or direction mark."""
+        return plain.shown(super()._serialize_message(data))
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         try:

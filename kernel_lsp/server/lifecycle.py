@@ -13,6 +13,7 @@ from typing import Any
 
 from lsprotocol import types
 
+from kernel_lsp.plain import plain
 from kernel_lsp.server import abilities, commands, reads, sync
 from kernel_lsp.server.app import RequestFailed, Server, log
 from kernel_lsp.server.jobs import Jobs
@@ -21,6 +22,13 @@ PARENT_POLL_S = 2.0
 SWITCH_S = 0.0005
 """How long an analysis may hold the interpreter against a request; Python's default is ten times that."""
 KEEP_TIMEOUT_S = 0.3
+
+
+class _PlainLines(logging.Formatter):
+    """Editors show standard error in a panel, and people run the server in a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
 
 
 def make_server() -> Server:
@@ -57,6 +65,8 @@ def make_server() -> Server:
 def serve(tcp: tuple[str, int] | None = None) -> None:
     """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_PlainLines("%(levelname)s %(message)s"))
     logging.getLogger("pygls").setLevel(logging.ERROR)  # it logs every cancelled request
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
     log.setLevel(logging.INFO)

@@ -123,7 +123,7 @@ def on_disk(ls: Server, paths: frozenset[Path]) -> None:
 
 async def look_at_disk(ls: Server, folder: str, path: str, how: How) -> None:
     file = Path(folder) / path
-    snapshot = await ls.off_loop(documents.read, file.as_uri())
+    snapshot = await ls.off_loop(documents.read, file.as_uri(), folder)
     if snapshot is None and await ls.off_loop(file.exists):
         ls.session.unreadable(folder, path, how)
         return

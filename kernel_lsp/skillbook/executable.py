@@ -16,7 +16,10 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernel_lsp import parsing
+from kernel_lsp import foreign, parsing
+
+MAX_BYTES = 1024**2
+"""Of a file of a skill: the longest of ours has 40 kB."""
 
 FUNCTIONS = {"match": 1, "preconditions": 2, "apply": 3}
 """Name -> number of positional arguments the engine passes."""
@@ -30,7 +33,7 @@ Found = tuple[str, str, str]
 def check(path: Path) -> tuple[Found, ...]:
     """What is wrong with a rewrite.py."""
     try:
-        return _check(path.read_bytes(), str(path))
+        return _check(foreign.read_bytes(path, most=MAX_BYTES), str(path))
     except OSError as error:
         return (("file", f"cannot be read: {error.strerror}", "check the file's permissions"),)
 

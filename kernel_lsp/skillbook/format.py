@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import copy
 import difflib
+import errno
 import functools
 import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kernel_lsp import foreign
 from kernel_lsp.errors import SkillError
 from kernel_lsp.records import SKILL_SCOPES, SKILL_SECTIONS, Skill, SkillProblem
 from kernel_lsp.skillbook import conditions, executable
@@ -29,13 +32,15 @@ METADATA_KEYS = ("scope", "tags", "version", "preconditions", "requires", "recip
 MAX_DESCRIPTION = 120
 MAX_NAME = 64
 MAX_TAGS = 12
+MAX_UNKNOWN = 20
+"""Unknown fields that are named: each is compared with all known ones."""
 MAX_BYTES = 64 * 1024
 """A skill is read whole by a person or a model; the longest published ones have 600 lines."""
 
 _KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TAG = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")  # torch's own words, such as channels_last, are good tags
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<yaml>.*?)^---[ \t]*\n(?P<body>.*)\Z", re.DOTALL | re.MULTILINE)
-_HEADING = re.compile(r"#{1,2}\s+(?P<title>.+?)\s*#*\s*")
+_HEADING = re.compile(r"#{1,2}[ \t]++(?P<title>\S.*)")
 _FENCE = re.compile(r"\s*(```|~~~)")
 
 
@@ -102,15 +107,15 @@ def _skill(front: dict[str, Any], body: str, folder: Path, source: str, *, execu
 
 def _text(path: Path, wrong: Wrong) -> str | None:
     try:
-        raw = path.read_bytes()
-        if len(raw) > MAX_BYTES:
-            wrong("file", f"{len(raw)} bytes long", f"stay under {MAX_BYTES}; move details to other files")
-            return None
+        raw = foreign.read_bytes(path, most=MAX_BYTES)
         return raw.decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         wrong("file", "missing", "a skill folder needs a SKILL.md; remove the folder if it is no skill")
     except OSError as error:
-        wrong("file", f"cannot be read: {error.strerror}", "check the file's permissions")
+        if error.errno == errno.EFBIG:
+            wrong("file", str(error.strerror), f"stay under {MAX_BYTES}; move details to other files")
+        else:
+            wrong("file", f"cannot be read: {error.strerror}", "make it a regular file that you may read")
     except UnicodeDecodeError as error:
         wrong("file", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
     return None
@@ -125,9 +130,11 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise yaml.YAMLError(f"{twice[0]!r} is given twice")
+        seen = set[str]()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.YAMLError(f"{key.value!r} is given twice")
+            seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 
@@ -169,10 +176,9 @@ def _check_fields(front: dict[str, Any], folder: str, wrong: Wrong) -> None:
 def _check_keys(
     found: dict[str, Any], known: Iterable[str], prefix: str, required: Iterable[str], wrong: Wrong
 ) -> None:
-    for key in found:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            wrong(f"{prefix}{key}", "unknown field", _remedy_for_unknown(str(key), near, prefix, known))
+    for key in islice((key for key in found if key not in known), MAX_UNKNOWN):
+        near = difflib.get_close_matches(str(key), known, n=1)
+        wrong(f"{prefix}{key}", "unknown field", _remedy_for_unknown(str(key), near, prefix, known))
     for key in required:
         if key not in found:
             wrong(f"{prefix}{key}", "missing", f"add `{key}:` to the front matter")
@@ -270,16 +276,16 @@ def _check_body(body: str, wrong: Wrong) -> None:
 
 def _sections(body: str) -> list[tuple[str, str]]:
     """(title, text) per heading; a `#` inside a code block is a comment."""
-    sections: list[tuple[str, str]] = []
+    sections: list[tuple[str, list[str]]] = []
     fenced = False
     for line in body.splitlines(keepends=True):
         fenced ^= bool(_FENCE.match(line))
-        heading = None if fenced else _HEADING.fullmatch(line.rstrip("\n"))
-        if heading:
-            sections.append((heading["title"], ""))
+        heading = None if fenced else _HEADING.match(line)
+        if heading and (title := heading["title"].strip().rstrip("#").rstrip()):
+            sections.append((title, []))
         elif sections:
-            sections[-1] = (sections[-1][0], sections[-1][1] + line)
-    return sections
+            sections[-1][1].append(line)
+    return [(title, "".join(lines)) for title, lines in sections]
 
 
 def _short(value: Any) -> str:

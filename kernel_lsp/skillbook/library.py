@@ -17,9 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_lsp import foreign
 from kernel_lsp.config import default_data_dir
 from kernel_lsp.records import Skill, SkillMatch, SkillProblem
-from kernel_lsp.skillbook import format, learned
+from kernel_lsp.skillbook import executable, format, learned
 
 if TYPE_CHECKING:
     from kernel_lsp.skillbook.recall import Index
@@ -137,11 +138,18 @@ def _duplicate(skill: Skill, first: Skill) -> SkillProblem:
     )
 
 
+def _content(path: Path) -> str:
+    """What cannot be read is told apart from what is not there, and hides no file beside it."""
+    try:
+        return hashlib.sha256(foreign.read_bytes(path, most=executable.MAX_BYTES)).hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.errno}"
+
+
 def _digest(skills: Sequence[Skill]) -> str:
     total = hashlib.sha256()
     for skill in skills:
         with contextlib.suppress(OSError):  # gone since it was loaded: the watcher will load again
             for path in sorted(p for p in Path(skill.path).iterdir() if p.suffix in (".md", ".py")):
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
-                total.update(f"{skill.name}/{path.name} {content}\n".encode())
+                total.update(f"{skill.name}/{path.name} {_content(path)}\n".encode())
     return total.hexdigest()[:20]

@@ -26,9 +26,11 @@ EXAMPLE = "# kernel-lsp: workload x=f32[128,4096] mask=bool[128,1] | init hidden
 _PRAGMA = re.compile(r"\s*#\s*kernel-lsp:\s*workload\b(?P<rest>.*)")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 # A word ends at white space that is in no bracket and no quotes.
-_WORD = re.compile(r"""(?:\[[^\]]*\]|\([^)]*\)|"[^"]*"|'[^']*'|[^\s\[\]()"'|])+|[|\[\]()"']""")
+_WORD = re.compile(r"""(?:\[[^\[\]]*\]|\([^()]*\)|"[^"]*"|'[^']*'|[^\s\[\]()"'|])+|[|\[\]()"']""")
 _ITEM = re.compile(r"(?:(?P<name>[^\W\d]\w*)=)?(?P<value>.+)", re.DOTALL)
 _TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>[^\]]*)\](?:<(?P<below>.*))?")
+MAX_CHARS = 4000
+"""Of one comment: people write some dozens, and what is wrong with it is shown."""
 _MODES = {"train": True, "eval": False}
 
 
@@ -64,6 +66,8 @@ def _pragma_lines(text: str, start: int) -> list[tuple[int, str]]:
 
 def parse(rest: str) -> Workload:
     """What a pragma says behind its mark. Raises WorkloadError."""
+    if len(rest) > MAX_CHARS:
+        raise WorkloadError(f"it is longer than {MAX_CHARS} characters", f"e.g. {EXAMPLE}")
     words = _WORD.findall(rest)
     before, after = (
         (words[: words.index("|")], words[words.index("|") + 1 :]) if "|" in words else (words, None)

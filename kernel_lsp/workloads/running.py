@@ -1,9 +1,10 @@
 """Run a program unchanged with the recorder in it, and gather what its processes have seen.
 
 The recorder reaches every Python process of the program by PYTHONPATH. What it writes goes into a folder
-of this run's own below ``.kernel-lsp/.recording``; a run whose ``kernel-lsp record`` was killed leaves that
-folder behind, and the next run on that machine saves what is in it. Standard library only; never imports
-torch. Not covered: processes on other machines, which have to be recorded there, each by --out.
+of this run's own in the user's data folder; a run whose ``kernel-lsp record`` was killed leaves that folder
+behind, and the next run on that machine saves what is in it. Nothing of a workspace is believed there: which
+file to replace is read only where this user alone writes. Standard library only; never imports torch.
+Not covered: processes on other machines, which have to be recorded there, each by --out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from kernel_lsp.workloads.recorder import spool
 from kernel_lsp.workloads.tables import FOLDER
 
 START = Path(__file__).parent / "recorder" / "start"
-SPOOL = ".recording"
+SPOOLS = "spools"
+"""Below the user's data folder, beside `recordings` (snapshots/store.py)."""
 ABOUT = "about.json"
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 """Modules that run a program, which is what a recording is of."""
@@ -69,6 +71,7 @@ def run(
     root: Path,
     command: Sequence[str],
     out: Path,
+    data_dir: Path,
     *,
     calls: dict[str, str] | None = None,
     steps: int | None = None,
@@ -79,48 +82,54 @@ def run(
     ``steps``: the program is ended after so many; None: it ends by itself.
     """
     program = program_of(root, command)
-    folder = _spool(root, program, out)
+    folder = _spool(root, program, out, data_dir)
     try:
         status = _run(root, command, folder, calls, steps)
     except WorkloadError:
         _remove(folder)
         raise
-    recorded = _written(folder, program, out, status)  # where this fails, the next run can
+    recorded = _written(root, folder, program, out, status)  # where this fails, the next run can
     _remove(folder)
     return recorded
 
 
-def recover(root: Path) -> list[Recorded]:
-    """Write what interrupted runs have seen, each into its own file, and clean up after them."""
+def recover(root: Path, data_dir: Path) -> list[Recorded]:
+    """Write what interrupted runs of this workspace have seen, each into its own file, and clean up."""
     found = []
-    for folder in sorted((root / FOLDER / SPOOL).glob("*/")):
+    for folder in sorted((data_dir / SPOOLS).glob("*/")):
         try:
             about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
             pid, program, out = int(about["pid"]), str(about["program"]), Path(about["out"])
             # In a folder that machines share, numbers of processes say nothing about another machine's.
-            is_ours = about.get("host", platform.node()) == platform.node()
+            is_ours = about["host"] == platform.node() and about["root"] == str(root.absolute())
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not even that: nothing was seen
             _remove(folder)
             continue
         if not is_ours or _alive(pid):
             continue
         with contextlib.suppress(WorkloadError):  # no room still: what was seen stays where it is
-            found.append(_written(folder, program, out, status=-1))
+            found.append(_written(root, folder, program, out, status=-1))
             _remove(folder)
     return found
 
 
-def _spool(root: Path, program: str, out: Path) -> Path:
-    parent = root / FOLDER / SPOOL
+def _spool(root: Path, program: str, out: Path, data_dir: Path) -> Path:
+    parent = data_dir / SPOOLS
+    about = {
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "root": str(root.absolute()),
+        "program": program,
+        "out": str(out.absolute()),
+    }
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = Path(tempfile.mkdtemp(dir=parent))
-        about = {"host": platform.node(), "pid": os.getpid(), "program": program, "out": str(out.absolute())}
         (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
     except OSError as error:
         raise WorkloadError(
             f"nothing can be recorded below {parent}: {error.strerror or error}",
-            "make the workspace writable, or free space on its disk",
+            "make your data folder writable, or free space on its disk",
         ) from error
     return folder
 
@@ -129,7 +138,6 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):  # where another recording is going on, or something is kept
         folder.parent.rmdir()
-        folder.parent.parent.rmdir()
 
 
 def _run(
@@ -167,10 +175,15 @@ def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _written(folder: Path, program: str, out: Path, status: int) -> Recorded:
+def _written(root: Path, folder: Path, program: str, out: Path, status: int) -> Recorded:
     merged = merge(list(_parts(folder)), program)
     if not merged.seen:
         return Recorded(status=status, path=None, merged=merged)
+    if out.is_relative_to(root) and not out.resolve().is_relative_to(root.resolve()):
+        raise WorkloadError(
+            f"{out} leads out of the workspace by a link, to {out.resolve()}",
+            "remove the link, or name a file outside of the workspace by --out",
+        )
     created = datetime.now(UTC).isoformat(timespec="seconds")
     left_out = recording_file.write(out, merged, program, created)
     return Recorded(status=status, path=out, merged=merged, left_out=left_out)

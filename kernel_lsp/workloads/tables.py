@@ -6,10 +6,10 @@ A recording says its format: an older or newer one is refused with what to do. W
 from __future__ import annotations
 
 import functools
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from kernel_lsp import foreign
 from kernel_lsp.errors import WorkloadError
 
 FOLDER = ".kernel-lsp"
@@ -36,7 +36,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         data = _read(path, stat.st_mtime_ns, stat.st_size)
     except (OSError, UnicodeDecodeError) as error:
         raise WorkloadError(f"{path} cannot be read: {error}", "make it a readable UTF-8 file") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise WorkloadError(f"{path} is no TOML: {error}", "correct that line") from error
     version = data.get("format", FORMAT)
     if version != FORMAT:
@@ -51,4 +51,5 @@ def _parsed(path: Path) -> dict[str, Any]:
 @functools.lru_cache(maxsize=16)
 def _read(path: Path, mtime_ns: int, size: int) -> dict[str, Any]:
     """Kept, because a file is asked about once per target."""
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    workspace = path.parent.parent
+    return foreign.toml(foreign.read_text(path, most=foreign.MAX_TOML_BYTES, within=workspace))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,28 @@ async def test_two_editors_take_turns_on_one_device(launch: Launch) -> None:
         await first.command("cancel")
         await until(lambda: "capture" in said())
         await other.command("cancel")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda path: path.write_text("a = " + "[" * 5000 + "]" * 5000),
+        lambda path: path.write_bytes(b"#" * 20_000_000),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to("/dev/stdin"),
+    ],
+    ids=["nested", "20 MB", "a pipe", "endless", "the protocol"],
+)
+async def test_a_repository_cannot_stop_the_server_from_starting(
+    launch: Launch, tmp_path: Path, place: Callable[[Path], object]
+) -> None:
+    """Nobody has allowed anything yet: each of these ended `initialize`, or was never answered."""
+    folder = tmp_path / "project"
+    (folder / ".kernel-lsp").mkdir(parents=True)
+    for name in ("pyproject.toml", ".kernel-lsp/workloads.toml", "other.py"):
+        place(folder / name)
+    async with asyncio.timeout(10), launch(fault=None, environment=QUIET) as session:
+        uri = session.open("model.py", DIAGONAL)
+        await static_hint(session, uri)
+        await until(lambda: "pyproject.toml cannot be read" in logged(session))

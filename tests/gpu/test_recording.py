@@ -62,7 +62,7 @@ with torch.no_grad():
 def test_launches_and_modules_on_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     out = tmp_path / ".kernel-lsp" / "program.recorded.toml"
-    done = running.run(tmp_path, [sys.executable, str(tmp_path / "program.py")], out)
+    done = running.run(tmp_path, [sys.executable, str(tmp_path / "program.py")], out, tmp_path)
     assert done.status == 0 and not done.merged.notes
     assert done.merged.devices == (torch.cuda.get_device_name(),)
     (one,), problems = launches(str(tmp_path))

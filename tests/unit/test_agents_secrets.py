@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+import secret_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp.agents import secrets
+from kernel_lsp.agents import secret_rules, secrets
 from kernel_lsp.agents.secrets import Redaction, key_for, key_source, redact, redacted
 from kernel_lsp.config import Settings
 from kernel_lsp.records import Message, Prompt, Role, ToolCall
@@ -114,11 +115,11 @@ def test_values_of_telling_environment_variables_are_secrets_wherever_they_stand
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MY_SERVICE_TOKEN", "correct horse")
-    monkeypatch.setenv("SSH_KEY_FILE", "/home/me/.ssh/id_rsa")
+    monkeypatch.setenv("SSH_KEY_FILE", "/etc/keys/id_rsa")
     monkeypatch.setenv("SHORT_KEY", "abc")
-    hidden, restore = redact("say 'correct horse' abc /home/me/.ssh/id_rsa")
-    assert hidden == "say '__REDACTED_1__' abc /home/me/.ssh/id_rsa"
-    assert restore(hidden) == "say 'correct horse' abc /home/me/.ssh/id_rsa"
+    hidden, restore = redact("say 'correct horse' abc /etc/keys/id_rsa")
+    assert hidden == "say '__REDACTED_1__' abc /etc/keys/id_rsa"
+    assert restore(hidden) == "say 'correct horse' abc /etc/keys/id_rsa"
 
 
 def test_a_secret_inside_another_comes_back() -> None:
@@ -140,10 +141,10 @@ def test_redacting_takes_linear_time() -> None:
         "A1b/",
         "bearer ",
     ):
-        text = piece * (400_000 // len(piece))
+        text = piece * (200_000 // len(piece))
         begun = time.thread_time()
         redact(text)
-        assert time.thread_time() - begun < 5, piece
+        assert time.thread_time() - begun < 2.5, piece
 
 
 def test_keys_come_from_the_environment_then_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +180,7 @@ def test_settings_hold_no_key() -> None:
 
 
 def test_random_runs_are_told_from_names() -> None:
-    assert secrets._random("aG9k3Zb7Qx1Lm0PvR5tYw8UeKj2HnSd4FcVgBzMi")
+    assert secret_rules.is_random("aG9k3Zb7Qx1Lm0PvR5tYw8UeKj2HnSd4FcVgBzMi")
     for name in (
         "FusedRotaryPositionalEmbeddingWithLearnedScaleAndBias",
         "test_scaled_dot_product_attention_bfloat16_cuda",
@@ -187,9 +188,40 @@ def test_random_runs_are_told_from_names() -> None:
         "0" * 64,
         "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz",
     ):
-        assert not secrets._random(name)
+        assert not secret_rules.is_random(name)
 
 
 def test_many_texts_share_one_redaction() -> None:
     redaction = Redaction(("x", "y"), ("known-secret-1",))
     assert redaction.hide("known-secret-1") == redaction.hide("known-secret-1") == "__REDACTED_1__"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_99_of_100_secrets_are_hidden(seed: int) -> None:
+    samples = secret_corpus.secrets(seed)
+    assert len(samples) >= 200
+    shown = [text for text, secret in samples if secret in redact(text)[0]]
+    assert len(shown) <= 0.01 * len(samples), "\n".join(shown)
+    for text, _ in samples:
+        hidden, restore = redact(f"import torch\n{text}\nx = 1\n")
+        assert restore(hidden) == f"import torch\n{text}\nx = 1\n"
+
+
+def test_at_most_2_of_100_harmless_strings_are_hidden() -> None:
+    samples = secret_corpus.harmless()
+    assert len(samples) >= 200
+    hidden = [redact(text)[0] for text in samples if redact(text)[0] != text]
+    assert len(hidden) <= 0.02 * len(samples), "\n".join(hidden)
+
+
+def test_a_prompt_says_neither_whose_machine_this_is_nor_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/clusters/home7/grace")
+    monkeypatch.setattr("platform.node", lambda: "gpu-17.cluster.example.org")
+    secrets.of_this_machine.cache_clear()
+    try:
+        text = "open('/clusters/home7/grace/x.pt')  # on gpu-17, or gpu-17.cluster.example.org; not gpu-170"
+        hidden, restore = redact(text)
+        assert "grace" not in hidden and "gpu-17," not in hidden and "cluster.example" not in hidden
+        assert hidden.endswith("not gpu-170") and restore(hidden) == text
+    finally:
+        secrets.of_this_machine.cache_clear()

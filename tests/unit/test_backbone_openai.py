@@ -534,6 +534,25 @@ async def test_without_leave_nothing_reaches_a_server_on_another_address() -> No
         await backbone.close()
 
 
+async def test_a_key_does_not_go_to_another_machine_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_LSP_API_KEY", "a-key-of-somebody")
+    async with ScriptedModel(host=my_address()) as server:
+        backbone = made(settings(server), server.origin)
+        with pytest.raises(BackboneError, match=r"in the clear.*plain http.*write https://"):
+            await backbone.open(silent)
+        assert server.requests == []
+        await backbone.close()
+        monkeypatch.delenv("KERNEL_LSP_API_KEY")
+        backbone = made(settings(server), server.origin)
+        assert (await backbone.open(silent)).remote, "without a key nothing of it is shown to anybody"
+        await backbone.close()
+    async with ScriptedModel() as here:
+        monkeypatch.setenv("KERNEL_LSP_API_KEY", "a-key-of-somebody")
+        backbone = made(settings(here))
+        assert not (await backbone.open(silent)).remote, "on this machine nobody is between"
+        await backbone.close()
+
+
 async def test_a_redirect_is_not_followed() -> None:
     async with (
         ScriptedModel() as other,

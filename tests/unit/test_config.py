@@ -94,3 +94,11 @@ def test_how_a_gpu_is_shared_is_its_users_to_say(tmp_path: Path) -> None:
     _, problems = load(None, environ={}, editor={"gpu_minutes_per_hour": 61, "gpu-memory-mb": "much"})
     assert "allowed: 0.0 to 60.0; 20.0 is used" in str(problems[0])
     assert "allowed: a whole number; None is used" in str(problems[1])
+
+
+def test_a_project_names_no_skills_and_no_limits_of_time(tmp_path: Path) -> None:
+    """A clone could run skills of its own choice, and a pull request hold a runner for a day."""
+    text = 'skill_folders = ["/x"]\nevaluate_timeout_s = 86400\njob_timeout_s = 86400\ncapture_timeout_s = 1'
+    settings, problems = load(project(tmp_path, text), environ={})
+    assert len(problems) == 4 and all("may not decide" in str(problem) for problem in problems)
+    assert settings == Settings()

@@ -287,3 +287,18 @@ def test_changed_versions_and_intervals_that_moved_apart_are_told() -> None:
     lines = list(repetition_lines(repeat.compare(evidence_of(), evidence_of(today))))
     assert any("torch" in line and "2.13" in line and "2.14" in line for line in lines)
     assert any("1.9x (1.8–2)" in line and "do not overlap" in line for line in lines)
+
+
+def test_a_document_cannot_hold_whoever_judges_it() -> None:
+    """A pull request's evidence asked for a day and a petabyte, and got them."""
+    greedy = {"load_s": 86_400.0, "call_s": 86_400.0, "compile_s": 86_400.0, "timing_s": 86_400.0}
+    asked = replace(evidence_of(as_given=True), timeout_s=86_400.0, budget={**greedy, "memory_bytes": 2**50})
+    request, ours = request_of(asked, timeout_s=77.0), Budget()
+    assert request.timeout_s == 77.0 and request.budget.timing_s == ours.timing_s
+    assert request.budget.load_s <= 4 * ours.load_s and request.budget.call_s <= 4 * ours.call_s
+    assert request.budget.compile_s <= 4 * ours.compile_s
+    assert request.budget.memory_bytes is None, "this machine's own limit counts"
+    assert request_of(asked).timeout_s <= 4 * 300.0
+    modest = replace(asked, timeout_s=5.0, budget={"call_s": 2.0, "memory_bytes": 2**30})
+    less = request_of(modest)
+    assert (less.timeout_s, less.budget.call_s, less.budget.memory_bytes) == (5.0, 2.0, 2**30)

@@ -159,6 +159,17 @@ def test_an_acceptance_holds_what_is_needed_and_nothing_of_the_machine(tmp_path:
     assert path.stat().st_mode & 0o044 == 0o044, "a repository's file is everybody's to read"
 
 
+@pytest.mark.parametrize("link", [".kernel-lsp", ".kernel-lsp/accepted"])
+def test_a_link_of_the_repositorys_leads_no_acceptance_out_of_it(tmp_path: Path, link: str) -> None:
+    root, mine = tmp_path / "root", tmp_path / "mine"
+    mine.mkdir()
+    (root / link).parent.mkdir(parents=True)
+    (root / link).symlink_to(mine)
+    with pytest.raises(OSError, match="leads out of the workspace"):
+        write(root, "model.py", BEFORE, rewritten(BEFORE), rewritten(BEFORE))
+    assert list(mine.iterdir()) == []
+
+
 def test_lost_evidence_is_no_acceptance(tmp_path: Path) -> None:
     event = Event(
         kind=EventKind.ACCEPTED, proposal="1", time="", folder=str(tmp_path), path="a.py", qualname="A"
@@ -348,7 +359,9 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     told = []
     found = {
         one.acceptance.path: one
-        async for one in guard(tmp_path, chosen, told.append, python=sys.executable, cuda=False)
+        async for one in guard(
+            tmp_path, chosen, told.append, python=sys.executable, cuda=False, timeout_s=300.0
+        )
     }
     assert {path: one.holding for path, one in found.items()} == {
         "right.py": Holding.RIGHT,

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
+from typer.testing import CliRunner
 
 from kernel_lsp import wire
+from kernel_lsp.commands.app import app
+from kernel_lsp.commands.report import gathered
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import migrations, open_journal, privacy
 from kernel_lsp.journal.models import Base
@@ -365,3 +368,50 @@ def test_every_table_is_one_that_postgresql_takes_too() -> None:
     for table in Base.metadata.sorted_tables:
         ddl = str(CreateTable(table).compile(dialect=postgresql.dialect()))
         assert ddl.strip().startswith("CREATE TABLE") and "DATETIME" not in ddl
+
+
+def damage(path: Path) -> None:
+    """What a teammate's newer client, or anybody who may write, puts beside our rows."""
+    with sqlite3.connect(path) as connection:
+        (session,) = connection.execute("SELECT id FROM sessions").fetchone()
+        columns = "digest, session, kind, proposal, time, folder, path, qualname, client, data"
+        rows = [
+            ("x1", session, "praised", "p1", 1.0, "{}"),
+            ("x2", session, "offered", "p1", 1e300, "{}"),
+            ("x3", session, "modified", "p1", 3.0, '{"by": 7}'),
+            ("x4", session, "refused", "p1", 4.0, '{"client_said": "no"}'),
+            ("x5", session, "dismissed", "p1", 5.0, "[1]"),
+        ]
+        connection.executemany(
+            f"INSERT INTO events ({columns}) VALUES (?,?,?,?,?,NULL,NULL,NULL,NULL,?)", rows
+        )
+        connection.execute(
+            "INSERT INTO proposals SELECT 'p2', folder, path, session, saved, qualname, verdict, status,"
+            " device, device_name, speedup_low, speedup_mid, speedup_high, skills, version, keep_source,"
+            ' \'{"verdict": "splendid"}\', training FROM proposals'
+        )
+        connection.execute("UPDATE sessions SET started = 1e300")
+    connection.close()
+
+
+def test_rows_that_this_version_cannot_read_are_kept_and_passed_over(path: Path, tmp_path: Path) -> None:
+    """One of them ended `sessions show` and `report`."""
+    with Journal.open(path) as journal:
+        journal.record([event("offered"), event("accepted", 1)])
+        journal.save(proposal(), folder=FOLDER, path="src/net.py", keep_source=False, client="Neovim 0.10")
+    damage(path)
+    with Journal.open(path) as journal:
+        (summary,) = journal.sessions()
+        _, events = journal.session(summary.id)
+        kinds = ["modified", "refused", "dismissed", "offered", "accepted"]
+        assert [one.kind.value for one in events] == kinds
+        assert journal.events(EventKind.ACCEPTED) and len(journal.proposals()) == 1
+        assert journal.dismissals(FOLDER) == () and journal.export()["proposals"]
+        gathered(journal, tmp_path, [], [])
+    shown = CliRunner().invoke(
+        app, ["sessions", "show", summary.id], env={"KERNEL_LSP_DATA_DIR": str(path.parent)}
+    )
+    assert shown.exit_code == 0 and "not shown: 2 events that this version cannot read" in shown.output
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (7,), "nothing is removed"
+    connection.close()

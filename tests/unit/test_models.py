@@ -1,6 +1,7 @@
 """Which policy plans: kept atomically, refused with numbers, never half installed. No torch."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -260,6 +261,36 @@ def test_a_damaged_checkpoint_is_not_installed(
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(ModelError, match=words):
         store.install(folder)
+    assert store.models() == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped", "a/../../escaped", "/tmp/escaped", "..", ".bashrc", "a\x1b[2J", ""]
+)
+def test_a_manifest_that_names_files_elsewhere_writes_nothing_there(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    folder = checkpoint(tmp_path / "in" / "made")
+    (tmp_path / "in" / "escaped").write_text("content of the attacker")
+    told = json.loads((folder / "manifest.json").read_text())
+    told["files"][name] = manifest.sha256(tmp_path / "in" / "escaped")
+    (folder / "manifest.json").write_text(json.dumps(told))
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ModelError, match="names the file"):
+        store.install(folder)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_checkpoint_of_pipes_and_devices_is_refused_at_once(store: Store, tmp_path: Path) -> None:
+    """Nobody writes into the pipe, and /dev/zero has no end."""
+    for number, place in enumerate((os.mkfifo, lambda path: path.symlink_to("/dev/zero"))):
+        folder = checkpoint(tmp_path / f"made{number}", str(number))
+        told = json.loads((folder / "manifest.json").read_text())
+        told["files"]["notes.txt"] = ""
+        (folder / "manifest.json").write_text(json.dumps(told))
+        place(folder / "notes.txt")
+        with pytest.raises(ModelError, match=r"notes.txt is no regular file"):
+            store.install(folder)
     assert store.models() == ()
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -362,44 +363,81 @@ def part(**changes: object) -> dict:
     return {**about, "sites": [site], **changes}
 
 
-def test_an_interrupted_recording_is_saved_by_the_next(root: Path) -> None:
+def interrupted(workspace: Path, data_dir: Path, name: str = "x", **about: object) -> Path:
+    """What a killed `kernel-lsp record` leaves in its user's data folder."""
+    folder = data_dir / "recordings" / name
+    folder.mkdir(parents=True)
+    out = str(workspace / ".kernel-lsp" / "a.recorded.toml")
+    told = {"host": platform.node(), "pid": 2**22 + 1, "root": str(workspace), "program": "a.py", "out": out}
+    (folder / "about.json").write_text(json.dumps(told | about))
+    (folder / "1-a.json").write_text(json.dumps(part()))
+    return folder
+
+
+def test_an_interrupted_recording_is_saved_by_the_next(root: Path, tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
-    spool = root / ".kernel-lsp" / ".recording" / "x"
-    spool.mkdir(parents=True)
-    out = root / ".kernel-lsp" / "a.recorded.toml"
-    (spool / "about.json").write_text(
-        json.dumps({"pid": int(ended.stdout), "program": "a.py", "out": str(out)})
-    )
-    (spool / "1-a.json").write_text(json.dumps(part()))
+    spool = interrupted(root, tmp_path / "data", pid=int(ended.stdout))
     (spool / "2-b.json").write_text(json.dumps(part()))
     (spool / "3-c.json").write_text('{"format": 1, "sites": [')
-    (saved,) = running.recover(root)
-    assert saved.path == out and not spool.exists()
+    (saved,) = running.recover(root, tmp_path / "data")
+    assert saved.path == root / ".kernel-lsp" / "a.recorded.toml" and not spool.exists()
     seen = busy(str(root))["a.py::A"]
     assert (seen.calls, seen.share, seen.mean_us) == (20, 0.25, 250000.0)  # 20 x 0.25 s of 2 x 10 s
 
 
-@pytest.mark.parametrize("where", [{"pid": os.getpid()}, {"host": "another-machine", "pid": 2**22 + 1}])
-def test_one_that_is_going_on_is_left_alone(root: Path, where: dict) -> None:
-    """Here, or on a machine that has the same folder and other numbers of processes."""
-    spool = root / ".kernel-lsp" / ".recording" / "x"
-    spool.mkdir(parents=True)
-    (spool / "about.json").write_text(json.dumps({**where, "program": "a.py", "out": "a"}))
-    assert running.recover(root) == [] and spool.exists()
+@pytest.mark.parametrize("where", [{"pid": os.getpid()}, {"host": "another-machine"}, {"root": "/another"}])
+def test_one_that_is_going_on_or_elsewhere_is_left_alone(root: Path, tmp_path: Path, where: dict) -> None:
+    """Here, on a machine that has the same folder and other numbers of processes, or of another workspace."""
+    spool = interrupted(root, tmp_path / "data", **where)
+    assert running.recover(root, tmp_path / "data") == [] and spool.exists()
 
 
-def test_what_is_damaged_is_left_out_and_what_is_whole_is_kept(root: Path) -> None:
-    whole, damaged = (root / ".kernel-lsp" / ".recording" / name for name in ("a", "b"))
-    for folder in (whole, damaged):
-        folder.mkdir(parents=True)
-        (folder / "1-a.json").write_text(json.dumps(part()))
-    out = root / ".kernel-lsp" / "a.recorded.toml"
-    (whole / "about.json").write_text(json.dumps({"pid": 2**22 + 1, "program": "a.py", "out": str(out)}))
+def test_what_is_damaged_is_left_out_and_what_is_whole_is_kept(root: Path, tmp_path: Path) -> None:
+    whole, damaged = (interrupted(root, tmp_path / "data", name) for name in ("a", "b"))
     (whole / "2-b.json").write_text("[1]")
     (damaged / "about.json").write_text("[1]")
-    (saved,) = running.recover(root)
+    (saved,) = running.recover(root, tmp_path / "data")
+    out = root / ".kernel-lsp" / "a.recorded.toml"
     assert saved.path == out and not whole.exists() and not damaged.exists()
     assert out.stat().st_mode & 0o044 == 0o044, "a repository's file is everybody's to read"
+
+
+def test_bookkeeping_that_a_repository_brings_names_nothing_to_overwrite_or_remove(
+    root: Path, tmp_path: Path
+) -> None:
+    """A clone with a recording's folder in it had any file replaced, and one whose folder was a link had all
+    folders behind it removed."""
+    mine = tmp_path / "home"
+    (mine / "letters").mkdir(parents=True)
+    (mine / ".bashrc").write_text("mine")
+    brought = root / ".kernel-lsp" / ".recording" / "x"
+    brought.mkdir(parents=True)
+    about = {"pid": 2**22 + 1, "program": "a.py", "out": str(mine / ".bashrc"), "host": platform.node()}
+    (brought / "about.json").write_text(json.dumps(about))
+    (brought / "1-a.json").write_text(json.dumps(part()))
+    other = tmp_path / "other"
+    (other / ".kernel-lsp").mkdir(parents=True)
+    (other / ".kernel-lsp" / ".recording").symlink_to(mine)
+    command = [sys.executable, "-c", ALONE, "--", sys.executable, "-I", "-c", "pass"]
+    for folder in (root, other):
+        (folder / "pyproject.toml").touch()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60, check=True)
+    assert (mine / ".bashrc").read_text() == "mine" and (mine / "letters").exists()
+
+
+@pytest.mark.parametrize("link", [".kernel-lsp", ".kernel-lsp/a.recorded.toml"])
+def test_a_link_of_the_repositorys_leads_no_recording_out_of_it(tmp_path: Path, link: str) -> None:
+    root, mine = tmp_path / "root", tmp_path / "mine"
+    mine.mkdir()
+    place = root / link
+    place.parent.mkdir(parents=True)
+    target = mine if link == ".kernel-lsp" else mine / ".bashrc"
+    place.symlink_to(target)
+    (mine / ".bashrc").write_text("mine")
+    interrupted(root, tmp_path / "data")
+    assert running.recover(root, tmp_path / "data") == []
+    assert [path.name for path in mine.iterdir()] == [".bashrc"] and (mine / ".bashrc").read_text() == "mine"
 
 
 class Lost:

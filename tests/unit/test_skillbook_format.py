@@ -120,7 +120,7 @@ WRONG = {
               "sections", "in the order Key Idea, Motivation", "Motivation, Key Idea"),
     "no code": (GOOD.replace("```python", "").replace("```", "").replace("# Pitfalls\n", "", 1),
                 "section Example", "no code block", "fences"),
-    "too long": (GOOD + "x" * 70_000, "file", "bytes long", "move details"),
+    "too long": (GOOD + "x" * 70_000, "file", "larger than 65,536 bytes", "move details"),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 
 import type { ChildProcess } from "node:child_process";
 import { spawn } from "node:child_process";
+import { homedir } from "node:os";
 import { commands, type ExtensionContext, Uri, window, workspace } from "vscode";
 import {
   type CodeAction,
@@ -83,7 +84,8 @@ export function makeClient(
 
 /** Resolves when the process runs, so that a missing program is an error of its own and no broken pipe. */
 function start(place: Place): Promise<ChildProcess> {
-  const child = spawn(place.command, place.args, { cwd: workspace.workspaceFolders?.[0]?.uri.fsPath });
+  // Not in the workspace: what lies there is somebody else's, and Python imports from where it is started.
+  const child = spawn(place.command, place.args, { cwd: homedir() });
   return new Promise((resolve, reject) => {
     child.once("spawn", () => resolve(child));
     child.once("error", reject);

@@ -96,7 +96,7 @@ async function allow(session: Session): Promise<void> {
 
 async function installServer(context: ExtensionContext, session: Session): Promise<void> {
   await session.stop();
-  await install(session.ownFolder, context.asAbsolutePath("bundled"), session.interpreter);
+  await install(session.ownFolder, context.asAbsolutePath("bundled"), session.mayRun(session.interpreter));
   await session.restart();
 }
 

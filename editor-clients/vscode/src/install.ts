@@ -4,6 +4,7 @@
 
 import { execFile } from "node:child_process";
 import { readdir, rm } from "node:fs/promises";
+import { homedir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { type CancellationToken, ProgressLocation, window } from "vscode";
@@ -14,7 +15,7 @@ const NEEDS: readonly [number, number] = [3, 11];
 const NAMES = ["python3", "python3.13", "python3.12", "python3.11", "python"];
 const PROBE = "import sys, venv, ensurepip; print(*sys.version_info[:2])";
 
-/** Make the environment `folder`. Throws an Error with cause and remedy. */
+/** Make the environment `folder`. Throws an Error with cause and remedy. `interpreter`: may be run. */
 export async function install(
   folder: string,
   bundled: string,
@@ -28,9 +29,9 @@ export async function install(
   await window.withProgress(options, async (progress, token) => {
     progress.report({ message: "making an environment of its own" });
     await rm(folder, { recursive: true, force: true });
-    await step(token, python, ["-m", "venv", folder]);
+    await step(token, python, ["-I", "-m", "venv", folder]);
     progress.report({ message: "installing the server" });
-    const pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", join(bundled, wheel)];
+    const pip = ["-I", "-m", "pip", "install", "-q", "--disable-pip-version-check", join(bundled, wheel)];
     await step(token, pythonOf(folder), pip);
   });
 }
@@ -40,7 +41,7 @@ async function newEnough(names: readonly string[]): Promise<string> {
   const seen: string[] = [];
   for (const name of names) {
     try {
-      const { stdout } = await run(name, ["-c", PROBE], { timeout: 20_000 });
+      const { stdout } = await run(name, ["-I", "-c", PROBE], { cwd: homedir(), timeout: 20_000 });
       const [major = 0, minor = 0] = stdout.trim().split(" ").map(Number);
       if (major > NEEDS[0] || (major === NEEDS[0] && minor >= NEEDS[1])) return name;
       seen.push(`${name} is ${major}.${minor}`);
@@ -58,14 +59,14 @@ async function step(token: CancellationToken, program: string, args: string[]): 
   const controller = new AbortController();
   const listening = token.onCancellationRequested(() => controller.abort());
   try {
-    await run(program, args, { signal: controller.signal });
+    await run(program, args, { cwd: homedir(), signal: controller.signal });
   } catch (error) {
     if (token.isCancellationRequested) throw new Error("the installation was cancelled; nothing is kept");
     const said = String((error as { stderr?: string }).stderr ?? error)
       .trim()
       .split("\n")
       .at(-1);
-    throw new Error(`${[program, ...args.slice(0, 3)].join(" ")} failed: ${said}`);
+    throw new Error(`${[program, ...args.slice(0, 4)].join(" ")} failed: ${said}`);
   } finally {
     listening.dispose();
   }

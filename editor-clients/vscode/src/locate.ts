@@ -31,7 +31,7 @@ export interface Where {
 export type Located = { place: Place } | { problem: string; remedy: string };
 
 export async function locate(where: Where): Promise<Located> {
-  if (where.setting !== undefined) return chosenBySetting(where.setting, where.folders[0]);
+  if (where.setting !== undefined) return chosenBySetting(where.setting, where);
   for (const [command, origin] of candidates(where)) {
     if (allowed(command, where) && (await executable(command))) {
       return { place: { command, args: ["serve"], origin } };
@@ -63,8 +63,8 @@ function* candidates(where: Where): Generator<[string, string]> {
   yield [besides(pythonOf(where.own)), "installed by this extension"];
 }
 
-/** A program inside a folder that nobody trusts is not started. */
-function allowed(command: string, where: Where): boolean {
+/** A program inside a folder that nobody trusts is not started, be it to ask for its version. */
+export function allowed(command: string, where: Pick<Where, "folders" | "trusted">): boolean {
   return where.trusted || !where.folders.some((folder) => inside(folder, command));
 }
 
@@ -74,8 +74,14 @@ function inside(folder: string, path: string): boolean {
 }
 
 /** An interpreter is taken as one that has the package; everything else is the program itself. */
-async function chosenBySetting(setting: string, folder: string | undefined): Promise<Located> {
-  const command = isAbsolute(setting) ? setting : join(folder ?? "", setting);
+async function chosenBySetting(setting: string, where: Where): Promise<Located> {
+  const command = isAbsolute(setting) ? setting : join(where.folders[0] ?? "", setting);
+  if (!allowed(command, where)) {
+    return {
+      problem: `the setting kernel-lsp.server names ${command}, in a folder that you do not trust`,
+      remedy: "trust the folder, or name a program outside of it",
+    };
+  }
   if (!(await executable(command))) {
     return {
       problem: `the setting kernel-lsp.server names ${command}, which is no program`,
@@ -83,7 +89,8 @@ async function chosenBySetting(setting: string, folder: string | undefined): Pro
     };
   }
   const python = /^python[\d.]*(\.exe)?$/i.test(command.split(/[\\/]/).at(-1) ?? "");
-  const args = python ? ["-m", "kernel_lsp", "serve"] : ["serve"];
+  // -P: or a kernel_lsp/ of the folder that it is started in would be imported instead of the package.
+  const args = python ? ["-P", "-m", "kernel_lsp", "serve"] : ["serve"];
   return { place: { command, args, origin: "setting kernel-lsp.server" } };
 }
 

@@ -3,7 +3,7 @@
 import { type ExtensionContext, type LogOutputChannel, window, workspace } from "vscode";
 import type { QuietClient } from "./client.ts";
 import { atLeast, Crashes } from "./crashes.ts";
-import { type Located, locate } from "./locate.ts";
+import { allowed, type Located, locate } from "./locate.ts";
 import { onSelection, selectedInterpreter } from "./python.ts";
 import { SECTION, serverPath } from "./settings.ts";
 import { type Details, type Life, type ServerStatus, Status } from "./status.ts";
@@ -44,6 +44,13 @@ export class Session {
   /** Where "Install" puts the server. */
   get ownFolder(): string {
     return `${this.context.globalStorageUri.fsPath}/server`;
+  }
+
+  /** An interpreter, unless it lies in a folder that nobody trusts. */
+  mayRun(interpreter: string | undefined): string | undefined {
+    const folders = (workspace.workspaceFolders ?? []).map((folder) => folder.uri.fsPath);
+    const where = { folders, trusted: workspace.isTrusted };
+    return interpreter !== undefined && allowed(interpreter, where) ? interpreter : undefined;
   }
 
   /** The running client. Throws an Error that says why there is none. */

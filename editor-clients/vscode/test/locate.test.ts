@@ -5,7 +5,7 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { type Located, locate, type Where } from "../src/locate.ts";
+import { allowed, type Located, locate, type Where } from "../src/locate.ts";
 
 const disk = mkdtempSync(join(tmpdir(), "locate-"));
 
@@ -59,7 +59,23 @@ test("a setting is taken as it is, an interpreter runs the package", async () =>
   const located = await locate(where({ setting: onPath, interpreter }));
   assert.deepEqual("place" in located && located.place.args, ["serve"]);
   const python = await locate(where({ setting: program("work", "python3.12") }));
-  assert.deepEqual("place" in python && python.place.args, ["-m", "kernel_lsp", "serve"]);
+  assert.deepEqual("place" in python && python.place.args, ["-P", "-m", "kernel_lsp", "serve"]);
+});
+
+test("a setting that leads into an untrusted folder is refused", async () => {
+  for (const setting of [".venv/bin/kernel-lsp", selected]) {
+    const located = await locate(where({ setting, path, trusted: false }));
+    assert.ok("problem" in located && located.problem.includes("do not trust"));
+    assert.equal(command(await locate(where({ setting }))), selected);
+  }
+  assert.equal(command(await locate(where({ setting: onPath, trusted: false }))), onPath);
+});
+
+test("an interpreter of an untrusted folder is not even asked for its version", () => {
+  const folders = [join(disk, "work")];
+  assert.equal(allowed(interpreter, { folders, trusted: false }), false);
+  assert.equal(allowed(interpreter, { folders, trusted: true }), true);
+  assert.equal(allowed("/usr/bin/python3", { folders, trusted: false }), true);
 });
 
 test("a relative setting belongs to the folder", async () => {

@@ -93,6 +93,8 @@ class OpenAI:
                 ):
                     remedy = f"put it anew into {self._settings.api_key_env} or the keyring, without quotes"
                     raise BackboneError("the API key holds characters that no key has", remedy)
+                if self._key and self._endpoint.remote and self._endpoint.origin.startswith("http:"):
+                    raise _in_the_clear(self._endpoint.origin)
                 self._transport = self._transport or Transport(
                     self._endpoint,
                     key=self._key,
@@ -284,6 +286,15 @@ class OpenAI:
         return refusals.explained(
             failure, self._endpoint, self._settings, has_key=bool(self._key), info=self._info
         )
+
+
+def _in_the_clear(origin: str) -> BackboneError:
+    cause = f"the API key would go to {origin} in the clear, for everybody between: that is plain http"
+    remedy = (
+        "write https:// in endpoint; or forward a port of this machine (ssh -L 8000:localhost:8000 HOST)"
+        " and set http://127.0.0.1:8000/v1; or take the key away"
+    )
+    return BackboneError(cause, remedy)
 
 
 def restored(reply: Reply, redaction: secrets.Redaction) -> Reply:

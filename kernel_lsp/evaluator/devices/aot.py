@@ -22,7 +22,7 @@ CAPABILITIES = (80, 90)
 LIBRARIES = ("triton", "torch", "math", "__future__")
 """What kernels import."""
 USED = re.compile(r"Used (\d+) registers")
-SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+SPILLED = re.compile(r"(?<!\d)(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def compile_all(source: str, kernels: list[dict[str, Any]], *, alone: bool = False) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernel_lsp import phases, process, wire
+from kernel_lsp import phases, process, scratch, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator.processes import crashes, hoarding
 from kernel_lsp.evaluator.processes.compiled import Store
@@ -53,7 +53,7 @@ class Sandbox:
         store: Store | None = None,
     ) -> None:
         self.request, self.pool, self.store = request, pool, store
-        self.root = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
+        self.root = Path(tempfile.mkdtemp(prefix=scratch.prefix("gate")))
         self.outbox = outbox or self._folder("outbox")
         self.children: list[process.Child] = []
         self._early: asyncio.Task[Party] | None = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import process
+from kernel_lsp import process, scratch
 from kernel_lsp.agents.compact import TOKENS, WORDS, Talk, grammar, launching, weighing
 from kernel_lsp.agents.compact.tokenizer import CONTEXT
 from kernel_lsp.errors import BackboneError, ModelError, WorkerLost
@@ -78,7 +78,7 @@ class Runtime:
         self._check: Callable[[], None] | None = check
         self._lost_at = -LOST_S
         self.folder, self.python = folder, python
-        self._scratch = tempfile.TemporaryDirectory(prefix="kernel-lsp-policy-")
+        self._scratch = tempfile.TemporaryDirectory(prefix=scratch.prefix("policy"))
         self._idle_s, self._reply_s = idle_s, reply_s
         self._turn = asyncio.Lock()
         self._child: process.Child | None = None

@@ -1,0 +1,66 @@
+"""Text from outside as it may be shown: exceptions, teammates' rows, a repository's names, models' words.
+
+`plain` leaves no escape sequence of a terminal, no control character and no mark that turns the direction of
+text: what is read is what is there. `inert` is for Markdown: no link, image or HTML of somebody else's.
+Every exit uses them (commands/console.py, server/app.py, presenter/), so nobody else has to think of it.
+Standard library only. Not covered: text that a user writes into a file, which stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kernel_lsp import fences
+
+_SEQUENCE = re.compile(
+    # A terminal's commands and strings; one that is not ended ends with its line.
+    r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]?"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*+[0-~]?"
+)
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_ODD = re.compile(r"\r|" + _CONTROL.pattern)
+_CODE = re.compile(r"(`[^`\n]*`)")
+_ACTIVE = re.compile(r"(?<=\])(?=[(:\[])|(?=<[A-Za-z/!?])")
+EXACT = frozenset(
+    ["newText", "data", "arguments", "uri", "changes", "documentChanges", "edit", "path", "id", "token"]
+)
+"""Keys of a message whose values a program works with; whatever else is text is shown."""
+
+
+def plain(text: str) -> str:
+    """The text without what a terminal or an editor would obey; line breaks and tabs stay."""
+    if _ODD.search(text) is None:
+        return text
+    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("", text)
+
+
+def inert(markdown: str) -> str:
+    """Markdown in which only code blocks, tables and emphasis still mean something."""
+    parts, at = list[str](), 0
+    for start, end in fences.blocks(markdown):
+        parts += _prose(markdown[at:start]), markdown[start:end]
+        at = end
+    return plain("".join((*parts, _prose(markdown[at:]))))
+
+
+def shown(message: Any) -> Any:
+    """A JSON value with every text in it plain, but for those under `EXACT` keys."""
+    if isinstance(message, str):
+        return plain(message)
+    if isinstance(message, dict):
+        return {key: value if key in EXACT else shown(value) for key, value in message.items()}
+    if isinstance(message, (list, tuple)):
+        return [shown(item) for item in message]
+    return message
+
+
+def _prose(text: str) -> str:
+    pieces = _CODE.split(text)
+    pieces[::2] = [_ACTIVE.sub("\\\\", piece) for piece in pieces[::2]]
+    return "".join(pieces)

@@ -1,0 +1,109 @@
+"""Scratch folders that say whose they are, so that those of processes that were killed are removed.
+
+    tempfile.mkdtemp(prefix=scratch.prefix("engine"))
+
+They hold source text, and `kill -9` leaves them behind. A name says its process: the number, the namespace
+that it is a number of (containers may share /tmp), and when it began, since numbers come again. The first
+`prefix` of a process removes, in the background, what dead ones of the same user have left. Standard library
+only. Not covered: other machines that share the folder, other systems than Linux (nothing is removed there),
+and Ray's folder, whose name must be short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import tempfile
+import threading
+from pathlib import Path
+
+_NAME = re.compile(r"kernel-lsp-[a-z]{1,16}-(\d{1,20})\.(\d{1,10})\.(\d{1,20})-\w{1,16}")
+
+
+def prefix(kind: str) -> str:
+    """How the name of a scratch folder of this process begins. ``kind``: a word of a to z."""
+    began = _began(os.getpid())
+    if began is None:
+        return f"kernel-lsp-{kind}-"
+    _sweep_once()
+    return f"kernel-lsp-{kind}-{_namespace()}.{os.getpid()}.{began}-"
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Remove what dead processes of this user and namespace have left in a folder; returns it."""
+    removed = []
+    with contextlib.suppress(OSError):
+        for folder in sorted(parent.iterdir()):
+            if _is_left_behind(folder):
+                with contextlib.suppress(OSError):
+                    remove_tree(folder)
+                    removed.append(folder)
+    return removed
+
+
+def remove_tree(folder: Path) -> None:
+    """However deep it is: shutil.rmtree calls itself for each level. Follows no link. Raises OSError."""
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    number = 0
+    try:
+        while names := _names(top):
+            for name, is_folder in names:
+                if not is_folder:
+                    os.unlink(name, dir_fd=top)
+                    continue
+                # What is in it comes up to the top, a level at a time: no path grows, and nothing nests.
+                os.chmod(name, 0o700, dir_fd=top)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+                try:
+                    for below, below_is_folder in _names(inner):
+                        if below_is_folder:
+                            number += 1
+                            os.chmod(below, 0o700, dir_fd=inner)
+                            os.rename(below, f".up-{number}", src_dir_fd=inner, dst_dir_fd=top)
+                        else:
+                            os.unlink(below, dir_fd=inner)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    folder.rmdir()
+
+
+def _names(descriptor: int) -> list[tuple[str, bool]]:
+    with os.scandir(descriptor) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+
+def _is_left_behind(folder: Path) -> bool:
+    found = _NAME.fullmatch(folder.name)
+    if found is None or found[1] != _namespace():
+        return False
+    with contextlib.suppress(OSError):
+        if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
+            return False
+        return _began(int(found[2])) != found[3]
+    return False
+
+
+def _began(pid: int) -> str | None:
+    """Ticks from the start of the machine to that of a process; None: it is not there."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    return None
+
+
+@functools.cache
+def _namespace() -> str:
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    return "0"
+
+
+@functools.cache
+def _sweep_once() -> None:
+    """Beside whoever asked: a folder may hold a gigabyte."""
+    parent = Path(tempfile.gettempdir())
+    threading.Thread(target=sweep, args=(parent,), name="scratch", daemon=True).start()

@@ -1,0 +1,93 @@
+"""Scratch folders of killed processes are removed at the next start; those of living ones stay."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel_lsp import scratch
+
+MAKE = """
+import sys, tempfile, time
+from kernel_lsp import scratch
+print(tempfile.mkdtemp(prefix=scratch.prefix("gate"), dir=sys.argv[1]), flush=True)
+time.sleep(60)
+"""
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells whose a number is")
+
+
+def start(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    root = Path(scratch.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(folder)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", MAKE, str(folder)], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    return child, Path(child.stdout.readline().strip())
+
+
+def test_what_a_killed_process_has_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    child, made = start(tmp_path)
+    (made / "judge").mkdir()
+    (made / "judge" / "program.py").write_text("the user's source")
+    mine = Path(tempfile.mkdtemp(prefix=scratch.prefix("engine"), dir=tmp_path))
+    other = tmp_path / "kernel-lsp-gate-1.99999999.1-abc"  # of another namespace, so perhaps alive
+    other.mkdir()
+    (tmp_path / "kernel-lsp-notes").mkdir()
+    assert scratch.sweep(tmp_path) == [], "its owner lives"
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    second, _ = start(tmp_path)  # what is started next cleans up by itself
+    try:
+        for _ in range(500):
+            if not made.exists():
+                break
+            threading.Event().wait(0.01)
+        assert not made.exists() and mine.exists() and other.exists()
+        assert (tmp_path / "kernel-lsp-notes").exists()
+    finally:
+        second.kill()
+        second.communicate()
+
+
+def test_a_number_that_has_come_again_is_another_process(tmp_path: Path) -> None:
+    name = scratch.prefix("gate")
+    earlier = name.rsplit(".", 1)[0] + ".1-x"  # this very process's number, of the start of the machine
+    (tmp_path / earlier).mkdir()
+    assert scratch.sweep(tmp_path) == [tmp_path / earlier]
+
+
+def test_a_link_in_its_place_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").write_text("keep")
+    name = scratch.prefix("gate").rsplit(".", 2)[0] + ".99999999.1-x"
+    (tmp_path / name).symlink_to(tmp_path / "mine")
+    assert scratch.sweep(tmp_path) == [] and (tmp_path / "mine" / "letter").exists()
+
+
+def test_a_tree_of_any_depth_goes_and_links_in_it_lead_nowhere(tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    (keep / "letter").write_text("keep")
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    here = os.open(deep, os.O_RDONLY)
+    for number in range(4000):  # deeper than any path may be long
+        os.mkdir("folder", dir_fd=here)
+        inner = os.open("folder", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+        if number % 1000 == 0:
+            os.symlink(keep, "link", dir_fd=here)
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    (deep / "shut").mkdir()
+    (deep / "shut" / "inside").mkdir()
+    (deep / "shut").chmod(0)
+    scratch.remove_tree(deep)
+    assert not deep.exists() and (keep / "letter").read_text() == "keep"
