@@ -11,11 +11,12 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+UNEDITED = "this machine permits no file in the place of another: the unedited program would run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +39,15 @@ class Confinement:
     hidden: tuple[Path, ...] = ()
     """Folders it may not even read (the judge's scratch folder, the user's keys)."""
     readable: tuple[Path, ...] = ()
-    """Folders that stay visible although they lie under /tmp."""
+    """Files and folders that it sees besides the machine's programs, wherever they lie; not what lies
+    beside them."""
     writable: tuple[Path, ...] = ()
     """Further folders it can write to (the judge's outbox)."""
+    overlaid: tuple[Path, ...] = ()
+    """Folders that it sees and may change for itself: what it writes there is gone when it ends. They are
+    read-only where the machine permits no overlays."""
+    replaced: Mapping[Path, Path] = field(default_factory=dict)
+    """Path of a file -> the file that it, and all it starts, sees in its place."""
     gpu: bool = False
 
     @property
@@ -58,7 +65,12 @@ class Confinement:
         hidden = [part for folder in self.hidden if folder.exists() for part in ("--tmpfs", str(folder))]
         interpreter = Path(argv[0]).parent.parent
         shown = (BOOTSTRAP.parent, interpreter, *self.readable)
-        visible = [part for folder in shown for part in ("--ro-bind", str(folder), str(folder))]
+        shown += self.overlaid  # read-only: only the newest bubblewrap knows overlays
+        pairs = [
+            *((folder, folder) for folder in shown),
+            *((f, path.resolve()) for path, f in self.replaced.items()),
+        ]
+        visible = [part for file, path in pairs for part in ("--ro-bind", str(file), str(path))]
         scratch = str(self.scratch)
         shared = [part for folder in self.writable for part in ("--bind", str(folder), str(folder))]
         return [

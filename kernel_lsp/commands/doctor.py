@@ -9,11 +9,12 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from kernel_lsp import __version__, interpreter, process, skillbook
+from kernel_lsp import __version__, interpreter, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError, ModelError
+from kernel_lsp.evaluator.processes import layers
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.models import GRAPH, KERNEL, Store
 from kernel_lsp.models.manifest import verify
@@ -37,7 +38,7 @@ def doctor(
     findings = [
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
-        _sandbox(),
+        _sandbox(console.run(layers.tried())),
         _compiler(),
         *_library(settings),
         _journal(settings),
@@ -132,14 +133,12 @@ def _sharing(settings: Settings) -> Finding:
     )
 
 
-def _sandbox() -> Finding:
-    program = process.bubblewrap()
-    remedy = (
-        None
-        if program
-        else "install bubblewrap (apt install bubblewrap), or allow user namespaces in this container"
-    )
-    return Finding(part="sandbox", ok=program is not None, found=program or "rlimits only", remedy=remedy)
+def _sandbox(held: layers.Held) -> Finding:
+    """What confines candidates here, and what it leaves open, as a child of ours has just tried."""
+    left_open = f"; left open: {', '.join(held.left_open)}" if held.left_open else ""
+    closed = held.problem is None and not held.left_open
+    remedy = None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
+    return Finding(part="sandbox", ok=closed, found=held.problem or f"{held.words}{left_open}", remedy=remedy)
 
 
 def _compiler() -> Finding:

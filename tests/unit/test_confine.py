@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from confined_helpers import in_a_container
 
 from kernel_lsp.confinement import Confinement, Limits
+from kernel_lsp.errors import Unconfined
 from kernel_lsp.evaluator import tensors
 from kernel_lsp.evaluator.processes.warm import Zygote, warm_up
 from kernel_lsp.process import Child
@@ -188,3 +190,35 @@ async def test_the_evidence_names_the_layers(zygote: Zygote, confinement: Confin
     child = await start(zygote, replace(confinement, hidden=()))
     await child.kill()
     assert "Landlock" in child.confined and "seccomp" in child.confined and "privileges" in child.confined
+
+
+async def test_a_worker_sees_the_edited_text_and_changes_a_folder_for_itself(
+    zygote: Zygote, confinement: Confinement, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    file, edited = project / "model.py", tmp_path / "edited"
+    file.write_text("real")
+    edited.write_text("edited")
+    child = await start(zygote, replace(confinement, overlaid=(project,), replaced={file: edited}))
+    try:
+        assert {"overlays", "replaced files"} <= child.layers
+        assert await run(child, f"assert open('{file}').read() == 'edited'; open('{project}/new', 'w')") == ""
+    finally:
+        await child.kill()
+    assert os.listdir(project) == ["model.py"] and file.read_text() == "real"
+
+
+async def test_where_no_file_can_be_replaced_nothing_is_run(confinement: Confinement, tmp_path: Path) -> None:
+    file, edited = tmp_path / "model.py", tmp_path / "edited"
+    file.write_text("real")
+    edited.write_text("edited")
+    zygote = await warm_up(in_a_container(tmp_path), {})
+    try:
+        child = await start(zygote, replace(confinement, overlaid=(tmp_path,)))
+        await child.kill()
+        assert "overlays" not in child.layers and {"Landlock", "seccomp"} <= child.layers
+        with pytest.raises(Unconfined, match="unedited program"):
+            await start(zygote, replace(confinement, replaced={file: edited}))
+    finally:
+        await zygote.close()

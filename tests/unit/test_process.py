@@ -12,7 +12,7 @@ import pytest
 
 from kernel_lsp import process
 from kernel_lsp.confinement import environment_for
-from kernel_lsp.errors import WorkerLost
+from kernel_lsp.errors import Unconfined, WorkerLost
 
 CHILD = """
 import os, signal, sys, time
@@ -149,6 +149,34 @@ async def test_a_confined_child_cannot(
     with pytest.raises(WorkerLost):
         await child.ask({"code": code}, timeout_s=LONG_S)
     assert "mine" in os.listdir(scratch) and "written" not in os.listdir("/etc")
+
+
+async def test_a_replaced_file_is_seen_or_nothing_starts(
+    module: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, edited = tmp_path / "model.py", tmp_path_factory.mktemp("edited") / "text"
+    file.write_text("real")
+    edited.write_text("edited")
+    confinement = process.Confinement(
+        scratch=tmp_path_factory.mktemp("scratch"), readable=(tmp_path,), replaced={file: edited}
+    )
+
+    async def begun() -> process.Child:
+        return await process.start(
+            module,
+            python=sys.executable,
+            limits=process.Limits(),
+            confinement=confinement,
+            environment={"PYTHONPATH": str(tmp_path)},
+        )
+
+    if process.bubblewrap() is not None:
+        child = await begun()
+        await child.ask({"code": f"assert open('{file}').read() == 'edited'"}, timeout_s=LONG_S)
+        await child.kill()
+    monkeypatch.setattr(process, "bubblewrap", lambda: None)
+    with pytest.raises(Unconfined):
+        await begun()
 
 
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -243,8 +243,17 @@ class Sandbox:
         if child.ended_because:
             await child.kill()
 
-    def _confinement(self, name: str, **folders: tuple[Path, ...]) -> process.Confinement:
-        return process.Confinement(scratch=self._folder(name), gpu=self._gpu, **folders)
+    def _confinement(
+        self,
+        name: str,
+        *,
+        readable: tuple[Path, ...] = (),
+        writable: tuple[Path, ...] = (),
+        hidden: tuple[Path, ...] = (),
+    ) -> process.Confinement:
+        return process.Confinement(
+            scratch=self._folder(name), gpu=self._gpu, readable=readable, writable=writable, hidden=hidden
+        )
 
     @property
     def _gpu(self) -> bool:
