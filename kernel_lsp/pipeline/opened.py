@@ -6,13 +6,12 @@ candidates there are.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import phases
+from kernel_lsp import leftovers, phases
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.interpreter import Probe
@@ -132,12 +131,12 @@ def _may_be_timed(site: Site, device: str) -> bool:
 @asynccontextmanager
 async def _engine(bench: Bench, settings: Settings, start: Start) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
-    with tempfile.TemporaryDirectory(prefix="kernel-lsp-engine-") as scratch:
+    with leftovers.scratch_folder("kernel-lsp-engine-") as scratch:
         folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
         engine = Engine(
             python=bench.probe.python,
             limits=Limits(memory_bytes=settings.memory_mb * 2**20),
-            confinement=Confinement(scratch=Path(scratch), readable=tuple(sorted(folders))),
+            confinement=Confinement(scratch=scratch, readable=tuple(sorted(folders))),
             open_seconds=settings.capture_timeout_s,
             start=start,
         )
