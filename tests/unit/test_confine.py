@@ -85,6 +85,8 @@ DENIED = {
     "open a netlink socket": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "connect to the machine": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
     "reach an abstract socket": "socket.socket(socket.AF_UNIX).connect('\\0kernel-lsp-test')",
+    "reach a socket in its folder": "socket.socket(socket.AF_UNIX).connect('ROOT/mine/service')",
+    "log to a service": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', 'ROOT/mine/log')",
     "make namespaces": "call(272, 0x10000000)",
     "make namespaces by clone": "call(56, 0x10000000 | 17, 0, 0, 0, 0)",
     "mount": "call(165, 0, 0, 0, 0, 0)",
@@ -119,9 +121,17 @@ async def test_a_worker_cannot(what: str, zygote: Zygote, confinement: Confineme
     hidden.mkdir(exist_ok=True)
     (hidden / "key").write_text("secret")
     assert zygote.process is not None
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as service,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log,
+    ):
         abstract.bind("\0kernel-lsp-test")
-        abstract.listen()
+        service.bind(f"{root}/mine/service")
+        log.bind(f"{root}/mine/log")
+        for listening in (abstract, service):
+            listening.listen()
         names = {
             "ROOT": root,
             "OTHER": other,
