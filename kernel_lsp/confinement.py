@@ -106,16 +106,45 @@ def bubblewrap() -> str | None:
     return program if done.returncode == 0 else None
 
 
-KEPT = (
-    "PATH", "LD_", "CUDA", "NVIDIA_", "LANG", "LC_", "TRITON_", "TORCH",
-    "OMP_", "MKL_", "CC", "VIRTUAL_ENV", "CONDA",
-    "GEMS_VENDOR",  # without it flag-gems starts programs to find its GPU, which a confined child may not
-)  # fmt: skip
+KEPT = frozenset({
+    "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD",
+    "CC", "CXX", "VIRTUAL_ENV",
+    "CONDA_PREFIX", "CONDA_DEFAULT_ENV",
+    "LANG", "LANGUAGE", "LC_ALL",
+    "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES",
+    "LC_MONETARY", "LC_NUMERIC", "LC_TIME",
+    "TZ",
+    "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_FORCE_PTX_JIT",
+    "CUDA_DISABLE_PTX_JIT", "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_TF32_OVERRIDE",
+    "ROCM_HOME", "ROCM_PATH",
+    "TRITON_INTERPRET", "TRITON_DEFAULT_FP_FUSION", "TRITON_F32_DEFAULT",
+    "TRITON_DISABLE_LINE_INFO",
+    "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH",
+    "TRITON_CUOBJDUMP_PATH",
+    "TRITON_NVDISASM_PATH", "TRITON_LIBDEVICE_PATH", "TRITON_OVERRIDE_ARCH",
+    "TORCH_CUDA_ARCH_LIST", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_BLAS_PREFER_CUBLASLT",
+    "TORCH_BLAS_PREFER_HIPBLASLT", "TORCH_CUDNN_V8_API_DISABLED", "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
+    "TORCH_COMPILE_DISABLE", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM", "TORCHINDUCTOR_MAX_AUTOTUNE_POINTWISE", "TORCHINDUCTOR_CPP_WRAPPER",
+    "TORCHINDUCTOR_FREEZING", "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING",
+    "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_WAIT_POLICY",
+    "OMP_PROC_BIND", "OMP_PLACES", "OMP_SCHEDULE",
+    "OMP_DYNAMIC",
+    "OMP_STACKSIZE", "MKL_NUM_THREADS", "MKL_DYNAMIC",
+    "MKL_THREADING_LAYER", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS",
+    "GEMS_VENDOR",
+})  # fmt: skip
+"""Exact names: what begins with a name of these may be a key (LANGSMITH_API_KEY, NVIDIA_API_KEY). Without
+GEMS_VENDOR flag-gems starts programs to find its GPU, which a confined child may not."""
 
 
 def clean_environment() -> dict[str, str]:
     """The user's environment without secrets: what a confined child has no use for, it does not see."""
-    return {key: value for key, value in os.environ.items() if key.startswith(KEPT)}
+    return {name: os.environ[name] for name in sorted(KEPT & os.environ.keys())}
 
 
 def environment_for(confinement: Confinement | None, extra: dict[str, str]) -> dict[str, str]:

@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "documents": BASE,
     "consent": BASE,
     "probed": {"files"},
-    "interpreter": BASE | {"probed"},
+    "interpreter": BASE | {"probed", "confinement"},
     "analysis": BASE,
     "workloads": BASE,
     # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and timer.

@@ -59,6 +59,8 @@ def doctor(
 
 
 async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
+    if (cause := console.refusal(settings, folder)) is not None:
+        return [Finding(part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))]
     chosen = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(chosen.path)
     return [
@@ -93,6 +95,10 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
     ]
 
 
+def _trust(folder: Path) -> str:
+    return f"allow it with: kernel-lsp trust {folder}, or name another with KERNEL_LSP_PYTHON"
+
+
 def _policy(settings: Settings, target: str, part: str) -> Finding:
     """What plans the quick search for this kind of target: a trained policy, or the rule and why."""
     try:
@@ -114,6 +120,9 @@ async def _model(folder: Path, settings: Settings) -> Finding:
     except ConfigError as error:
         return Finding(part="language model", ok=False, found=error.cause, remedy=error.remedy)
     python = interpreter.find(folder, settings.python).path
+    own = settings.policy in ("vllm", "transformers") and settings.model_python is None
+    if own and (cause := console.refusal(settings, folder)) is not None:
+        return Finding(part="language model", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))
     found = await probing.probe(settings, python=str(python), allowed_origin=allowed)
     return Finding(part="language model", ok=found.ok, found=found.words, remedy=found.remedy)
 

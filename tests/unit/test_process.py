@@ -201,9 +201,44 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     until_dead(pid)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SERVICE_TOKEN",
+        "NVIDIA_API_KEY",
+        "LANGSMITH_API_KEY",
+        "LANGCHAIN_API_KEY",
+        "TORCH_HUB_TOKEN",
+        "TRITON_REMOTE_PASSWORD",
+        "CONDA_TOKEN",
+        "CCACHE_REMOTE_STORAGE",
+        "LD_API_KEY",
+        "CUDA_SECRET",
+        "OMP_KEY",
+        "MKL_LICENSE",
+        "PATH_TO_KEY",
+        "LC_SECRET",
+        "VIRTUAL_ENV_TOKEN",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "SSH_AUTH_SOCK",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "HTTPS_PROXY",
+    ],
+)
 async def test_a_confined_environment_carries_no_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SERVICE_TOKEN", "secret")
+    monkeypatch.setenv(name, "secret")
     made = environment_for(process.Confinement(scratch=tmp_path), {"EXTRA": "1"})
-    assert "SERVICE_TOKEN" not in made and made["HOME"] == str(tmp_path) and made["EXTRA"] == "1"
+    assert "secret" not in made.values() and made["HOME"] == str(tmp_path) and made["EXTRA"] == "1"
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "LC_ALL"]
+)
+async def test_what_programs_need_stays_in_the_environment(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "value")
+    assert environment_for(process.Confinement(scratch=tmp_path), {})[name] == "value"
