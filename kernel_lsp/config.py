@@ -42,7 +42,8 @@ class Settings:
     minimum_saved_us: float = field(default=2.0, metadata={"low": 0.0, "high": 1e6})
     """... and when it saves at least this many microseconds per call."""
     python: str | None = None
-    """The project's interpreter, absolute or relative to the folder; None searches for it."""
+    """The project's interpreter, absolute or relative to the folder; None searches for it. Never read from
+    pyproject.toml: it is a program that is started."""
     consent: str = field(default="ask", metadata={"choices": ("ask", "always", "never")})
     """May workspace code run: ask once per folder, always, or never. Never read from pyproject.toml,
     because a cloned repository must not be able to grant itself permission."""
@@ -126,6 +127,7 @@ _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
 _NOT_FROM_PROJECT = frozenset(
     {
         "consent",
+        "python",
         "training",
         "data_dir",
         "gpu_when_busy",

@@ -8,6 +8,7 @@
     ├── CaptureError          the target could not be turned into a graph
     ├── RewriteError          a skill failed while it rewrote a graph
     ├── EvaluationError       the candidate could not be judged (judged and rejected is a result)
+    │   ├── Unconfined        this machine lacks a layer of confinement that was asked for
     │   ├── WorkerLost        a child process died or was killed; may be retried once
     │   ├── Busy              others had the machine for too long; worth another try when it is quieter
     │   └── Withdrawn         nobody waits for the verdict any more
@@ -64,6 +65,10 @@ class RewriteError(KernelLspError):
 
 class EvaluationError(KernelLspError):
     """The candidate could not be judged. (Judged and rejected is a result, not an error.)"""
+
+
+class Unconfined(EvaluationError):
+    """This machine lacks a layer of confinement that was asked for, so nothing is run."""
 
 
 class WorkerLost(EvaluationError):

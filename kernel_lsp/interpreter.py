@@ -1,6 +1,7 @@
 """Find a project's interpreter and learn what is in it. Standard library only.
 
-``find`` only looks at paths; ``probe`` runs the interpreter, so the folder needs consent first.
+``find`` only looks at paths; ``probe`` runs the interpreter, and nothing of the working directory. One that
+lies in the folder is the folder's code: `needs_consent`.
 Order: the setting, VIRTUAL_ENV or CONDA_PREFIX (unless that is only where kernel-lsp is installed),
 environments in the folder, and at last the interpreter of this process.
 """
@@ -18,13 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import probed, wire
+from kernel_lsp import probed, scratch, wire
+from kernel_lsp.confinement import clean_environment
 
 PROBE_TIMEOUT_S = 60.0
 _IN_FOLDER = (".venv", "venv", "env", ".pixi/envs/default")
 _MARK = "@kernel-lsp facts@"
 _SCRIPT = """
-import gc, json, sys
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import gc, json
 gc.disable()
 facts = {"version": "%d.%d.%d" % sys.version_info[:3]}
 try:
@@ -128,10 +132,17 @@ async def _found(python: str, data_dir: Path | None) -> Probe:
 
 
 async def _ask(python: str, data_dir: Path | None) -> Probe:
+    """Neither the working directory nor a variable of the user's chooses what it imports."""
+    with scratch.folder("probe") as neutral:
+        return await _asked(python, data_dir, neutral)
+
+
+async def _asked(python: str, data_dir: Path | None, neutral: Path) -> Probe:
     try:
         process = await asyncio.create_subprocess_exec(
-            python, "-c", _SCRIPT, _MARK,
+            _absolute(python), "-B", "-c", _SCRIPT, _MARK,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=neutral, env=clean_environment(),
         )  # fmt: skip
     except OSError as error:
         return Probe(python=python, problem=f"cannot be run: {error.strerror or error}")
@@ -151,6 +162,28 @@ async def _ask(python: str, data_dir: Path | None) -> Probe:
     if data_dir is not None and places and files:
         probed.keep(data_dir, python, answer, places, files)
     return wire.from_json(Probe, answer)
+
+
+def needs_consent(found: Interpreter, folder: Path | str | None, setting: str | None = None) -> bool:
+    """Whether this interpreter comes from the folder itself, so that starting it runs code of the folder.
+
+    Not so the one that runs us, nor one that the user's own settings name by its whole path.
+    """
+    if folder is None or found.path == sys.executable:
+        return False
+    if setting is not None and Path(setting).is_absolute():
+        return False
+    environment = Path(_absolute(found.path)).parent.parent
+    if environment.resolve() == Path(sys.prefix).resolve():
+        return False
+    places = (Path(_absolute(found.path)), environment.resolve(), Path(found.path).resolve())
+    roots = (Path(folder).absolute(), Path(folder).resolve())
+    return any(place.is_relative_to(root) for place in places for root in roots)
+
+
+def _absolute(python: str) -> str:
+    """The working directory is another one when it starts; a link stays what it is."""
+    return str(Path(python).absolute()) if os.sep in python else python
 
 
 def _chosen(setting: str, folder: Path | str | None) -> str:

@@ -27,7 +27,7 @@ from kernel_lsp.files import keep_newest, replace_file
 FOLDER = "probes"
 MAX_AGE_S = 24 * 3600.0
 MAX_FILES = 50
-VERSION = 1
+VERSION = 2
 VARIABLES = (
     "PYTHON", "LD_", "CUDA", "NVIDIA_", "TORCH", "PYTORCH", "TRITON", "HIP", "ROC", "HSA_", "GPU_", "ZE_",
     "VIRTUAL_ENV", "CONDA", "HOME",
@@ -36,8 +36,6 @@ ACCELERATORS = ("nvidia", "kfd", "dxg")
 """How the names of device files begin that torch.cuda needs: NVIDIA's, AMD's, Windows' below Linux."""
 DEVICES, DRIVER = Path("/dev"), Path("/proc/driver/nvidia")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-SHADOWS = ("torch", "triton", "json")
-"""What `python -c` would import from the working folder."""
 
 
 def recalled(folder: Path, python: str) -> dict[str, Any] | None:
@@ -79,7 +77,7 @@ def _variables() -> dict[str, str]:
 
 def _seen_to_change(answer: dict[str, Any]) -> bool:
     """Whether `_state` shows whatever could make this answer another one."""
-    if not answer.get("torch") or not BOOT.exists() or _shadows():
+    if not answer.get("torch") or not BOOT.exists():
         return False
     return (DRIVER / "version").exists() if answer.get("cuda") else not _accelerators()
 
@@ -95,7 +93,6 @@ def _state(python: str, places: Iterable[str], files: Iterable[str]) -> str:
         "places": [[place, _mark(Path(place)), _pth(Path(place))] for place in places if place],
         "files": [[file, _mark(Path(file))] for file in files],
         "variables": _variables(),
-        "shadows": _shadows(),
         "devices": [_accelerators(), _text(DRIVER / "version"), _tree(DRIVER)],
         "boot": _text(BOOT),
     }
@@ -112,10 +109,6 @@ def _mark(path: Path) -> list[int] | None:
 def _pth(place: Path) -> dict[str, Any]:
     """Files that lengthen the path: editing one leaves its folder as it was."""
     return {file.name: _mark(file) for file in sorted(place.glob("*.pth"))} if place.is_dir() else {}
-
-
-def _shadows() -> list[str]:
-    return sorted(path.name for path in Path().iterdir() if path.name.partition(".")[0] in SHADOWS)
 
 
 def _accelerators() -> list[str]:

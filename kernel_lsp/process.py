@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kernel_lsp import wire
-from kernel_lsp.confinement import BOOTSTRAP, Confinement, Limits, bubblewrap, environment_for
-from kernel_lsp.errors import WorkerLost
+from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, Confinement, Limits, bubblewrap, environment_for
+from kernel_lsp.errors import Unconfined, WorkerLost
 
 __all__ = ["Child", "Confinement", "Limits", "Process", "bubblewrap", "start"]
 
@@ -89,6 +89,8 @@ class Child:
         confined: str = "",
     ) -> None:
         self.name, self.process, self.confined = name, process, confined
+        self.layers: frozenset[str] = frozenset()
+        """Layers of confinement that took effect, by name (evaluator/processes/layers.py)."""
         self.ended_because = ""
         """Why somebody else than the asker ends it; set before it is killed."""
         self._reader, self._writer, self._log_stream = reader, writer, log
@@ -256,7 +258,10 @@ async def start(
     confinement: Confinement | None = None,
     environment: dict[str, str] | None = None,
 ) -> Child:
-    """Start one of our modules in the interpreter ``python``; None confines nothing."""
+    """Start one of our modules in the interpreter ``python``; None confines nothing. Raises OSError, and
+    Unconfined when it would see a file that is to be replaced."""
+    if confinement and confinement.replaced and bubblewrap() is None:
+        raise Unconfined(UNEDITED, "install bubblewrap, or allow user namespaces")
     rlimits = json.dumps({key: value for key, value in asdict(limits).items() if value is not None})
     # Only what is confined is disposable: the host still has events to write when its pipe closes.
     ending = "leave-with-pipe" if confinement else "read-to-the-end"

@@ -1,6 +1,7 @@
 """Scratch folders that say whose they are, so that those of processes that were killed are removed.
 
-    tempfile.mkdtemp(prefix=scratch.prefix("engine"))
+    with scratch.folder("engine") as folder: ...
+    tempfile.mkdtemp(prefix=scratch.prefix("gate"))
 
 They hold source text, and `kill -9` leaves them behind. A name says its process: the number, the namespace
 that it is a number of (containers may share /tmp), and when it began, since numbers come again. The first
@@ -17,7 +18,10 @@ import os
 import re
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+from kernel_lsp import leftovers
 
 _NAME = re.compile(r"kernel-lsp-[a-z]{1,16}-(\d{1,20})\.(\d{1,10})\.(\d{1,20})-\w{1,16}")
 
@@ -31,50 +35,22 @@ def prefix(kind: str) -> str:
     return f"kernel-lsp-{kind}-{_namespace()}.{os.getpid()}.{began}-"
 
 
+@contextlib.contextmanager
+def folder(kind: str) -> Iterator[Path]:
+    """A new folder that is removed in the end, whatever was made in it."""
+    made = Path(tempfile.mkdtemp(prefix=prefix(kind)))
+    try:
+        yield made
+    finally:
+        leftovers.remove(made)
+
+
 def sweep(parent: Path) -> list[Path]:
     """Remove what dead processes of this user and namespace have left in a folder; returns it."""
-    removed = []
     with contextlib.suppress(OSError):
-        for folder in sorted(parent.iterdir()):
-            if _is_left_behind(folder):
-                with contextlib.suppress(OSError):
-                    remove_tree(folder)
-                    removed.append(folder)
-    return removed
-
-
-def remove_tree(folder: Path) -> None:
-    """However deep it is: shutil.rmtree calls itself for each level. Follows no link. Raises OSError."""
-    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    number = 0
-    try:
-        while names := _names(top):
-            for name, is_folder in names:
-                if not is_folder:
-                    os.unlink(name, dir_fd=top)
-                    continue
-                # What is in it comes up to the top, a level at a time: no path grows, and nothing nests.
-                os.chmod(name, 0o700, dir_fd=top)
-                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
-                try:
-                    for below, below_is_folder in _names(inner):
-                        if below_is_folder:
-                            number += 1
-                            os.chmod(below, 0o700, dir_fd=inner)
-                            os.rename(below, f".up-{number}", src_dir_fd=inner, dst_dir_fd=top)
-                        else:
-                            os.unlink(below, dir_fd=inner)
-                finally:
-                    os.close(inner)
-                os.rmdir(name, dir_fd=top)
-    finally:
-        os.close(top)
-    folder.rmdir()
-
-
-def _names(descriptor: int) -> list[tuple[str, bool]]:
-    with os.scandir(descriptor) as entries:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        found = sorted(parent.iterdir())
+        return [folder for folder in found if _is_left_behind(folder) and leftovers.remove(folder)]
+    return []
 
 
 def _is_left_behind(folder: Path) -> bool:

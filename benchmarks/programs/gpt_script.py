@@ -1,7 +1,8 @@
 """A 12-layer language model of one file that trains at import: bfloat16 autocast, TF32 on."""
 
-import math, sys
+import sys
 from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -16,9 +16,10 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bar
 from rich.segment import Segment
 
-from kernel_lsp import config
+from kernel_lsp import config, interpreter
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.consent import Answer, Consents
+from kernel_lsp.errors import ConsentRequired, KernelLspError
 from kernel_lsp.plain import plain
 from kernel_lsp.presenter.objects import versioned
 from kernel_lsp.records import Progress
@@ -87,6 +88,24 @@ def settings(folder: Path, **flags: Any) -> Settings:
     for problem in problems:
         err.print(f"[yellow]setting[/] {_escape(str(problem))}")
     return loaded
+
+
+def require_consent(settings: Settings, folder: Path) -> None:
+    """Before a command starts the folder's interpreter. Raises ConsentRequired when that lies in the folder
+    and nobody has allowed the folder's code to run."""
+    if (cause := refusal(settings, folder)) is not None:
+        raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder.absolute()}")
+
+
+def refusal(settings: Settings, folder: Path) -> str | None:
+    """Why the folder's interpreter may not be started; None: it may."""
+    found = interpreter.find(folder, settings.python)
+    if not interpreter.needs_consent(found, folder, settings.python):
+        return None
+    answer = Consents(settings.data_dir).answer(folder, setting=settings.consent)
+    if answer in (Answer.ALLOW, Answer.ON_REQUEST):
+        return None
+    return f"{found.path} lies in the folder, and nobody has allowed code of the folder to run"
 
 
 @contextmanager

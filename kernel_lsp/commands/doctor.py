@@ -9,11 +9,12 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from kernel_lsp import __version__, interpreter, process, skillbook
+from kernel_lsp import __version__, interpreter, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import ConfigError, ModelError
+from kernel_lsp.evaluator.processes import layers
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.models import GRAPH, KERNEL, Store
 from kernel_lsp.models.manifest import verify
@@ -37,7 +38,7 @@ def doctor(
     findings = [
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
-        _sandbox(),
+        _sandbox(console.run(layers.tried())),
         _compiler(),
         *_library(settings),
         _journal(settings),
@@ -58,6 +59,8 @@ def doctor(
 
 
 async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
+    if (cause := console.refusal(settings, folder)) is not None:
+        return [Finding(part="interpreter", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))]
     chosen = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(chosen.path)
     return [
@@ -92,6 +95,10 @@ async def _interpreter(folder: Path, settings: Settings) -> list[Finding]:
     ]
 
 
+def _trust(folder: Path) -> str:
+    return f"allow it with: kernel-lsp trust {folder}, or name another with KERNEL_LSP_PYTHON"
+
+
 def _policy(settings: Settings, target: str, part: str) -> Finding:
     """What plans the quick search for this kind of target: a trained policy, or the rule and why."""
     try:
@@ -113,6 +120,9 @@ async def _model(folder: Path, settings: Settings) -> Finding:
     except ConfigError as error:
         return Finding(part="language model", ok=False, found=error.cause, remedy=error.remedy)
     python = interpreter.find(folder, settings.python).path
+    own = settings.policy in ("vllm", "transformers") and settings.model_python is None
+    if own and (cause := console.refusal(settings, folder)) is not None:
+        return Finding(part="language model", ok=False, found=f"not asked: {cause}", remedy=_trust(folder))
     found = await probing.probe(settings, python=str(python), allowed_origin=allowed)
     return Finding(part="language model", ok=found.ok, found=found.words, remedy=found.remedy)
 
@@ -132,14 +142,12 @@ def _sharing(settings: Settings) -> Finding:
     )
 
 
-def _sandbox() -> Finding:
-    program = process.bubblewrap()
-    remedy = (
-        None
-        if program
-        else "install bubblewrap (apt install bubblewrap), or allow user namespaces in this container"
-    )
-    return Finding(part="sandbox", ok=program is not None, found=program or "rlimits only", remedy=remedy)
+def _sandbox(held: layers.Held) -> Finding:
+    """What confines candidates here, and what it leaves open, as a child of ours has just tried."""
+    left_open = f"; left open: {', '.join(held.left_open)}" if held.left_open else ""
+    closed = held.problem is None and not held.left_open
+    remedy = None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
+    return Finding(part="sandbox", ok=closed, found=held.problem or f"{held.words}{left_open}", remedy=remedy)
 
 
 def _compiler() -> Finding:

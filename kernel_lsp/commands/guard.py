@@ -71,6 +71,7 @@ def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
 
 async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
     settings = console.settings(root, device=device)
+    console.require_consent(settings, root)
     probe = await interpreter.probe(interpreter.find(root, settings.python).path)
     if probe.remedy:
         raise EvaluationError("could not judge: no torch", probe.remedy)

@@ -80,6 +80,8 @@ async def _walked(
     from kernel_lsp.lineage import ground, kept, lessons, walking
     from kernel_lsp.pipeline import Pipeline
 
+    if job.folder:
+        console.require_consent(settings, Path(job.folder))
     pipeline, asked = Pipeline(settings), ground.Asked(job=job, workload=workload)
     try:
         with console.progress("lineage") as report:

@@ -112,6 +112,7 @@ def optimize(
             archive=archive,
             fresh=fresh,
         )
+        console.require_consent(settings, folder)
         origin = searching.allowed_origin(settings, folder, now=allow_remote)
         jobs = [_job(one, folder, settings, plan, origin) for one in _of_one_target(requests, archive)]
     except KernelLspError as error:

@@ -99,7 +99,8 @@ async def _judge(
 
 
 async def _probe(folder: Path, settings: Settings) -> Probe:
-    """The interpreter that will judge. Raises EvaluationError when it has no torch."""
+    """The interpreter that will judge. Raises EvaluationError when it has no torch, ConsentRequired."""
+    console.require_consent(settings, folder)
     found = interpreter.find(folder, settings.python)
     probe = await interpreter.probe(found.path, Path(settings.data_dir))
     if probe.remedy:

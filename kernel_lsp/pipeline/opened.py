@@ -6,13 +6,12 @@ candidates there are.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import phases
+from kernel_lsp import phases, scratch
 from kernel_lsp.config import Settings
 from kernel_lsp.evaluator import Gate
 from kernel_lsp.interpreter import Probe
@@ -24,7 +23,6 @@ from kernel_lsp.pipeline.tournament import Report, Tournament
 from kernel_lsp.process import Confinement, Limits
 from kernel_lsp.records import Json, Progress, Site, Skill, SkillMatch, Step
 from kernel_lsp.rewrite.client import Capture, Engine, Start
-from kernel_lsp.scratch import prefix
 from kernel_lsp.skillbook import Skillbook
 from kernel_lsp.snapshots import store
 
@@ -140,14 +138,14 @@ async def _engine(
     prepared: Prepared, bench: Bench, settings: Settings, start: Start
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""
-    with tempfile.TemporaryDirectory(prefix=prefix("engine")) as scratch:
+    with scratch.folder("engine") as folder:
         folders = {Path(skill.path).parent for skill in bench.skills.skills}  # they may lie under /tmp
         if prepared.program.home is not None:
             folders.update(store.folders_of(prepared.program.home))
         engine = Engine(
             python=bench.probe.python,
             limits=Limits(memory_bytes=settings.memory_mb * 2**20),
-            confinement=Confinement(scratch=Path(scratch), readable=tuple(sorted(folders))),
+            confinement=Confinement(scratch=folder, readable=tuple(sorted(folders))),
             open_seconds=settings.capture_timeout_s,
             start=start,
         )

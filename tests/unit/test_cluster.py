@@ -115,7 +115,7 @@ def answering(folder: Path) -> str:
     """An interpreter that says what it has, and spares two seconds of importing torch."""
     path = folder / "python"
     facts = {"version": "3.11.0", "torch": "2.6.0", "triton": "3.2.0", "cuda": False}
-    path.write_text(f"#!/bin/sh\nprintf '%s%s' \"$3\" '{json.dumps(facts)}'\n")
+    path.write_text(f"#!/bin/sh\nprintf '%s%s' \"$4\" '{json.dumps(facts)}'\n")
     path.chmod(0o755)
     return str(path)
 

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from confined_helpers import in_a_container
 from worker_helpers import loading
 
 from kernel_lsp.confinement import Confinement, Limits
+from kernel_lsp.errors import Unconfined
 from kernel_lsp.evaluator import tensors
 from kernel_lsp.evaluator.processes.warm import Zygote, warm_up
 from kernel_lsp.process import Child
@@ -83,6 +85,8 @@ DENIED = {
     "open a netlink socket": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     "connect to the machine": "socket.create_connection(('127.0.0.1', PORT), timeout=2)",
     "reach an abstract socket": "socket.socket(socket.AF_UNIX).connect('\\0kernel-lsp-test')",
+    "reach a socket in its folder": "socket.socket(socket.AF_UNIX).connect('ROOT/mine/service')",
+    "log to a service": "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', 'ROOT/mine/log')",
     "make namespaces": "call(272, 0x10000000)",
     "make namespaces by clone": "call(56, 0x10000000 | 17, 0, 0, 0, 0)",
     "mount": "call(165, 0, 0, 0, 0, 0)",
@@ -117,9 +121,17 @@ async def test_a_worker_cannot(what: str, zygote: Zygote, confinement: Confineme
     hidden.mkdir(exist_ok=True)
     (hidden / "key").write_text("secret")
     assert zygote.process is not None
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as service,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log,
+    ):
         abstract.bind("\0kernel-lsp-test")
-        abstract.listen()
+        service.bind(f"{root}/mine/service")
+        log.bind(f"{root}/mine/log")
+        for listening in (abstract, service):
+            listening.listen()
         names = {
             "ROOT": root,
             "OTHER": other,
@@ -188,3 +200,35 @@ async def test_the_evidence_names_the_layers(zygote: Zygote, confinement: Confin
     child = await start(zygote, replace(confinement, hidden=()))
     await child.kill()
     assert "Landlock" in child.confined and "seccomp" in child.confined and "privileges" in child.confined
+
+
+async def test_a_worker_sees_the_edited_text_and_changes_a_folder_for_itself(
+    zygote: Zygote, confinement: Confinement, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    file, edited = project / "model.py", tmp_path / "edited"
+    file.write_text("real")
+    edited.write_text("edited")
+    child = await start(zygote, replace(confinement, overlaid=(project,), replaced={file: edited}))
+    try:
+        assert {"overlays", "replaced files"} <= child.layers
+        assert await run(child, f"assert open('{file}').read() == 'edited'; open('{project}/new', 'w')") == ""
+    finally:
+        await child.kill()
+    assert os.listdir(project) == ["model.py"] and file.read_text() == "real"
+
+
+async def test_where_no_file_can_be_replaced_nothing_is_run(confinement: Confinement, tmp_path: Path) -> None:
+    file, edited = tmp_path / "model.py", tmp_path / "edited"
+    file.write_text("real")
+    edited.write_text("edited")
+    zygote = await warm_up(in_a_container(tmp_path), {})
+    try:
+        child = await start(zygote, replace(confinement, overlaid=(tmp_path,)))
+        await child.kill()
+        assert "overlays" not in child.layers and {"Landlock", "seccomp"} <= child.layers
+        with pytest.raises(Unconfined, match="unedited program"):
+            await start(zygote, replace(confinement, replaced={file: edited}))
+    finally:
+        await zygote.close()

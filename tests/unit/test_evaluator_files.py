@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 
 from kernel_lsp.errors import WorkerLost  # noqa: E402
 from kernel_lsp.evaluator import tensors  # noqa: E402
-from kernel_lsp.evaluator.processes.sandbox import FETCHED, InFile, Party, fetched  # noqa: E402
+from kernel_lsp.evaluator.processes.sandbox import FETCHED, InFile, Party, Sandbox, fetched  # noqa: E402
+from kernel_lsp.evaluator.verify import request_from_files  # noqa: E402
 
 pytestmark = pytest.mark.torch
 NAME = "0123456789abcdef.bin"
@@ -113,3 +114,17 @@ def test_a_link_or_a_pipe_is_no_answer(kind: str, tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_a_blob_is_empty_on_the_wire() -> None:
     assert InFile() == b"" and len(memoryview(InFile())) == 0
+
+
+@pytest.mark.asyncio
+async def test_a_sandbox_with_thousands_of_nested_folders_is_closed_and_gone() -> None:
+    source = "class Model:\n    pass\n\ndef get_inputs():\n    return []\n"
+    sandbox = Sandbox(request_from_files(source, source, device="cpu"))
+    here = os.open(folder(sandbox.root, "worker"), os.O_RDONLY)
+    for _ in range(4000):
+        os.mkdir("d", dir_fd=here)
+        here, outer = os.open("d", os.O_RDONLY, dir_fd=here), here
+        os.close(outer)
+    os.close(here)
+    await sandbox.close()
+    assert not sandbox.root.exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_lsp import leftovers
 from kernel_lsp.evaluator.processes import hoarding
 
 MIB = 2**20
@@ -48,6 +49,13 @@ async def test_many_small_files_count_together(tmp_path: Path) -> None:
         assert "scratch folder" in await told(pid, tmp_path, disk=10 * MIB)
 
 
+async def test_folders_nested_deeper_than_any_compiler_does_are_too_much(tmp_path: Path) -> None:
+    code = "import os\nfor _ in range(2000): os.mkdir('d'); os.chdir('d')\ninput()"
+    with running(code, tmp_path) as pid:
+        assert "nested folders" in await told(pid, tmp_path)
+    assert leftovers.remove(tmp_path)
+
+
 async def test_a_process_that_ends_by_itself_has_taken_nothing(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
     assert await told(process.pid, tmp_path) == ""
@@ -59,4 +67,4 @@ def test_a_sparse_file_costs_what_it_takes(tmp_path: Path, size: int) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.write(b"x" * size)
         file.truncate(2**33)
-    assert size <= hoarding.folder_bytes(tmp_path) <= size + MIB
+    assert size <= leftovers.bytes_below(tmp_path) <= size + MIB

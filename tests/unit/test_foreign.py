@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_lsp import checker, config, documents, foreign, scratch, skillbook
+from kernel_lsp import checker, config, documents, foreign, leftovers, skillbook
 from kernel_lsp.config import Settings
 from kernel_lsp.guarding import store
 from kernel_lsp.skillbook import format
@@ -146,7 +146,7 @@ def test_folders_may_be_nested_as_deep_as_the_system_allows(tmp_path: Path) -> N
     try:
         assert list(checker.find_files(tmp_path)) == [deep / "x.py"]
     finally:
-        scratch.remove_tree(tmp_path / "a")  # whoever removes tmp_path calls itself
+        leftovers.remove(tmp_path / "a")  # whoever removes tmp_path calls itself
 
 
 def test_an_open_folder_of_hostile_files_is_read_without_waiting(

@@ -66,7 +66,7 @@ async def test_something_that_is_no_python_is_a_problem(tmp_path: Path) -> None:
 def fake_python(folder: Path, facts: str) -> str:
     """Prints noise, then what the real script would print; counts its calls."""
     fake = folder / "python"
-    fake.write_text(f"#!/bin/sh\necho x >> {folder}/calls\necho noise\nprintf '%s' \"$3\"\necho '{facts}'\n")
+    fake.write_text(f"#!/bin/sh\necho x >> {folder}/calls\necho noise\nprintf '%s' \"$4\"\necho '{facts}'\n")
     fake.chmod(0o755)
     return str(fake)
 
@@ -87,3 +87,63 @@ async def test_a_good_answer_is_remembered_and_a_bad_one_is_not(tmp_path: Path) 
     assert (await interpreter.probe(bad)).remedy
     assert (await interpreter.probe(bad)).remedy
     assert (tmp_path / "bad" / "calls").read_text() == "x\nx\n"
+
+
+TELLING = """
+import os
+with open({told!r}, "a") as file:
+    file.write(__name__ + " " + str("NVIDIA_API_KEY" in os.environ))
+__version__ = "6.6.6"
+"""
+
+
+async def test_the_probe_executes_nothing_of_the_folder_it_is_asked_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, told = tmp_path / "workspace", tmp_path / "told"
+    workspace.mkdir()
+    for name in ("torch", "triton", "json", "gc", "sitecustomize", "usercustomize"):
+        (workspace / f"{name}.py").write_text(TELLING.format(told=str(told)))
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("PYTHONPATH", str(workspace))
+    monkeypatch.setenv("NVIDIA_API_KEY", "secret")
+    probe = await interpreter._ask(sys.executable, None)
+    assert probe.problem is None and probe.version is not None and probe.torch != "6.6.6"
+    assert not told.exists()
+
+
+async def test_the_probe_is_asked_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVIDIA_API_KEY", "secret")
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\npwd > {tmp_path}/folder\n")
+    fake.chmod(0o755)
+    await interpreter.probe(str(fake))
+    assert "secret" not in (tmp_path / "environment").read_text()
+    folder = (tmp_path / "folder").read_text().strip()
+    assert not any(Path(folder).parent.glob(Path(folder).name)), "one of its own, gone with it"
+
+
+def test_an_interpreter_of_the_folder_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    local, other = environment(folder / ".venv"), environment(elsewhere)
+
+    def needs(setting: str | None = None, **variables: str) -> bool:
+        found = interpreter.find(folder, setting, variables)
+        return interpreter.needs_consent(found, folder, setting)
+
+    assert needs() and needs(".venv/bin/python") and needs(VIRTUAL_ENV=str(folder / ".venv"))
+    assert not needs(other) and not needs(local), "the user's own settings name it by its whole path"
+    assert not needs(VIRTUAL_ENV=str(elsewhere))
+    (tmp_path / "link").symlink_to(folder)
+    found = interpreter.find(tmp_path / "link", None, {})
+    assert interpreter.needs_consent(found, folder) and interpreter.needs_consent(found, tmp_path / "link")
+    monkeypatch.setattr(sys, "prefix", str(folder / ".venv"))
+    assert not needs(), "it runs us already"
+
+
+def test_an_environment_that_links_into_the_folder_needs_consent(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    environment(folder / "packages")
+    (tmp_path / "venv").symlink_to(folder / "packages")
+    found = interpreter.find(folder, None, {"VIRTUAL_ENV": str(tmp_path / "venv")})
+    assert interpreter.needs_consent(found, folder)

@@ -37,7 +37,7 @@ class World:
             "version": "3.12.1", "torch": "2.9", "cuda": False, **more,
             "places": ["", str(self.packages)], "files": [str(self.packages / "torch/__init__.py")],
         }  # fmt: skip
-        text = f"#!/bin/sh\necho x >> {self.root}/calls\nprintf '%s' \"$3\"\necho '{json.dumps(facts)}'\n"
+        text = f"#!/bin/sh\necho x >> {self.root}/calls\nprintf '%s' \"$4\"\necho '{json.dumps(facts)}'\n"
         if not self.python.exists() or self.python.read_text() != text:
             self.python.write_text(text)
             self.python.chmod(0o755)
@@ -92,7 +92,6 @@ CHANGES: dict[str, Callable[[World], object]] = {
     "what the loader finds": lambda w: w.monkeypatch.setenv("LD_LIBRARY_PATH", "/elsewhere"),
     "a GPU was put in": lambda w: (w.devices / "nvidia0").touch(),
     "a start of the machine": lambda w: (w.root / "boot_id").write_text("second"),
-    "a torch in the working folder": lambda w: (w.root / "cwd/torch.py").touch(),
     "a day": lambda w: w.dated(-90_000),
     "a clock that was set back": lambda w: w.dated(90_000),
     "a torn file": lambda w: [f.write_text("{") for f in (w.data / "probes").glob("*")],

@@ -12,7 +12,7 @@ import pytest
 
 from kernel_lsp import process
 from kernel_lsp.confinement import environment_for
-from kernel_lsp.errors import WorkerLost
+from kernel_lsp.errors import Unconfined, WorkerLost
 
 CHILD = """
 import os, signal, sys, time
@@ -151,6 +151,34 @@ async def test_a_confined_child_cannot(
     assert "mine" in os.listdir(scratch) and "written" not in os.listdir("/etc")
 
 
+async def test_a_replaced_file_is_seen_or_nothing_starts(
+    module: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, edited = tmp_path / "model.py", tmp_path_factory.mktemp("edited") / "text"
+    file.write_text("real")
+    edited.write_text("edited")
+    confinement = process.Confinement(
+        scratch=tmp_path_factory.mktemp("scratch"), readable=(tmp_path,), replaced={file: edited}
+    )
+
+    async def begun() -> process.Child:
+        return await process.start(
+            module,
+            python=sys.executable,
+            limits=process.Limits(),
+            confinement=confinement,
+            environment={"PYTHONPATH": str(tmp_path)},
+        )
+
+    if process.bubblewrap() is not None:
+        child = await begun()
+        await child.ask({"code": f"assert open('{file}').read() == 'edited'"}, timeout_s=LONG_S)
+        await child.kill()
+    monkeypatch.setattr(process, "bubblewrap", lambda: None)
+    with pytest.raises(Unconfined):
+        await begun()
+
+
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "obedient.py").write_text(CHILD)
     program = textwrap.dedent("""
@@ -173,9 +201,44 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     until_dead(pid)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SERVICE_TOKEN",
+        "NVIDIA_API_KEY",
+        "LANGSMITH_API_KEY",
+        "LANGCHAIN_API_KEY",
+        "TORCH_HUB_TOKEN",
+        "TRITON_REMOTE_PASSWORD",
+        "CONDA_TOKEN",
+        "CCACHE_REMOTE_STORAGE",
+        "LD_API_KEY",
+        "CUDA_SECRET",
+        "OMP_KEY",
+        "MKL_LICENSE",
+        "PATH_TO_KEY",
+        "LC_SECRET",
+        "VIRTUAL_ENV_TOKEN",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "SSH_AUTH_SOCK",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "HTTPS_PROXY",
+    ],
+)
 async def test_a_confined_environment_carries_no_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SERVICE_TOKEN", "secret")
+    monkeypatch.setenv(name, "secret")
     made = environment_for(process.Confinement(scratch=tmp_path), {"EXTRA": "1"})
-    assert "SERVICE_TOKEN" not in made and made["HOME"] == str(tmp_path) and made["EXTRA"] == "1"
+    assert "secret" not in made.values() and made["HOME"] == str(tmp_path) and made["EXTRA"] == "1"
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "LC_ALL"]
+)
+async def test_what_programs_need_stays_in_the_environment(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "value")
+    assert environment_for(process.Confinement(scratch=tmp_path), {})[name] == "value"

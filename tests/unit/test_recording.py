@@ -365,7 +365,7 @@ def part(**changes: object) -> dict:
 
 def interrupted(workspace: Path, data_dir: Path, name: str = "x", **about: object) -> Path:
     """What a killed `kernel-lsp record` leaves in its user's data folder."""
-    folder = data_dir / "recordings" / name
+    folder = data_dir / "spools" / name
     folder.mkdir(parents=True)
     out = str(workspace / ".kernel-lsp" / "a.recorded.toml")
     told = {"host": platform.node(), "pid": 2**22 + 1, "root": str(workspace), "program": "a.py", "out": out}

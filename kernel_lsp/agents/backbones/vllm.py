@@ -44,7 +44,7 @@ KEPT = (
     "HTTP_PROXY",
     "HTTPS_PROXY",
 )
-"""Beside confinement.KEPT: where models are cached, and the way to them."""
+"""Beginnings of names, beside confinement.KEPT: where models are cached, and the way to them."""
 
 
 class VLLM:

@@ -2,7 +2,8 @@
 
 A child compiles into its own scratch folder. The parent copies from there what a *later process for the very
 same source* may find in its own scratch folder; nobody but the parent writes here, and what one candidate
-compiled is never shown to another. Kept are regular files of a bounded size; links and the rest stay behind.
+compiled is never shown to another. Kept are regular files of a bounded size; links and the rest stay behind,
+and none is followed on either side (leftovers.py).
 
 Triton writes absolute paths into its groups of files, which are set right on the way. Not covered: a
 candidate that leaves itself a note among its kernels. It learns that it ran before, which its timed
@@ -14,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
-from kernel_lsp import phases
+from kernel_lsp import leftovers, phases
+from kernel_lsp.leftovers import Left
 
 FOLDERS = ("triton", "inductor")
 """Where Triton and torch.compile write inside a scratch folder (confinement.py sets the environment)."""
@@ -69,61 +70,65 @@ class Store:
         if not self.holds(key):
             return False
         with contextlib.suppress(OSError):
-            _copy(entry, scratch, ANYWHERE, str(scratch))
+            scratch.mkdir(parents=True, exist_ok=True)
+            _lay_down(_files(entry), scratch, ANYWHERE, str(scratch))
             (entry / "used").touch()
             return True
         return False
 
     def take_in(self, key: str, scratch: Path) -> None:
         """Keep what a finished process compiled in its scratch folder, in one step."""
-        files = list(_files(scratch))
-        if not files or sum(file.stat().st_size for file in files) > MAX_ENTRY_BYTES:
+        try:
+            files = list(_files(scratch))
+        except OSError:  # too much of it, or not only compilers were at work
+            return
+        if not files:
             return
         with contextlib.suppress(OSError):  # a full disk: it will be compiled again
             self.folder.mkdir(parents=True, exist_ok=True)
             made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
             try:
-                _copy(scratch, made, str(scratch), ANYWHERE)
+                _lay_down(files, made, str(scratch), ANYWHERE)
                 (made / "used").touch()
-                shutil.rmtree(self.folder / key, ignore_errors=True)
+                leftovers.remove(self.folder / key)
                 made.rename(self.folder / key)
             finally:
-                shutil.rmtree(made, ignore_errors=True)
+                leftovers.remove(made)
             self._prune()
 
     def forget(self, key: str) -> None:
         """Remove an entry, if there is one."""
-        shutil.rmtree(self.folder / key, ignore_errors=True)
+        leftovers.remove(self.folder / key)
 
     def _prune(self) -> None:
         """The longest unused go when the store has grown too large."""
         entries = [entry for entry in self.folder.iterdir() if (entry / "used").exists()]
-        sizes = {entry: sum(file.stat().st_size for file in _files(entry)) for entry in entries}
+        sizes = {entry: _size(entry) for entry in entries}
         for entry in sorted(entries, key=lambda e: (e / "used").stat().st_mtime):
             if sum(sizes.values()) <= MAX_STORE_BYTES:
                 return
             del sizes[entry]
-            shutil.rmtree(entry, ignore_errors=True)
+            leftovers.remove(entry)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Regular files of the cache folders; a link could point at anything."""
-    for name in FOLDERS:
-        root = folder / name
-        if root.is_symlink():
-            continue
-        yield from (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+def _size(entry: Path) -> int:
+    return sum(path.lstat().st_size for path in entry.rglob("*") if path.is_file())
 
 
-def _copy(source: Path, target: Path, old: str, new: str) -> None:
-    """All files of an entry; paths that begin with ``old`` begin with ``new`` afterwards."""
-    for file in _files(source):
-        place = target / file.relative_to(source)
-        if place.exists():  # named by its content, and a process may have it mapped
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        data = file.read_bytes()
-        if file.name.startswith(PATHS_INSIDE):
-            data = data.replace(old.encode(), new.encode())
-        place.write_bytes(data)
-        place.chmod(0o755 if file.suffix == ".so" else 0o644)
+def _files(folder: Path) -> Iterator[Left]:
+    """Files of the cache folders. Raises OSError when there is more than an entry may hold."""
+    with leftovers.opened(folder) as descriptor:
+        yield from leftovers.files(descriptor, *FOLDERS, most_bytes=MAX_ENTRY_BYTES)
+
+
+def _lay_down(files: Iterable[Left], target: Path, old: str, new: str) -> None:
+    """All files of an entry; paths that begin with ``old`` begin with ``new`` afterwards.
+
+    What is there stays: it is named by its content, and a process may have it mapped.
+    """
+    with leftovers.opened(target) as folder:
+        for file in files:
+            name, content = file.names[-1], file.content
+            if name.startswith(PATHS_INSIDE):
+                content = content.replace(old.encode(), new.encode())
+            leftovers.write(folder, file.names, content, 0o755 if name.endswith(".so") else 0o644)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_lsp import bootstrap
-from kernel_lsp.evaluator.processes import landlock, linux, namespaces, syscalls
+from kernel_lsp.evaluator.processes import landlock, linux, mounts, namespaces, syscalls
+from kernel_lsp.evaluator.processes.layers import MOUNTS, OVERLAYS
 
 LAST_CAP = 63
 CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -32,10 +33,12 @@ class Order:
     hidden: list[str] = field(default_factory=list)
     readable: list[str] = field(default_factory=list)
     writable: list[str] = field(default_factory=list)
+    overlaid: list[str] = field(default_factory=list)
+    replaced: dict[str, str] = field(default_factory=dict)
     gpu: bool = False
 
 
-def confine(order: Order, limits: dict[str, int], *, tree: bool, home: str) -> dict[str, Any]:
+def confine(order: Order, limits: dict[str, int], *, tree: bool) -> dict[str, Any]:
     """Confine this process for good; ``tree`` says that it is the first of its own process tree.
 
     Returns the layers that took effect: namespaces (names), landlock (ABI or 0), seccomp, privileges.
@@ -45,13 +48,23 @@ def confine(order: Order, limits: dict[str, int], *, tree: bool, home: str) -> d
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_FIRST))
     if tree:
-        shown = [*order.readable, *_own_folders_in_private_places()]
         layers["namespaces"] = namespaces.separate(
-            writable=folders, readable=shown, hidden=order.hidden, size=PRIVATE_BYTES
+            mounts.View(
+                readable=order.readable,
+                writable=folders,
+                hidden=order.hidden,
+                overlaid=order.overlaid,
+                replaced=order.replaced,
+                gpu=order.gpu,
+                size=PRIVATE_BYTES,
+            )
         )
     os.chdir(order.scratch)  # now: the same folder of before is read-only
-    if "mounts" in layers["namespaces"]:
-        folders += [path for path in namespaces.PRIVATE if os.path.isdir(path)]
+    readable = [*order.readable, *order.overlaid, *order.replaced]
+    if MOUNTS in layers["namespaces"]:
+        folders = [*folders, *mounts.PRIVATE]
+    if OVERLAYS in layers["namespaces"]:
+        folders = [*folders, *order.overlaid]
     bootstrap.apply_limits(limits)
     with contextlib.suppress(OSError):
         linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
@@ -59,7 +72,10 @@ def confine(order: Order, limits: dict[str, int], *, tree: bool, home: str) -> d
         layers["privileges"] = False
     with contextlib.suppress(OSError):
         layers["landlock"] = landlock.restrict(
-            writable=folders, readable=order.readable, gpu=order.gpu, home=home
+            writable=folders,
+            readable=readable,
+            gpu=order.gpu,
+            own_proc="proc" in layers["namespaces"],
         )
     with contextlib.suppress(OSError):
         syscalls.install()
@@ -74,9 +90,3 @@ def drop_privileges() -> None:
             linux.prctl("capbset", linux.PR_CAPBSET_DROP, capability)
     header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
     linux.syscall("capset", CAPSET.get(linux.MACHINE, -1), header, bytes(24))
-
-
-def _own_folders_in_private_places() -> list[str]:
-    """Interpreter and packages that lie where the child gets an empty folder of its own."""
-    found = [path for path in landlock.program_folders() if path.startswith(("/tmp/", "/dev/shm/"))]
-    return [path for path in found if os.path.isdir(path)]

@@ -1,7 +1,8 @@
 """What rlimits cannot hold in a candidate's process, watched from outside. Standard library only.
 
 Resident memory, because a process that uses CUDA reserves far more address space than it uses and so has
-no RLIMIT_AS; and the bytes in its scratch folder, because RLIMIT_FSIZE counts every file by itself.
+no RLIMIT_AS; and the bytes in its scratch folder, because RLIMIT_FSIZE counts every file by itself; and
+how deep and how many they are.
 Not covered: memory of processes that a candidate starts (starting them is a rejection), files that are
 deleted but still open, and what is taken and given back between two looks.
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
+
+from kernel_lsp import leftovers
 
 LOOK_S = 0.2
 """Touching fresh pages goes at about 5 GB/s, so a look comes at most a GB late."""
@@ -23,7 +25,11 @@ async def until_too_much(pid: int, scratch: Path, *, memory_bytes: int, disk_byt
     while (resident := resident_bytes(pid)) is not None:
         if resident > memory_bytes:
             return f"it used more than {memory_bytes / 2**30:.1f} GiB of memory"
-        if await asyncio.to_thread(folder_bytes, scratch) > disk_bytes:
+        try:
+            written = await asyncio.to_thread(leftovers.bytes_below, scratch)
+        except leftovers.TooMuch as error:
+            return str(error)
+        if written > disk_bytes:
             return f"it wrote more than {disk_bytes / 2**30:.1f} GiB to its scratch folder"
         await asyncio.sleep(LOOK_S)
     return ""
@@ -35,17 +41,3 @@ def resident_bytes(pid: int) -> int | None:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):
         return None
-
-
-def folder_bytes(folder: Path) -> int:
-    """Bytes on disk of all files below, so that a sparse file costs what it takes."""
-    return sum(_sizes(folder))
-
-
-def _sizes(folder: Path) -> Iterator[int]:
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                yield os.lstat(os.path.join(root, name)).st_blocks * 512
-            except OSError:  # deleted meanwhile
-                continue

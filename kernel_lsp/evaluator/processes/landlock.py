@@ -1,9 +1,9 @@
 """Landlock: files, TCP, signals and abstract sockets, without any privilege.
 
-Covered: reading only where a program's own files lie (not the hidden files of a home, not /tmp, not
-another party's scratch folder, no raw disk), writing only to the given folders and harmless devices; no
-TCP; no signal to and no abstract socket of a process outside. A confined process cannot trace one that
-is not. Each by the kernel's ABI: 1 files, 3 truncation, 4 TCP, 5 device control, 6 signals.
+Covered: reading only what every child may see (visible.py) and what was named, writing only to the given
+folders and harmless devices; no TCP; no signal to and no abstract socket of a process outside. A confined
+process cannot trace one that is not. Each by the kernel's ABI: 1 files, 3 truncation, 4 TCP, 5 device
+control, 6 signals.
 Not covered: other protocols than TCP (syscalls.py), metadata (stat, chmod), hard limits (rlimits).
 """
 
@@ -14,10 +14,9 @@ import ctypes
 import os
 import stat
 import struct
-import sys
 from collections.abc import Iterable
 
-from kernel_lsp.evaluator.processes import linux
+from kernel_lsp.evaluator.processes import linux, visible
 
 CREATE, ADD, RESTRICT = 444, 445, 446
 WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3
@@ -28,10 +27,6 @@ READ = READ_FILE | READ_DIR
 TCP = 0b11
 SCOPES = 0b11
 _PATH_BENEATH, _VERSION = 1, 1
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-PRIVATE = ("home", "root", "tmp", "dev", "proc", "var")
-"""Top-level folders that are not readable as a whole."""
-SHARED_PARTS = ("/var/lib", "/var/cache", "/proc")
 
 
 def abi() -> int:
@@ -42,7 +37,7 @@ def abi() -> int:
         return 0
 
 
-def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, home: str) -> int:
+def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, own_proc: bool) -> int:
     """Restrict this process and all it starts, for good; returns the ABI.
 
     Needs no_new_privs. Raises OSError.
@@ -56,11 +51,9 @@ def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, hom
     attributes = struct.pack("=QQQ", handled, network, scoped)[:size]
     ruleset = linux.syscall("landlock_create_ruleset", CREATE, attributes, size, 0)
     try:
-        for path in _system(home):
+        for path in (*visible.system(own_proc=own_proc), *visible.program_folders(), *readable):
             _allow(ruleset, path, READ & handled)
-        for path in (*program_folders(), *readable):
-            _allow(ruleset, path, READ & handled)
-        for path in _devices(gpu):
+        for path in visible.devices(gpu=gpu):
             _allow(ruleset, path, (READ | WRITE_FILE | IOCTL_DEV) & handled)
         # A thread's name is written through /proc, by CUDA's driver among others.
         _allow(ruleset, "/proc/self", (READ | WRITE_FILE | TRUNCATE) & handled)
@@ -83,24 +76,3 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
             linux.syscall("landlock_add_rule", ADD, ruleset, _PATH_BENEATH, rule, 0)
         finally:
             os.close(folder)
-
-
-def _system(home: str) -> list[str]:
-    """Top-level folders and what a home shows openly: project files, not keys and settings."""
-    top = [f"/{name}" for name in os.listdir("/") if name not in PRIVATE]
-    with contextlib.suppress(OSError):
-        top += [os.path.join(home, name) for name in os.listdir(home) if not name.startswith(".")]
-    return [*top, *SHARED_PARTS]
-
-
-def program_folders() -> list[str]:
-    """Where Python, its packages and the compilers lie, wherever the user has put them."""
-    found = {sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
-    found |= set(os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return sorted(path for path in {*found, here} if os.path.isabs(path) and path != "/")
-
-
-def _devices(gpu: bool) -> list[str]:
-    names = [name for name in os.listdir("/dev") if name.startswith("nvidia")] if gpu else []
-    return [f"/dev/{name}" for name in (*DEVICES, *names)]

@@ -15,6 +15,8 @@ import sys
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
 PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 24, 36, 38
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 1 << 18
+MNT_DETACH = 2
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 
 MACHINE = platform.machine() if sys.platform == "linux" else ""
@@ -52,3 +54,8 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, dat
     texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
     done = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
     check(done, f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """Out of sight at once; gone when nobody uses it any more."""
+    check(_libc.umount2(target.encode(), MNT_DETACH), f"unmount {target}")

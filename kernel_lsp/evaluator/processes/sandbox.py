@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import AsyncIterator
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernel_lsp import phases, process, scratch, wire
+from kernel_lsp import leftovers, phases, process, scratch, wire
 from kernel_lsp.errors import EvaluationError, WorkerLost
 from kernel_lsp.evaluator.processes import crashes, hoarding
 from kernel_lsp.evaluator.processes.compiled import Store
@@ -78,14 +77,14 @@ class Sandbox:
         try:
             await asyncio.gather(*(child.kill() for child in self.children))
         finally:
-            shutil.rmtree(self.root, ignore_errors=True)
+            leftovers.remove(self.root)
 
     async def judge(self) -> Party:
         """The process that knows what is right; a reference with Triton runs as the candidate does.
 
         Another one in its place once it has died.
         """
-        shutil.rmtree(self.root / "judge", ignore_errors=True)
+        leftovers.remove(self.root / "judge")
         confinement = self._confinement("judge", writable=(self.outbox,))
         triton = self.request.reference_has_triton
         party = await self._start(
@@ -114,13 +113,13 @@ class Sandbox:
                 await party.ask("ready", READY_S)  # it may have died meanwhile
                 self._lay_out(self._candidates_key, "worker")
                 return party
-            shutil.rmtree(self.root / "worker", ignore_errors=True)
+            leftovers.remove(self.root / "worker")
         return await self._candidate_process("worker", self._candidates_key)
 
     async def timer(self) -> Party:
         """A process that loads the candidate beside its reference, to time them. Another one in its place
         once it has died."""
-        shutil.rmtree(self.root / "timer", ignore_errors=True)
+        leftovers.remove(self.root / "timer")
         return await self._candidate_process("timer", self._baselines_key)
 
     async def tuner(self) -> Party:
@@ -244,11 +243,23 @@ class Sandbox:
         if child.ended_because:
             await child.kill()
 
-    def _confinement(self, name: str, **folders: tuple[Path, ...]) -> process.Confinement:
+    def _confinement(
+        self,
+        name: str,
+        *,
+        readable: tuple[Path, ...] = (),
+        writable: tuple[Path, ...] = (),
+        hidden: tuple[Path, ...] = (),
+    ) -> process.Confinement:
         home = self.request.reference.home
         lived = store.folders_of(home) if home is not None else ()
-        readable = (*folders.pop("readable", ()), *lived)
-        return process.Confinement(scratch=self._folder(name), gpu=self._gpu, readable=readable, **folders)
+        return process.Confinement(
+            scratch=self._folder(name),
+            gpu=self._gpu,
+            readable=(*readable, *lived),
+            writable=writable,
+            hidden=hidden,
+        )
 
     @property
     def _gpu(self) -> bool:

@@ -1,9 +1,10 @@
 """A filter of system calls (seccomp): what a candidate never needs fails with EPERM.
 
 Covered, on x86-64 and aarch64: looking into other processes, namespaces and mounts, kernel modules,
-keys, clocks, BPF, performance counters, io_uring, sockets of any family but AF_UNIX, escaping the
-parent-death signal. Not covered: what goes through a permitted call (ioctl, files; see landlock.py),
-an attack on the kernel itself.
+keys, clocks, BPF, performance counters, io_uring, reaching any socket that it does not hold already
+(Internet, netlink, Unix ones of local services, abstract ones), escaping the parent-death signal. What stays
+is a socketpair of streams, and a listening Unix socket, which CUDA's driver makes for itself.
+Not covered: what goes through a permitted call (ioctl, files; see landlock.py), an attack on the kernel.
 """
 
 from __future__ import annotations
@@ -31,20 +32,23 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
     "clock_adjtime": (305, 266), "syslog": (103, 116), "lookup_dcookie": (212, 18),
     "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "vhangup": (153, 58),
-    "personality": (135, 92), "ioperm": (173, None), "iopl": (172, None), "modify_ldt": (154, None),
+    "connect": (42, 203), "personality": (135, 92),
+    "ioperm": (173, None), "iopl": (172, None), "modify_ldt": (154, None),
 }  # fmt: skip
-SOCKET, CLONE, PRCTL, CLONE3 = (41, 198), (56, 220), (157, 167), (435, 435)
+SOCKET, SOCKETPAIR, CLONE, PRCTL, CLONE3 = (41, 198), (53, 199), (56, 220), (157, 167), (435, 435)
 SECCOMP = (317, 277)
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 X32 = 0x40000000
 """Call numbers from here on are x86-64's second table, which would go around the list."""
 NAMESPACES = 0x7E020000 | 0x80
 """Every CLONE_NEW* flag (the time namespace is 0x80)."""
-AF_UNIX = 1
+AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET = 1, 1, 5
+"""A socket of datagrams needs no connect to reach an address, not even one of a pair."""
+SOCKET_TYPES = 0xF
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_AND, _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x54, 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER, _ARCH, _ARGUMENT = 0, 4, 16
+_NUMBER, _ARCH, _ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _SET_MODE_FILTER, _SPEC_ALLOW = 1, 4
 
 
@@ -74,7 +78,8 @@ def program() -> bytes:
         _fail(errno.ENOSYS),
         # No pointer can be followed here; without clone3 the C library uses clone, whose flags can be seen.
         *_when(CLONE3[machine], [_fail(errno.ENOSYS)]),
-        *_when(SOCKET[machine], _unless_argument(_step(_EQUAL, AF_UNIX, 1, 0))),
+        *_when(SOCKET[machine], _unless_local_stream()),
+        *_when(SOCKETPAIR[machine], _unless_local_stream()),
         *_when(CLONE[machine], _unless_argument(_step(_ANY_BIT, NAMESPACES, 0, 1))),
         *_when(PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1))),
     ]
@@ -103,3 +108,18 @@ def _when(number: int, then: list[bytes]) -> list[bytes]:
 def _unless_argument(test: bytes) -> list[bytes]:
     """Fail unless ``test`` of the first argument's low half skips the failure; ends in any case."""
     return [_step(_LOAD, _ARGUMENT), test, _fail(errno.EPERM), _step(_RETURN, _ALLOW)]
+
+
+def _unless_local_stream() -> list[bytes]:
+    """Fail unless the arguments ask for a Unix socket that reaches nothing without connect."""
+    return [
+        _step(_LOAD, _ARGUMENT),
+        _step(_EQUAL, AF_UNIX, 1, 0),
+        _fail(errno.EPERM),
+        _step(_LOAD, _SECOND_ARGUMENT),
+        _step(_AND, SOCKET_TYPES),
+        _step(_EQUAL, SOCK_STREAM, 2, 0),
+        _step(_EQUAL, SOCK_SEQPACKET, 1, 0),
+        _fail(errno.EPERM),
+        _step(_RETURN, _ALLOW),
+    ]

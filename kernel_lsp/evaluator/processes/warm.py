@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kernel_lsp.confinement import BOOTSTRAP, clean_environment, environment_for
-from kernel_lsp.errors import WorkerLost
+from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, clean_environment, environment_for
+from kernel_lsp.errors import Unconfined, WorkerLost
+from kernel_lsp.evaluator.processes.layers import REPLACED, describe, names
 from kernel_lsp.process import MARK, Child, Confinement, Limits, Process, Started
 
 CONTROL_BYTES = 64 * 1024
@@ -28,6 +29,7 @@ END_S = 15.0
 """How long a death is waited for: clearing away a fork bomb takes seconds."""
 SIGNALED = 128
 MODULE = "kernel_lsp.evaluator.processes.zygote"
+FOLDERS = ("hidden", "readable", "writable", "overlaid")
 QUIET = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -116,7 +118,8 @@ class Zygote:
         environment: dict[str, str],
         nice: int = 0,
     ) -> Child:
-        """A child that runs ``module``. Raises WorkerLost when the zygote or the child dies before that."""
+        """A child that runs ``module``. Raises WorkerLost when the zygote or the child dies before that,
+        Unconfined when it would see a file that is to be replaced."""
         order = {
             "module": module,
             "argv": argv,
@@ -140,7 +143,10 @@ class Zygote:
         except BaseException:  # also a cancellation: nobody else knows this child
             await child.kill()
             raise
-        child.confined = describe(layers or {})
+        child.confined, child.layers = describe(layers or {}), names(layers or {})
+        if confinement.replaced and REPLACED not in child.layers:
+            await child.kill()
+            raise Unconfined(UNEDITED, "allow user namespaces, or run kernel-lsp where they are allowed")
         return child
 
     async def branch(self, variant: str) -> Zygote:
@@ -242,26 +248,11 @@ async def warm_up(python: str, environment: dict[str, str]) -> Zygote:
     return await zygote.settled()
 
 
-def describe(layers: dict[str, Any]) -> str:
-    """The layers that took effect, for the evidence."""
-    names = list(layers.get("namespaces", ()))
-    parts = [f"namespaces ({', '.join(names)})" if names else "no namespaces"]
-    parts.append(f"Landlock {layers['landlock']}" if layers.get("landlock") else "no Landlock")
-    parts.append("seccomp" if layers.get("seccomp") else "no seccomp")
-    parts.append("privileges kept" if layers.get("privileges", True) else "no privileges")
-    return ", ".join(parts)
-
-
 def _as_json(confinement: Confinement) -> dict[str, Any]:
-    fields = asdict(confinement)
-    return {
-        key: [str(path) for path in value]
-        if isinstance(value, tuple)
-        else value
-        if key == "gpu"
-        else str(value)
-        for key, value in fields.items()
-    }
+    """As confine.Order takes it. A file is replaced where it really lies."""
+    replaced = {os.path.realpath(path): os.fspath(file) for path, file in confinement.replaced.items()}
+    folders = {name: [os.fspath(path) for path in getattr(confinement, name)] for name in FOLDERS}
+    return {"scratch": str(confinement.scratch), "gpu": confinement.gpu, "replaced": replaced, **folders}
 
 
 async def _streams() -> tuple[

@@ -200,11 +200,10 @@ def _become(
             os.dup2(descriptor, number)
         _rename(order["module"], order["argv"])
         os.nice(order["nice"])
-        home = os.path.expanduser("~")
         _set_environment(order["environment"])
         if order["confinement"] is not None:
             wanted = confine.Order(**order["confinement"])
-            layers = confine.confine(wanted, order["limits"], tree=tree, home=home)
+            layers = confine.confine(wanted, order["limits"], tree=tree)
             zygote.tell(confined=order["id"], layers=layers)
         else:
             zygote.tell(confined=order["id"], layers=None)

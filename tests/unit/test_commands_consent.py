@@ -1,0 +1,73 @@
+"""Commands start no interpreter of a folder whose code nobody has allowed to run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernel_lsp
+from kernel_lsp import consent
+
+PROGRAM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 1
+
+def get_inputs():
+    return [torch.rand(32, 16)]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """It holds an interpreter that leaves a mark, and settings that name it."""
+    folder = tmp_path / "project"
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (folder / "pyproject.toml").write_text('[tool.kernel-lsp]\npython = ".venv/bin/python"\n')
+    (folder / "model.py").write_text(PROGRAM)
+    (folder / "other.py").write_text(PROGRAM)
+    return folder
+
+
+def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("VIRTUAL_ENV", "KERNEL_LSP_PYTHON")
+        },
+        "KERNEL_LSP_DATA_DIR": str(project.parent / "data"),
+        "PYTHONPATH": str(Path(kernel_lsp.__file__).parent.parent),
+    }
+    argv = [sys.executable, "-m", "kernel_lsp", *arguments]
+    return subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("optimize", "model.py", "--show-prompt"), ("optimize", "model.py"), ("verify", "model.py", "other.py")],
+    ids=" ".join,
+)
+def test_no_command_starts_it(arguments: tuple[str, ...], project: Path) -> None:
+    done = command(project, *arguments)
+    assert done.returncode == 2 and "nobody has allowed" in done.stderr and "kernel-lsp trust" in done.stderr
+    assert not (project.parent / "started").exists()
+
+
+def test_doctor_says_why_it_does_not_ask_and_asks_once_it_may(project: Path) -> None:
+    def found() -> str:
+        done = command(project, "doctor", "--json", str(project))
+        findings = {item["part"]: item for item in json.loads(done.stdout)["findings"]}
+        return str(findings["interpreter"]["found"])
+
+    assert found().startswith("not asked:") and not (project.parent / "started").exists()
+    consent.trust(project, project.parent / "data")
+    assert found().startswith(str(project / ".venv/bin/python")) and (project.parent / "started").exists()
