@@ -6,7 +6,6 @@ yields one Analysis, and one that could not be checked says so in its problem. F
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -19,8 +18,6 @@ from kernel_lsp.analysis import DEFECT, analyze
 from kernel_lsp.records import Analysis, ParseProblem, Snapshot
 
 MAX_BYTES = 1_000_000
-# Other people's code and machine output; a folder that is named by the caller is checked whatever its name.
-SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages", "node_modules", "venv", "env", "build", "dist"})
 # Starting a process costs about as much as checking 20 files of ordinary size.
 _MIN_PARALLEL = 40
 _CHUNK = 16
@@ -57,7 +54,7 @@ def find_files(path: Path) -> Iterator[Path]:
         _, folders, names = next(os.walk(folder), ("", [], []))
         yield from (folder / name for name in sorted(names) if name.endswith((".py", ".pyi")))
         inside = [folder / name for name in sorted(folders, reverse=True)]
-        waiting += [one for one in inside if not (_is_skipped(one) or one.is_symlink())]
+        waiting += [one for one in inside if not (files.is_skipped(one) or one.is_symlink())]
 
 
 def check_file(path: Path, within: Path | None = None) -> tuple[Path, Analysis]:
@@ -86,14 +83,6 @@ def _quiet_collector() -> None:
     # Syntax trees have no cycles: collections only cost time (a fifth of the whole run).
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-
-
-def _is_skipped(folder: Path) -> bool:
-    if folder.name.startswith(".") or folder.name in SKIPPED_FOLDERS:
-        return True
-    with contextlib.suppress(OSError):
-        return (folder / "pyvenv.cfg").exists()
-    return True
 
 
 def _unchecked(reason: str) -> Analysis:

@@ -6,6 +6,7 @@ which the editor owns and pygls mirrors, and positions in a text (positions.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ from kernel_lsp.records import Snapshot
 
 if TYPE_CHECKING:  # imported when the first folder is watched, off the loop: the editor waits for the start
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
-    from watchdog.observers.api import BaseObserver
+    from watchdog.observers.api import BaseObserver, ObservedWatch
 
 MAX_CHARS = 1_000_000
 """Longer documents are generated code, not something a person tunes by hand."""
@@ -64,7 +65,8 @@ class DiskWatch:
     """Tells which files changed on disk, in debounced batches, from a thread of its own.
 
     Watches single folders rather than whole trees: a workspace with an environment inside holds tens
-    of thousands of folders, and every one would cost an inotify watch.
+    of thousands of folders, and every one would cost an inotify watch. A folder that is not there is
+    watched from its appearance on, where the folder that it appears in is watched.
     """
 
     def __init__(self, changed: Callable[[frozenset[Path]], None], *, delay_s: float = 0.2) -> None:
@@ -72,7 +74,8 @@ class DiskWatch:
         self._lock = threading.Lock()
         self._pending: set[Path] = set()
         self._timer: threading.Timer | None = None
-        self._watched: set[tuple[Path, bool]] = set()
+        self._watched: dict[tuple[Path, bool], ObservedWatch | None] = {}
+        """(folder, recursive) -> what the observer calls it; None: it was not there."""
         self._observer: BaseObserver | None = None
         self._starting = threading.Lock()
         self._stopped = False
@@ -81,16 +84,24 @@ class DiskWatch:
         """Watch these folders too. Blocks (call it off the loop); returns what could not be watched."""
         problems = []
         for folder in folders:
-            key = (folder, recursive)
-            if key in self._watched or self._stopped or not folder.is_dir():
-                continue
-            try:
-                handler = cast("FileSystemEventHandler", self)  # all that is called is dispatch()
-                self._started().schedule(handler, str(folder), recursive=recursive)
-                self._watched.add(key)
-            except OSError as error:
-                problems.append(f"{folder} is not watched: {error} (raise fs.inotify.max_user_watches)")
+            if self._watched.get((folder, recursive)) is None and not self._stopped:
+                problems += self._watch(folder, recursive)
         return problems
+
+    def _watch(self, folder: Path, recursive: bool) -> list[str]:
+        key = (folder, recursive)
+        if (earlier := self._watched.get(key)) is not None and self._observer is not None:
+            with contextlib.suppress(KeyError):
+                self._observer.unschedule(earlier)  # of a folder that went meanwhile
+        self._watched[key] = None
+        if not folder.is_dir():
+            return []
+        try:
+            handler = cast("FileSystemEventHandler", self)  # all that is called is dispatch()
+            self._watched[key] = self._started().schedule(handler, str(folder), recursive=recursive)
+        except OSError as error:
+            return [f"{folder} is not watched: {error} (raise fs.inotify.max_user_watches)"]
+        return []
 
     def stop(self) -> None:
         self._stopped = True
@@ -102,12 +113,24 @@ class DiskWatch:
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Called by the observer's thread for everything that happens."""
-        if event.is_directory or event.event_type in ("opened", "closed_no_write"):
+        if event.event_type in ("opened", "closed_no_write"):
             return
         paths = {Path(os.fsdecode(name)) for name in (event.src_path, event.dest_path) if name}
+        if event.is_directory:
+            is_new = event.event_type in ("created", "moved")
+            paths = {file for path in paths for file in self._appeared(path)} if is_new else set()
         interesting = {p for p in paths if p.suffix in (".py", ".toml", ".md")}
         if interesting:
             self._collect(interesting)
+
+    def _appeared(self, folder: Path) -> list[Path]:
+        """Files that were put into an awaited folder before it was watched."""
+        awaited = [(path, recursive) for path, recursive in list(self._watched) if path == folder]
+        for path, recursive in awaited:
+            self._watch(path, recursive)
+        with contextlib.suppress(OSError):
+            return list(folder.iterdir()) if awaited else []
+        return []
 
     def _collect(self, paths: set[Path]) -> None:
         with self._lock:

@@ -18,6 +18,9 @@ from kernel_lsp import foreign
 
 MAX_SOURCE_BYTES = 16 * 1024**2
 """Far above any program that a person wrote; analysis reads less (documents.MAX_CHARS)."""
+SKIPPED_FOLDERS = frozenset({"__pycache__", "site-packages", "node_modules", "venv", "env", "build", "dist"})
+"""A folder that a caller names is looked through whatever its name."""
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")
 MAX_NAME_BYTES = 255
 """Of a file's name, on the file systems that we know."""
 
@@ -73,6 +76,16 @@ def is_plain_name(name: str) -> bool:
         and name.isprintable()
         and not set(name) & set("/\\:")
     )
+
+
+def is_skipped(folder: Path) -> bool:
+    """Whether a folder inside of a workspace holds other people's code or machine output, by its look."""
+    if folder.name.startswith(".") or folder.name in SKIPPED_FOLDERS:
+        return True
+    try:
+        return any((folder / mark).exists() for mark in _ENVIRONMENTS)
+    except OSError:
+        return True
 
 
 def keep_newest(folder: Path, most: int, suffix: str = ".json") -> None:

@@ -72,8 +72,12 @@ ALLOWED: dict[str, set[str]] = {
     "presenter": BASE,
     "journal": BASE,
     # The light half: what a server keeps in memory about its workspaces. No torch, no SQL, no numpy.
-    "session": BASE | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"},
+    "session": BASE
+    | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"}
+    | {"snapshots.store"},  # of which targets a recorded call can be opened
     "checker": BASE | {"analysis"},
+    # What of a workspace can be run, found by looking at it.
+    "entries": BASE,
     "hostclient": BASE | {"process"},
     "cluster": BASE | {"interpreter", "skillbook"},  # what is done on its nodes comes from who uses it
     # The heavy half: the order of stages, in a process of its own.
@@ -92,7 +96,9 @@ ALLOWED: dict[str, set[str]] = {
     # Accepted rewrites, judged again. The host writes them when they are accepted.
     "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
     "host": BASE | {"pipeline", "journal", "guarding"},
-    "server": BASE | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"},
+    "server": BASE
+    | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
+    | {"entries"},
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -126,6 +132,7 @@ ONLY_STDLIB = {
     "origins",
     "analysis",
     "workloads",
+    "entries",
 }
 MAY_IMPORT_TORCH = (
     "snapshots.opening",

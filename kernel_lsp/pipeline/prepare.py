@@ -25,8 +25,8 @@ from kernel_lsp.rewrite.kernels import harness
 from kernel_lsp.rewrite.kernels.reached import Reached
 
 NO_WORKLOAD = (
-    "no workload: say what it is called with, for example by a comment above it, "
-    "`# kernel-lsp: workload x=f32[128,4096]`, or by get_inputs() in the same file"
+    f"no workload: nobody said what it is called with; {workloads.RECORD_A_RUN}, or write "
+    "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same file"
 )
 
 

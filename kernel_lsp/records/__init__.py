@@ -28,6 +28,7 @@ from kernel_lsp.records.code import (
     split_arguments,
 )
 from kernel_lsp.records.common import SCHEMA_VERSION, Json
+from kernel_lsp.records.entries import EntryKind, EntryPoint, EntryPoints
 from kernel_lsp.records.events import Event, EventKind, SessionSummary
 from kernel_lsp.records.evidence import EVIDENCE_VERSION, Evidence, Fact, Repetition, Samples, Trial
 from kernel_lsp.records.graphs import (
@@ -172,6 +173,9 @@ __all__ = [
     "Context",
     "Cost",
     "Draft",
+    "EntryKind",
+    "EntryPoint",
+    "EntryPoints",
     "EvalStatus",
     "Evaluation",
     "Event",

@@ -19,7 +19,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
-from kernel_lsp.server import prompts
+from kernel_lsp.server import entries, prompts
 from kernel_lsp.server.app import RequestFailed, Server
 from kernel_lsp.server.jobs import Jobs
 from kernel_lsp.server.reads import edit_for
@@ -187,14 +187,35 @@ def dismiss(ls: Server, jobs: Jobs, arguments: Json) -> None:
 
 
 def list_kernels(ls: Server, jobs: Jobs, arguments: Json) -> list[Json]:
-    """All targets of the open documents, also those beyond the number of hints per file."""
+    """All targets of the open documents, also those beyond the number of hints per file; first what takes
+    most of a recorded run."""
     wanted = arguments.get("uri")
-    return [
-        {"uri": uri, "qualname": lens.qualname, "state": lens.title}
-        for uri in ls.session.documents
+    rows: list[Json] = [
+        {
+            "uri": uri,
+            "qualname": lens.qualname,
+            "state": lens.title,
+            "share": document.shares.get(lens.qualname),
+        }
+        for uri, document in ls.session.documents.items()
         if wanted in (None, uri)
         for lens in ls.session.lenses(uri)
     ]
+    return sorted(rows, key=lambda row: -(row["share"] or 0.0))
+
+
+async def entry_points(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+    """The workspace's programs, each with the lines that record and optimize it in a terminal; runs nothing.
+
+    Arguments, all optional: uri, of the file at hand, which comes first; folder; configurations, debug
+    configurations of VS Code as the editor has read them (else .vscode/launch.json is)."""
+    uri, configurations = arguments.get("uri"), arguments.get("configurations")
+    if uri is not None and not isinstance(uri, str):
+        raise RequestFailed(f"uri {uri!r} is no text")
+    if configurations is not None and not isinstance(configurations, list):
+        raise RequestFailed("configurations is no list")
+    folder = str(arguments.get("folder") or (ls.place(uri)[0] if uri else ls.root))
+    return await entries.listed(ls, folder, uri, configurations)
 
 
 def trust(ls: Server, jobs: Jobs, arguments: Json) -> Json:
@@ -221,6 +242,7 @@ COMMANDS: dict[str, Handler] = {
     "showEvidence": show_evidence,
     "dismiss": dismiss,
     "listKernels": list_kernels,
+    "entryPoints": entry_points,
     "trust": trust,
 }
 

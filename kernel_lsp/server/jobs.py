@@ -231,7 +231,7 @@ class Jobs:
         targets = [target for target in document.analysis.targets if self._unknown(document, target)]
         if not targets or await self.questions.consent(document.folder) is not Answer.ALLOW:
             return
-        for target in targets:
+        for target in sorted(targets, key=lambda one: -document.shares.get(one.qualname, 0.0)):
             if uri not in self._ls.session.documents or not document.current:
                 return
             self._tried.add(target.fingerprint)

@@ -16,7 +16,7 @@ from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
 from kernel_lsp.session import wording
-from kernel_lsp.session.document import Document, examine, has_workload, touches
+from kernel_lsp.session.document import Document, examine, has_workload, shares_of, touches
 from kernel_lsp.session.fates import Fates, fingerprint_of
 from kernel_lsp.session.verdicts import speed
 from kernel_lsp.session.wording import NO_WORKLOAD
@@ -30,6 +30,7 @@ __all__ = [
     "examine",
     "fingerprint_of",
     "has_workload",
+    "shares_of",
 ]
 
 _REVERIFY = "nothing was edited; it is measured again when you ask or when the editor is idle"
@@ -87,24 +88,30 @@ class Session(Fates):
         return [self._lens(uri, document, target) for target in document.analysis.targets]
 
     def inlays(self, uri: str) -> list[tuple[Span, str]]:
-        """Measured time of each target as it is, after its name."""
+        """Measured time of each target as it is, and its share of a recorded run, after its name."""
         document = self.documents[uri]
         found = []
         for target in document.analysis.targets:
             outcome = self._outcomes.get(target.fingerprint)
             first = outcome.proposals[0].evaluation if outcome and outcome.proposals else None
             eager = cards.median_ms(first, "eager") if first is not None else None
-            if first is not None and eager is not None:
-                found.append((target.name_span, f"{cards.duration(eager)} on {cards.device(first)}"))
+            said = (
+                [f"{cards.duration(eager)} on {cards.device(first)}"] if first is not None and eager else []
+            )
+            if said := [*said, *wording.shares(document.shares, target)]:
+                found.append((target.name_span, " · ".join(said)))
         return found
 
     def hover(self, uri: str, offset: int) -> tuple[Span, str] | None:
-        """Evidence for the target whose name is at ``offset``; None unless there is any."""
+        """Evidence for the target whose name is at ``offset``, and its share of a recorded run; None unless
+        there is any."""
         document = self.documents[uri]
         for target in document.analysis.targets:
             if target.name_span.start <= offset <= target.name_span.end:
                 text = self._evidence(document, target)
-                return None if text is None else (target.name_span, text)
+                share = [f"**{target.qualname}**: {s}" for s in wording.shares(document.shares, target)]
+                said = [*([] if text is None else [text]), *share]
+                return (target.name_span, "\n\n".join(said)) if said else None
         return None
 
     def card(self, uri: str, proposal_id: str) -> Card:
@@ -179,6 +186,7 @@ class Session(Fates):
         elif outcome is not None:
             found = "the machine was too busy" if outcome.cut_short else "nothing faster found"
             title = f"▷ measure again · {found}"
+        title = " · ".join((title, *wording.shares(document.shares, target)))
         return Lens(span=target.span, qualname=target.qualname, title=title, act=act, proposal=proposal)
 
     def _evidence(self, document: Document, target: Target) -> str | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernel_lsp import analysis, workloads
-from kernel_lsp.records import Analysis, Snapshot, Span, Target
+from kernel_lsp.documents import path_of
+from kernel_lsp.records import Analysis, Snapshot, Span, Target, TargetKind
+from kernel_lsp.snapshots import store
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +29,8 @@ class Document:
     """Targets (qualified names) without a workload."""
     measurable: frozenset[str] = frozenset()
     """Targets with one; the others were not looked at yet."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of the time of a recorded run, by qualified name."""
 
     @property
     def current(self) -> bool:
@@ -75,6 +81,17 @@ def examine(snapshot: Snapshot) -> Analysis:
     return analysis.analyze(snapshot)
 
 
-def has_workload(snapshot: Snapshot, target: Target, folder: str) -> bool:
-    """Did anybody say what this target is called with? Reads the folder's recorded workloads."""
-    return bool(workloads.workloads_for(snapshot, target, folder)[0])
+def has_workload(snapshot: Snapshot, target: Target, folder: str, data_dir: str) -> bool:
+    """Did anybody say what this target is called with, or record it? Reads the files that would say so."""
+    if workloads.workloads_for(snapshot, target, folder)[0]:
+        return True
+    path = path_of(snapshot.uri)
+    if path is None or target.kind is not TargetKind.MODULE:
+        return False
+    return target.qualname in store.opened(Path(data_dir), path)
+
+
+def shares_of(path: str, folder: str) -> dict[str, float]:
+    """Qualified name -> share of the time of a recorded run, of one file's targets."""
+    found = workloads.shares_in(Path(folder, path), Path(folder))
+    return {name: share for name, share in found.items() if 0 <= share <= 1}  # a repository may say anything

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernel_lsp import analysis
 from kernel_lsp.presenter import cards
 from kernel_lsp.presenter.items import Action, Hint
 from kernel_lsp.records import Finding, Progress, Proposal, Target
+from kernel_lsp.workloads import RECORD_A_RUN
 
+LEAST = 0.005
+"""Of the shares that are told in numbers."""
 NO_WORKLOAD = "KL000"
 """Rule id of the hint that a target cannot be measured because nobody said what it is called with."""
 
@@ -38,7 +43,7 @@ def finding_hint(finding: Finding) -> Hint:
 
 def workload_hint(target: Target) -> Hint:
     message = (
-        f"{target.qualname} cannot be measured: nobody said what it is called with. Write "
+        f"{target.qualname} cannot be measured: nobody said what it is called with; {RECORD_A_RUN}, or write "
         "`# kernel-lsp: workload x=f32[128,4096]` above it, or get_inputs() in the same file"
     )
     return Hint(span=target.name_span, code=NO_WORKLOAD, message=message, qualname=target.qualname)
@@ -63,6 +68,14 @@ def progress_title(progress: Progress | None) -> str:
     if progress.total and progress.done is not None:
         return f"measuring {100 * progress.done // progress.total} %"
     return "measuring"
+
+
+def shares(known: Mapping[str, float], target: Target) -> tuple[str, ...]:
+    """``62% of the recorded time``, where a recording says so."""
+    share = known.get(target.qualname)
+    if share is None:
+        return ()
+    return (f"{share:.0%} of the recorded time" if share >= LEAST else "below 1% of the recorded time",)
 
 
 def available(best: Proposal) -> str:

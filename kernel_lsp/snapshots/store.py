@@ -11,6 +11,7 @@ recordings go when all together take more than `MAX_BYTES`. Standard library onl
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
@@ -144,6 +145,27 @@ def read(folder: Path) -> Recording | None:
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def opened(data_dir: Path, path: Path) -> frozenset[str]:
+    """Qualified names of a file's targets that a recorded call can be opened of."""
+    names: set[str] = set()
+    real = str(path.resolve())
+    for folder in _folders(data_dir / FOLDER):
+        with contextlib.suppress(OSError):
+            names |= _kept(folder, (folder / "index.json").stat().st_mtime_ns).get(real, frozenset())
+    return frozenset(names)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(folder: Path, mtime_ns: int) -> dict[str, frozenset[str]]:
+    """Real path -> names. Kept, because every file that is typed in is asked about again."""
+    found: dict[str, set[str]] = {}
+    recording = read(folder)
+    for way in recording.ways if recording is not None else ():
+        if recording is not None and recording.snapshot(way) is not None:
+            found.setdefault(str(recording.path_of(way).resolve()), set()).add(recording.qualname_of(way))
+    return {path: frozenset(names) for path, names in found.items()}
 
 
 def forget(data_dir: Path, root: Path | None = None) -> int:

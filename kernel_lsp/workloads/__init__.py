@@ -15,9 +15,17 @@ from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import Snapshot, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.workloads.launched import busy, launches, launching, shares_in
 from kernel_lsp.workloads.pragma import pragmas
-from kernel_lsp.workloads.recorded import by_hand, recorded
+from kernel_lsp.workloads.recorded import RECORD_A_RUN, by_hand, recorded
 
-__all__ = ["busy", "launches", "recorded", "shares_in", "workloads_for", "written"]
+__all__ = [
+    "RECORD_A_RUN",
+    "busy",
+    "launches",
+    "recorded",
+    "shares_in",
+    "workloads_for",
+    "written",
+]
 
 _MAKERS = ("get_inputs", "get_init_inputs")
 

@@ -39,6 +39,8 @@ from kernel_lsp.workloads.arguments import Place, arguments
 from kernel_lsp.workloads.tables import files, tables
 
 BY_HAND = "workloads.toml"
+RECORD_A_RUN = "record a run (`kernel-lsp record -- python your_program.py`; in an editor: *Record a Run*)"
+"""The first remedy wherever nothing says what a target is called with."""
 _SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}
 _WORKLOAD_KEYS = {"target", "name", "training", "inputs", "init", *_SEEN_KEYS}
 
@@ -109,8 +111,9 @@ def _share(place: Place, entry: dict[str, Any]) -> float:
 def _refuse_unusable(place: Place, entry: dict[str, Any]) -> None:
     """A way of calling that was recorded and cannot be judged. Raises WorkloadError."""
     if entry.get("autocast") is not None:
-        what = f"was recorded under autocast ({entry['autocast']}), which is not judged yet"
-        raise place.wrong("it", what, "say a workload in that dtype in a comment above the target")
+        what = f"was recorded under autocast ({entry['autocast']}), which a workload cannot say"
+        other = "say a workload in that dtype in a comment above the target"
+        raise place.wrong("it", what, f"{RECORD_A_RUN} on this machine, which keeps such calls, or {other}")
     inputs = entry.get("inputs")
     for item in inputs if isinstance(inputs, list) else ():
         if isinstance(item, dict) and "unknown" in item:
@@ -118,7 +121,7 @@ def _refuse_unusable(place: Place, entry: dict[str, Any]) -> None:
             raise place.wrong(str(name), f"was {item['unknown']}, which a workload cannot hold yet", REMEDY)
 
 
-REMEDY = "write get_inputs() beside the target"
+REMEDY = f"{RECORD_A_RUN} on this machine, which keeps such calls, or write get_inputs() beside the target"
 
 
 def _workload(place: Place, entry: dict[str, Any]) -> Workload:

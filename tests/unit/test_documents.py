@@ -1,6 +1,7 @@
 """Lines, positions, and the watch of the disk."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -94,5 +95,29 @@ async def test_changes_on_disk_arrive_together_and_once(tmp_path: Path) -> None:
         assert {path.name for path in batch} == {"a.py", "b.py", "c.py"}
         await asyncio.sleep(1.2)
         assert batches.empty()
+    finally:
+        watch.stop()
+
+
+async def test_a_folder_that_appears_later_is_watched_from_then_on(tmp_path: Path) -> None:
+    """As .kernel-lsp does by the first recording; also when it was removed in between."""
+    loop, batches = asyncio.get_running_loop(), asyncio.Queue[frozenset[Path]]()
+    watch = DiskWatch(lambda paths: loop.call_soon_threadsafe(batches.put_nowait, paths), delay_s=0.1)
+    folder = tmp_path / ".kernel-lsp"
+
+    async def told(name: str) -> None:
+        async with asyncio.timeout(120):
+            while folder / name not in await batches.get():
+                pass
+
+    try:
+        assert watch.add([tmp_path]) == watch.add([folder], recursive=True) == []
+        for turn in range(2):
+            folder.mkdir()
+            (folder / f"first{turn}.toml").write_text("")  # perhaps before the watch begins
+            await told(f"first{turn}.toml")
+            (folder / f"second{turn}.toml").write_text("")
+            await told(f"second{turn}.toml")
+            shutil.rmtree(folder)
     finally:
         watch.stop()

@@ -1,6 +1,7 @@
 """What the server remembers and shows, without a server."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from editor_helpers import TEXT, URI, evaluation, outcome, proposal, snapshot, target_of
@@ -11,7 +12,8 @@ from kernel_lsp.errors import StaleProposal
 from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Analysis, Event, Finding, Outcome, Progress, Snapshot, Span, Verdict
 from kernel_lsp.rewrite.edit import apply_edit
-from kernel_lsp.session import NO_WORKLOAD, Session
+from kernel_lsp.session import NO_WORKLOAD, Session, has_workload, shares_of
+from kernel_lsp.snapshots import store
 
 FOLDER = "/project"
 EVERYWHERE = Span(start=0, end=10**6)
@@ -275,3 +277,81 @@ def test_a_finding_brings_its_page_and_its_data() -> None:
     assert hint.page is not None
     assert hint.page.endswith("KL105-diag-matmul.md")
     assert hint.data["line"] == 7
+
+
+def test_the_share_of_a_recorded_run_is_told_wherever_its_target_is() -> None:
+    """Behind what was there before, in any state; a small one without a number."""
+    session = opened()
+    before = {lens.qualname: lens.title for lens in session.lenses(URI)}
+    session.documents[URI].shares = {"Model": 0.624, "Other": 0.001}
+    titles = {lens.qualname: lens.title for lens in session.lenses(URI)}
+    assert titles["Model"] == f"{before['Model']} · 62% of the recorded time"
+    assert titles["Other"] == f"{before['Other']} · below 1% of the recorded time"
+    assert [text for _, text in session.inlays(URI)] == [
+        "62% of the recorded time",
+        "below 1% of the recorded time",
+    ]
+    place = target_of(TEXT, "Model").name_span.start
+    hovered = session.hover(URI, place)
+    assert hovered is not None and hovered[1] == "**Model**: 62% of the recorded time"
+    learned(session)
+    titles = {lens.qualname: lens.title for lens in session.lenses(URI)}
+    assert "available" in titles["Model"] and titles["Model"].endswith(" · 62% of the recorded time")
+    hovered = session.hover(URI, place)
+    assert hovered is not None and hovered[1].endswith("**Model**: 62% of the recorded time")
+    assert hovered[1] != "**Model**: 62% of the recorded time"
+
+
+def test_a_recording_may_say_anything_of_shares(tmp_path: Path) -> None:
+    folder = tmp_path / ".kernel-lsp"
+    folder.mkdir()
+    entries = [("Model", "1e300"), ("Other", "nan"), ("Third", "0.25"), ("Fourth", "-1.0")]
+    tables = [f'[[seen]]\ntarget = "m.py::{name}"\ncalls = 1\nshare = {share}\n' for name, share in entries]
+    (folder / "train.recorded.toml").write_text("".join(tables))
+    assert shares_of("m.py", str(tmp_path)) == {"Third": 0.25}
+
+
+def test_what_cannot_be_measured_says_first_to_record_a_run() -> None:
+    session = opened()
+    session.configure(FOLDER, Settings())
+    text = session.documents[URI].snapshot
+    span = target_of(TEXT, "Other").name_span
+    finding = Finding(rule="KL102", name="n", target="Other", span=span, message="m")
+    session.analyzed(text, replace(analysis.analyze(text), findings=(finding,)))
+    session.documents[URI].unmeasurable = frozenset({"Other"})
+    (hint,) = [one for one in session.hints(URI) if one.code == NO_WORKLOAD]
+    ways = [
+        "kernel-lsp record -- python your_program.py",
+        "Record a Run",
+        "# kernel-lsp: workload",
+        "get_inputs()",
+    ]
+    assert [hint.message.index(way) for way in ways] == sorted(hint.message.index(way) for way in ways)
+
+
+def test_a_recorded_call_is_a_workload_even_where_no_file_can_hold_it(tmp_path: Path) -> None:
+    """An object of the program's own as argument: the repository's TOML says unknown, the snapshot has it."""
+    project, data_dir = tmp_path / "project", tmp_path / "data"
+    project.mkdir()
+    path = project / "model.py"
+    text = TEXT.replace("get_inputs", "others")
+    path.write_text(text)
+    seen = Snapshot(uri=path.as_uri(), text=text)
+    ask = {name: target_of(text, name) for name in ("Model", "Other")}
+
+    def known() -> dict[str, bool]:
+        return {name: has_workload(seen, target, str(project), str(data_dir)) for name, target in ask.items()}
+
+    assert known() == {"Model": False, "Other": False}
+    folder = store.begin(data_dir, project, "train.py")
+    (folder / "calls" / "1.call").touch()
+    ways = [
+        {"target": "model.py::Model", "snapshot": "1.call"},
+        {"target": "model.py::Other", "snapshot": "gone.call"},
+    ]
+    index = {"program": "train.py", "root": str(project), "created": "2026", "command": [], "elapsed_s": 1.0}
+    assert known() == {"Model": False, "Other": False}, "not complete"
+    store.finish(folder, {**index, "seen": [], "ways": ways})
+    assert known() == {"Model": True, "Other": False}
+    store.forget(data_dir, project)
+    assert known() == {"Model": False, "Other": False}
