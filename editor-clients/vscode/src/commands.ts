@@ -4,9 +4,10 @@
 import { commands, EventEmitter, type ExtensionContext, env, Uri, window, workspace } from "vscode";
 import { report } from "./doctor.ts";
 import { install } from "./install.ts";
+import { inTerminal } from "./programs.ts";
 import type { Session } from "./session.ts";
 import { MENU, NOTEBOOK } from "./status.ts";
-import { record, run } from "./workloads.ts";
+import { record } from "./workloads.ts";
 
 const DOCTOR = Uri.parse("kernel-lsp-doctor:kernel-lsp-doctor.md");
 const ID = "kernel-lsp.client.";
@@ -20,7 +21,8 @@ export function register(context: ExtensionContext, session: Session): void {
     showEvidence: () => atCursor(session, "kernel-lsp.showEvidence"),
     cancel: () => send(session, "kernel-lsp.cancel", {}),
     recordWorkload: () => recordWorkload(session),
-    recordProgram: () => recordProgram(session),
+    recordProgram: () => inTerminal(session.running, "record"),
+    optimizeProgram: () => inTerminal(session.running, "optimize"),
     allow: () => allow(session),
     install: () => installServer(context, session),
     openExample: () => openExample(context),
@@ -75,13 +77,6 @@ async function recordWorkload(session: Session): Promise<void> {
   if (names.length === 0) throw new Error("this file has nothing that kernel-lsp could measure");
   const target = names.length === 1 ? names[0] : await window.showQuickPick(names, { title: "Workload of" });
   if (target !== undefined) await record(document, target);
-}
-
-async function recordProgram(session: Session): Promise<void> {
-  if (!workspace.isTrusted) throw new Error("recording runs the program: trust this workspace first");
-  if (session.located === undefined || !("place" in session.located))
-    throw new Error("no server was found: run kernel-lsp: Doctor");
-  await run(session.located.place.command, session.interpreter ?? "python");
 }
 
 async function allow(session: Session): Promise<void> {
@@ -147,6 +142,8 @@ function doctorOf(context: ExtensionContext, session: Session): () => Promise<vo
 
 async function menu(session: Session): Promise<void> {
   const entries = [
+    ["$(record) Record a run", "recordProgram"],
+    ["$(rocket) Optimize this program", "optimizeProgram"],
     ["$(search) Search deeper at the cursor", "searchDeeper"],
     ["$(debug-stop) Cancel everything that runs", "cancel"],
     ["$(check) Allow running code of this folder", "allow"],

@@ -1,5 +1,5 @@
-// What targets are called with, in .kernel-lsp: recorded from a program that is run in a terminal, or an entry
-// ready to be filled in. The formats and their check are the server's (kernel_lsp/workloads/).
+// What a target is called with, in .kernel-lsp/workloads.toml: an entry ready to be filled in. The format and its
+// check are the server's (kernel_lsp/workloads/); a run that is recorded needs none (programs.ts).
 
 import { relative, sep } from "node:path";
 import { Selection, type TextDocument, Uri, window, workspace } from "vscode";
@@ -45,29 +45,4 @@ export async function record(document: TextDocument, target: string): Promise<vo
   const at = opened.getText().lastIndexOf("[8, 4096]");
   editor.selection = new Selection(opened.positionAt(at + 1), opened.positionAt(at + 8));
   editor.revealRange(editor.selection);
-}
-
-/** Runs a program in a terminal, where its output and its end are seen, under `kernel-lsp record`. */
-export async function run(server: string, python: string): Promise<void> {
-  const document = window.activeTextEditor?.document;
-  const folder = (document && workspace.getWorkspaceFolder(document.uri)) ?? workspace.workspaceFolders?.[0];
-  if (folder === undefined) throw new Error("no folder is open: open the program's first");
-  const inside = document?.languageId === "python" && workspace.getWorkspaceFolder(document.uri) === folder;
-  const script = inside ? quoted(relative(folder.uri.fsPath, document.uri.fsPath)) : "train.py";
-  const command = await window.showInputBox({
-    title: "Program to record: how it calls modules and kernels, and what takes its time",
-    prompt: "As in a shell. It runs unchanged; shapes, ranges and times stay on this machine.",
-    value: `${quoted(python)} ${script}`,
-    ignoreFocusOut: true,
-  });
-  if (command === undefined || command.trim() === "") return;
-  const terminal = window.createTerminal({ name: "kernel-lsp record", cwd: folder.uri });
-  terminal.show();
-  terminal.sendText(`${quoted(server)} record -- ${command}`);
-}
-
-/** One word for a shell. */
-export function quoted(word: string): string {
-  if (/^[\w@%+=:,./\\-]+$/.test(word)) return word;
-  return process.platform === "win32" ? `"${word}"` : `'${word.replaceAll("'", "'\\''")}'`;
 }
