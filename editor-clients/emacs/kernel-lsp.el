@@ -14,6 +14,7 @@
 ;;; Code:
 
 (require 'cl-lib)
+(require 'compile)
 (require 'diff)
 (require 'eglot)
 (require 'seq)
@@ -277,6 +278,46 @@
       (goto-char (point-min))
       (view-mode 1)
       (display-buffer (current-buffer)))))
+
+(defun kernel-lsp--program (doing prompt)
+  "Choose a program with PROMPT, and run the line that is DOING it, a keyword.
+What is typed and no program of the workspace is one as in a shell."
+  (let* ((found (kernel-lsp--execute "kernel-lsp.entryPoints" (list :uri (kernel-lsp--uri))))
+         (programs (mapcar (lambda (program)
+                             (cons (format "%s (%s)" (kernel-lsp--get program :name)
+                                           (kernel-lsp--get program :kind))
+                                   program))
+                           (kernel-lsp--get found :points)))
+         (name (completing-read prompt (kernel-lsp--in-order (mapcar #'car programs)) nil nil nil nil
+                                (or (caar programs) (kernel-lsp--get found :python))))
+         (program (cdr (assoc name programs)))
+         (default-directory (file-name-as-directory
+                             (if program (kernel-lsp--get program :path)
+                               (kernel-lsp--get found :folder))))
+         (shell-file-name (if (eq system-type 'windows-nt) shell-file-name "/bin/sh"))
+         (compilation-buffer-name-function
+          (lambda (_mode) (format "*kernel-lsp %s*" (substring (symbol-name doing) 1)))))
+    (mapc (lambda (problem) (message "kernel-lsp: %s" problem)) (kernel-lsp--get found :problems))
+    (compile (if program (kernel-lsp--get program doing)
+               (concat (kernel-lsp--get found doing) " " name))
+             t)))
+
+(defun kernel-lsp--in-order (names)
+  "Make a completion table of NAMES in their order: likely ones first."
+  (lambda (string predicate action)
+    (if (eq action 'metadata)
+        '(metadata (display-sort-function . identity) (cycle-sort-function . identity))
+      (complete-with-action action names string predicate))))
+
+(defun kernel-lsp-record ()
+  "Run a program of the workspace, and record what it does with its modules."
+  (interactive)
+  (kernel-lsp--program :record "Record a run of: "))
+
+(defun kernel-lsp-optimize-program ()
+  "Optimize a program of the workspace as a whole, and measure its own step."
+  (interactive)
+  (kernel-lsp--program :optimize "Optimize the program: "))
 
 (defun kernel-lsp-cancel ()
   "Stop what is measured or searched for this file."

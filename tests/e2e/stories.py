@@ -52,6 +52,21 @@ STEPS = {
     "DOCTOR": "doctor",
 }
 """What an editor's story prints, and the feature that was seen by that."""
+TRAINING = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sum(x * 2.0, dim=1)
+
+
+if __name__ == "__main__":
+    model = Model()
+    for _ in range(20):
+        print(model(torch.randn(64, 64)).shape)
+"""
+"""A program without a workload, to be recorded."""
 ON_CPU = {
     "KERNEL_LSP_DEVICE": "cpu",
     "KERNEL_LSP_CAPTURE_TIMEOUT_S": "600",
@@ -123,6 +138,20 @@ def home_of(tmp_path: Path, verdicts: Path) -> tuple[Path, dict[str, str]]:
         "KL_PATIENCE_MS": str(PATIENCE_S * 1000),
     }
     return project, environment
+
+
+def program_of(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """The project and home of a person who has a training script, and nothing measured."""
+    project, environment = home_of(tmp_path, tmp_path)
+    (project / "example.py").unlink()
+    (project / "train.py").write_text(TRAINING)
+    (project / "other.py").write_text(TRAINING.replace("torch.sum", "torch.mean"))
+    return project, {**environment, "KERNEL_LSP_CONSENT": "never"}
+
+
+def recorded_in(project: Path) -> list[str]:
+    """Which programs have been recorded."""
+    return sorted(path.name for path in (project / ".kernel-lsp").glob("*.toml"))
 
 
 def live(command: list[str], project: Path, environment: dict[str, str]) -> dict[str, str]:

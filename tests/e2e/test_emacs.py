@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import blocks
-from stories import CLIENTS, ROOT, home_of, tell
+from stories import CLIENTS, ROOT, home_of, live, program_of, recorded_in, tell
 
 pytestmark = [
     pytest.mark.torch,
@@ -55,6 +55,49 @@ def test_the_story(client: str, tmp_path: Path, judged: Path) -> None:
     steps = tell(f"emacs-{client}", name, command, project, {**environment, "STORY_CLIENT": client})
     assert "kernel-lsp-optimize measures" in steps["SILENT"]
     assert "is not installed: pip install kernel-lsp" in steps["MISSING"]
+
+
+RECORDS = """;; Batch mode has no keyboard, so what Emacs is told of files keeps it from seeing processes end.
+(require 'kernel-lsp)
+(defvar offered nil)
+(setq jsonrpc-default-request-timeout 120 lsp-response-timeout 120 compilation-ask-about-save nil)
+(advice-add 'yes-or-no-p :override (lambda (&rest _) t))
+(advice-add 'y-or-n-p :override (lambda (&rest _) t))
+(advice-add 'completing-read :override
+            (lambda (_prompt table &rest more)
+              (setq offered (all-completions "" table))
+              (if (equal (getenv "TYPED") "1") "python other.py" (nth 4 more))))
+(defun until (condition reason)
+  (let ((end (+ (float-time) (string-to-number (getenv "KL_PATIENCE_S")))))
+    (while (not (or (funcall condition) (> (float-time) end))) (accept-process-output nil 0.05))
+    (unless (funcall condition) (princ (concat reason "\n")) (kill-emacs 1))))
+(until (lambda () (ignore-errors (kernel-lsp--execute "kernel-lsp.status" (make-hash-table)))) "NO SERVER")
+(goto-char (point-max))
+(insert "# typed, and not saved yet\n")
+(call-interactively #'kernel-lsp-record)
+(with-current-buffer "*kernel-lsp record*"
+  (until (lambda () (string-match-p "^recorded: 1 target" (buffer-string))) "NOTHING RECORDED"))
+(princ (format "OFFERED %s\nDONE\n" (string-join offered ", ")))
+(kill-emacs 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("client", "typed", "program"),
+    [("eglot", "0", "train"), ("eglot", "1", "other"), ("lsp-mode", "0", "train")],
+)
+def test_a_program_is_chosen_and_recorded(client: str, typed: str, program: str, tmp_path: Path) -> None:
+    if not version(f'(or (locate-library "{client}") "")'):
+        pytest.skip(f"{client} is not installed (scripts/setup does)")
+    project, environment = program_of(tmp_path)
+    settings, story = tmp_path / "init.el", tmp_path / "records.el"
+    settings.write_text(blocks(PAGE, "elisp")[CLIENTS_OF.index(client)].text + ANSWERED)
+    story.write_text(RECORDS)
+    command = [*EMACS, "-l", str(settings), "train.py", "--eval", "(run-hooks 'post-command-hook)"]
+    steps = live([*command, "-l", str(story)], project, {**environment, "TYPED": typed})
+    assert steps["OFFERED"] == "train.py (script), other.py (script)"
+    assert recorded_in(project) == [f"{program}.recorded.toml"]
+    assert (project / "train.py").read_text().endswith("# typed, and not saved yet\n")
 
 
 def package(name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pages import blocks
-from stories import CLIENTS, ROOT, home_of, tell
+from stories import CLIENTS, ROOT, home_of, live, program_of, recorded_in, tell
 
 pytestmark = [
     pytest.mark.torch,
@@ -35,6 +35,46 @@ def test_the_story(tmp_path: Path, judged: Path) -> None:
     story = Path(__file__).with_name("neovim_story.lua")
     command = neovim(tmp_path, "example.py", "-c", f"luafile {story}")
     tell("neovim", f"Neovim {version()}", command, project, environment)
+
+
+RECORDS = """
+local choice, command = ...
+local offered
+vim.ui.select = function(items, options, on_choice)
+  offered = vim.tbl_map(options.format_item, items)
+  on_choice(items[choice])
+end
+vim.ui.input = function(options, on_input) on_input((options.default:gsub('train', 'other'))) end
+local function must(condition, reason)
+  if not vim.wait(tonumber(os.getenv('KL_PATIENCE_MS')), condition, 50) then
+    io.stdout:write(reason .. '\\n')
+    vim.cmd('qa!')
+  end
+end
+must(function() return require('kernel_lsp').client(0) end, 'NO SERVER')
+vim.api.nvim_buf_set_lines(0, -1, -1, false, { '# typed, and not saved yet' })
+vim.cmd(command)
+must(function() return offered and vim.bo.buftype == 'terminal' end, 'NO TERMINAL')
+local function text() return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n') end
+must(function() return text():find('Process exited') end, 'NOT ENDED')
+io.stdout:write('OFFERED ' .. table.concat(offered, ', ') .. '\\nDONE\\n')
+vim.cmd('qa!')
+"""
+
+
+@pytest.mark.parametrize(("choice", "program"), [(1, "train"), (3, "other")], ids=["listed", "typed"])
+@pytest.mark.parametrize("command", ["KernelLsp record", "KernelLspRecord"])
+def test_a_program_is_chosen_and_recorded_in_a_terminal(
+    tmp_path: Path, choice: int, program: str, command: str
+) -> None:
+    project, environment = program_of(tmp_path)
+    story = tmp_path / "records.lua"
+    story.write_text(RECORDS)
+    call = f"lua assert(loadfile('{story}'))({choice}, '{command}')"
+    steps = live(neovim(tmp_path, "train.py", "-c", call), project, environment)
+    assert steps["OFFERED"] == "train.py (script), other.py (script), Another program…"
+    assert recorded_in(project) == [f"{program}.recorded.toml"]
+    assert (project / "train.py").read_text().endswith("# typed, and not saved yet\n")
 
 
 def test_a_missing_server_is_said_once_with_the_remedy(tmp_path: Path) -> None:

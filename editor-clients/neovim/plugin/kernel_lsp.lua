@@ -1,4 +1,4 @@
--- The command :KernelLsp. Everything else is loaded when it is used.
+-- The command :KernelLsp, and two names for programs. Everything else is loaded when it is used.
 if vim.g.loaded_kernel_lsp then
   return
 end
@@ -7,5 +7,11 @@ vim.g.loaded_kernel_lsp = true
 vim.api.nvim_create_user_command('KernelLsp', function(given) require('kernel_lsp.commands').run(given.args) end, {
   nargs = 1,
   complete = function(typed) return require('kernel_lsp.commands').complete(typed) end,
-  desc = 'kernel-lsp: rewrite, optimize, search, evidence, dismiss, cancel, status, restart, doctor, log',
+  desc = 'kernel-lsp: rewrite, optimize, search, evidence, dismiss, record, program, cancel, status, restart, doctor, log',
 })
+
+for name, command in pairs({ KernelLspRecord = 'record', KernelLspOptimizeProgram = 'program' }) do
+  vim.api.nvim_create_user_command(name, function() require('kernel_lsp.commands').run(command) end, {
+    desc = 'the same as :KernelLsp ' .. command,
+  })
+end

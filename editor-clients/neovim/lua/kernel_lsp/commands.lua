@@ -76,6 +76,12 @@ local function rewrite()
   end)
 end
 
+local function program(doing)
+  return function()
+    with_client(function(client) require('kernel_lsp.programs').run(client, doing) end)
+  end
+end
+
 local function cancel()
   with_client(function(client)
     M.execute(client, 'kernel-lsp.cancel', { uri = vim.uri_from_bufnr(0) }, function(reply)
@@ -126,6 +132,8 @@ local COMMANDS = {
   search = at_cursor('kernel-lsp.searchDeeper', 'no target here, or its search runs already'),
   evidence = evidence,
   dismiss = at_cursor('kernel-lsp.dismiss', 'no hint here'),
+  record = program('record'),
+  program = program('optimize'),
   cancel = cancel,
   status = status,
   restart = kernel_lsp.restart,
