@@ -78,7 +78,9 @@
 (defun kernel-lsp-lsp-mode-setup ()
   "Run kernel-lsp in lsp-mode, beside other Python servers, and show its status."
   (require 'lsp-mode)
-  (let ((handlers (make-hash-table :test 'equal)))
+  (let ((handlers (make-hash-table :test 'equal))
+        (actions (make-hash-table :test 'equal)))
+    (puthash "kernel-lsp.recordRun" (lambda (_action) (kernel-lsp-record)) actions)
     (puthash "experimental/serverStatus"
              (lambda (_workspace params)
                (kernel-lsp--set-status (kernel-lsp--get params :health)
@@ -90,6 +92,7 @@
                       :server-id 'kernel-lsp
                       :add-on? t
                       :custom-capabilities '((experimental . ((serverStatusNotification . t))))
+                      :action-handlers actions
                       :notification-handlers handlers)))
   (add-to-list 'global-mode-string '(:eval kernel-lsp-status) t))
 
@@ -313,6 +316,11 @@ What is typed and no program of the workspace is one as in a shell."
   "Run a program of the workspace, and record what it does with its modules."
   (interactive)
   (kernel-lsp--program :record "Record a run of: "))
+
+(cl-defmethod eglot-execute-command
+  ((_server kernel-lsp-eglot-server) (_command (eql kernel-lsp.recordRun)) _arguments)
+  "An action that asks for a recorded run: a terminal is ours to open."
+  (kernel-lsp-record))
 
 (defun kernel-lsp-optimize-program ()
   "Optimize a program of the workspace as a whole, and measure its own step."

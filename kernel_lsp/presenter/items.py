@@ -45,7 +45,7 @@ class Lens:
     qualname: str
     title: str
     act: str
-    """What a click does: benchmark, cancel or showEvidence."""
+    """What a click does: benchmark, cancel, recordRun or showEvidence."""
     proposal: str | None = None
 
 

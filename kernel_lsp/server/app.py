@@ -247,18 +247,26 @@ class Server(LanguageServer):
         """Target by target, so that a newer text is never kept waiting. False: there is one."""
         having: set[str] = set()
         missing: set[str] = set()
+        before = document.unmeasurable
         data_dir = str(self.settings(document.folder).data_dir)
         for target in document.analysis.targets[:MAX_WORKLOAD_TARGETS]:
             known = await self.off_loop(session.has_workload, snapshot, target, document.folder, data_dir)
             (having if known else missing).add(target.qualname)
             if document.snapshot is not snapshot:
                 return False
-        document.measurable, document.unmeasurable = frozenset(having), frozenset(missing)
         shares = await self.off_loop(session.shares_of, document.path, document.folder)
-        if document.snapshot is snapshot and shares != document.shares:
+        if document.snapshot is not snapshot:
+            return False
+        document.measurable, document.unmeasurable = frozenset(having), frozenset(missing)
+        for target in document.analysis.targets:
+            if (
+                target.qualname in having & before
+            ):  # recorded meanwhile: that it could not be measured is over
+                self.session.unlearn(target.fingerprint)
+        if shares != document.shares or document.unmeasurable != before:
             document.shares = shares
             self._ask_again()
-        return document.snapshot is snapshot
+        return True
 
     def publish(self, uri: str) -> None:
         """Send the hints of a document, unless they are what the client has already."""

@@ -218,6 +218,15 @@ async def entry_points(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     return await entries.listed(ls, folder, uri, configurations)
 
 
+async def record_run(ls: Server, jobs: Jobs, arguments: Json) -> Json:
+    """What an action or a lens asks of the editor, which offers the programs and a terminal. Where it cannot,
+    the line is said. Arguments as of entryPoints."""
+    found = await entry_points(ls, jobs, arguments)
+    text = entries.advice(found)
+    ls.window_show_message(types.ShowMessageParams(type=types.MessageType.Info, message=text))
+    return found
+
+
 def trust(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     """Answer the question of consent without being asked."""
     folder = str(arguments.get("folder") or ls.root)
@@ -243,6 +252,7 @@ COMMANDS: dict[str, Handler] = {
     "dismiss": dismiss,
     "listKernels": list_kernels,
     "entryPoints": entry_points,
+    "recordRun": record_run,
     "trust": trust,
 }
 

@@ -46,6 +46,16 @@ async def listed(ls: Server, folder: str, uri: str | None, debug: Sequence[Any] 
     }
 
 
+def advice(found: Json) -> str:
+    """For a person who has to run it."""
+    points = found["points"]
+    if not points:
+        return f"run your program in a terminal with this before it: {found['record']} {found['python']}"
+    first, others = points[0], len(points) - 1
+    more = f" (and {others} others: the command kernel-lsp.entryPoints)" if others else ""
+    return f"to record {first['name']}{more}, run in a terminal in {first['path']}: {first['record']}"
+
+
 def _told(one: EntryPoint, root: Path, python: str) -> Json:
     """``path``: of the folder that the line is for."""
     program = (one.python or python, *one.words)

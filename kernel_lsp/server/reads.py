@@ -154,10 +154,14 @@ def _about(uri: str, offers: list[Action]) -> list[types.CodeAction]:
 
 
 def _optimize(ls: Server, uri: str, where: Span, offers: list[Action]) -> list[types.CodeAction]:
-    """For the innermost target: measure it, or why nothing is offered; to search deeper in any case."""
+    """For the innermost target: record a run where nobody has called it, measure it, or why nothing is
+    offered; to search deeper in any case."""
     items = []
     for target in ls.session.targets(uri, where)[:1]:
         arguments = {"uri": uri, "qualname": target.qualname}
+        if target.qualname in ls.session.documents[uri].unmeasurable:
+            title = f"Record a run that calls {target.qualname}…"
+            items.append(lsp.command_action(title, "kernel-lsp.recordRun", arguments))
         if not offers:
             items += _measure(ls, target, arguments)
         if ls.searching(uri, target.qualname):

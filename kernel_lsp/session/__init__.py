@@ -183,6 +183,8 @@ class Session(Fates):
                 f"{words} {cards.spread(speedup)} on {cards.device(applied.evaluation)}" if speedup else words
             )
             act, proposal = "showEvidence", applied.id
+        elif target.qualname in document.unmeasurable:
+            title, act = "▷ record a run to measure", "recordRun"
         elif outcome is not None:
             found = "the machine was too busy" if outcome.cut_short else "nothing faster found"
             title = f"▷ measure again · {found}"

@@ -76,6 +76,10 @@ class Verdicts:
         ranked = sorted([proposal, *others], key=speed, reverse=True)
         self.learn(fingerprint, Outcome(qualname=proposal.qualname, proposals=tuple(ranked)))
 
+    def unlearn(self, fingerprint: str) -> None:
+        """What was found does not hold any more: it can be measured now."""
+        self._outcomes.pop(fingerprint, None)
+
     def outcome(self, fingerprint: str) -> Outcome | None:
         return self._outcomes.get(fingerprint)
 

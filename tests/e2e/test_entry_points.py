@@ -74,7 +74,9 @@ async def test_a_target_nobody_called_is_recorded_and_then_has_its_share(launch:
             return {child.pid for child in psutil.Process(session.server_pid).children(recursive=True)}
 
         uri = session.open(NAME, PROGRAM)
-        assert await lens(session, uri, "measure") == "▷ measure"
+        assert await lens(session, uri, "record") == "▷ record a run to measure"
+        actions = [action.title for action in await session.actions(uri)]
+        assert actions[:2] == ["Record a run that calls Model…", "Optimize Model"]
         before = processes()
         found = await session.command("entryPoints", uri=uri)
         (point,) = found["points"]
@@ -95,6 +97,7 @@ async def test_a_target_nobody_called_is_recorded_and_then_has_its_share(launch:
         assert "% of the recorded time" in await lens(session, uri, "recorded time")
         (row,) = await session.command("listKernels", uri=uri)
         assert row["qualname"] == "Model" and 0 < row["share"] <= 1
+        assert (await session.actions(uri))[0].title == "Optimize Model"
 
 
 async def test_debug_configurations_come_from_the_editor_or_from_its_file(launch: Launch) -> None:
@@ -156,3 +159,19 @@ async def test_a_large_workspace_delays_no_other_answer(launch: Launch, tmp_path
         found = await asked
         assert found["points"][0]["name"] == "train.py" and not found["complete"]
         assert answered > 20
+
+
+@pytest.mark.parametrize("text", [PROGRAM, PROGRAM.replace("__main__", "__other__")], ids=["script", "none"])
+async def test_an_editor_without_a_terminal_is_told_the_line(launch: Launch, text: str) -> None:
+    async with launch(options=SILENT) as session:
+        uri = session.open("train.py", text)
+        await lens(session, uri, "record")
+        action = (await session.actions(uri))[0]
+        assert action.command is not None and action.command.command == "kernel-lsp.recordRun"
+        found = await session.command("recordRun", **action.command.arguments[0])
+        async with asyncio.timeout(PATIENCE_S):
+            while not session.client.messages:  # noqa: ASYNC110 - in the server
+                await asyncio.sleep(0.05)
+        said = session.client.messages[0].message
+        assert found["record"] in said
+        assert ("train.py" in said) == bool(found["points"])

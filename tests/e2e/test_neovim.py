@@ -41,6 +41,10 @@ RECORDS = """
 local choice, command = ...
 local offered
 vim.ui.select = function(items, options, on_choice)
+  if options.kind == 'codeaction' then
+    local function is_ours(item) return vim.startswith(item[2].title, 'Record a run') end
+    return on_choice(vim.tbl_filter(is_ours, items)[1])
+  end
   offered = vim.tbl_map(options.format_item, items)
   on_choice(items[choice])
 end
@@ -53,7 +57,17 @@ local function must(condition, reason)
 end
 must(function() return require('kernel_lsp').client(0) end, 'NO SERVER')
 vim.api.nvim_buf_set_lines(0, -1, -1, false, { '# typed, and not saved yet' })
-vim.cmd(command)
+if command == 'code action' then
+  vim.fn.search('class Model', 'w')
+  must(function()
+    vim.lsp.codelens.refresh() -- as BufEnter and InsertLeave do
+    local lens = vim.lsp.codelens.get(0)[1]
+    return lens and lens.command.title:find('record a run')
+  end, 'NO LENS')
+  vim.lsp.buf.code_action()
+else
+  vim.cmd(command)
+end
 must(function() return offered and vim.bo.buftype == 'terminal' end, 'NO TERMINAL')
 local function text() return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n') end
 must(function() return text():find('Process exited') end, 'NOT ENDED')
@@ -63,7 +77,7 @@ vim.cmd('qa!')
 
 
 @pytest.mark.parametrize(("choice", "program"), [(1, "train"), (3, "other")], ids=["listed", "typed"])
-@pytest.mark.parametrize("command", ["KernelLsp record", "KernelLspRecord"])
+@pytest.mark.parametrize("command", ["KernelLsp record", "KernelLspRecord", "code action"])
 def test_a_program_is_chosen_and_recorded_in_a_terminal(
     tmp_path: Path, choice: int, program: str, command: str
 ) -> None:

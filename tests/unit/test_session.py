@@ -355,3 +355,17 @@ def test_a_recorded_call_is_a_workload_even_where_no_file_can_hold_it(tmp_path: 
     assert known() == {"Model": True, "Other": False}
     store.forget(data_dir, project)
     assert known() == {"Model": False, "Other": False}
+
+
+def test_the_lens_of_a_target_that_nobody_has_called_asks_for_a_recorded_run() -> None:
+    """Also after it was tried in vain; a recording ends that."""
+    session = opened()
+    document = session.documents[URI]
+    document.unmeasurable = frozenset({"Other"})
+    fingerprint = target_of(TEXT, "Other").fingerprint
+    session.learn(fingerprint, Outcome(qualname="Other", note="no workload: …"))
+    lens = {one.qualname: (one.title, one.act) for one in session.lenses(URI)}
+    assert lens == {"Model": ("▷ measure", "benchmark"), "Other": ("▷ record a run to measure", "recordRun")}
+    document.unmeasurable = frozenset()
+    session.unlearn(fingerprint)
+    assert [one.title for one in session.lenses(URI)] == ["▷ measure", "▷ measure"]

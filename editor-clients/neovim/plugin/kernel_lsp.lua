@@ -15,3 +15,8 @@ for name, command in pairs({ KernelLspRecord = 'record', KernelLspOptimizeProgra
     desc = 'the same as :KernelLsp ' .. command,
   })
 end
+
+-- A lens or an action that asks for a recorded run: a terminal is ours to open.
+vim.lsp.commands['kernel-lsp.recordRun'] = function(_, context)
+  require('kernel_lsp.programs').run(vim.lsp.get_client_by_id(context.client_id), 'record')
+end

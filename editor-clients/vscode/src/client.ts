@@ -116,6 +116,11 @@ function options(
       closed: () => ({ action: hooks.ended() ? 2 : 1, handled: true }),
     },
     middleware: {
+      // A lens or an action that asks for a recorded run: the palette's command has a terminal.
+      executeCommand: (command, args, next) =>
+        command === "kernel-lsp.recordRun"
+          ? commands.executeCommand("kernel-lsp.client.recordProgram")
+          : next(command, args),
       provideCodeActions: async (document, range, actions, token, next) =>
         withComparison(await next(document, range, actions, token), actions),
       handleWorkDoneProgress: (token, params, next) =>
