@@ -29,7 +29,7 @@ COMPILED = (
 FIRST, LATER = range(1), range(1, 4)
 """Rounds before targets are looked at, and after."""
 HOPELESS = 1.15
-"""Times the best step of the first round: such a way is not run again."""
+"""Times as fast as a way is the best of the first round: that way is not run again."""
 ALLOWED = 4.0
 LEAST = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
@@ -64,9 +64,17 @@ class Measured:
             low=math.exp(middle - half), mid=math.exp(middle), high=_exp(middle + half), confidence=0.95
         )
 
+    def speed(self, way: Way) -> float | None:
+        """How many times as fast as the program as it is, in the rounds that have both."""
+        ratio = None if self.failed(way) else self.ratio(AS_IS, way)
+        return ratio.mid if ratio else None
+
     def best(self, ways: Iterable[Way]) -> Way | None:
-        known = [way for way in ways if self.step_ms(way) is not None and not self.failed(way)]
-        return min(known, key=lambda way: self.step_ms(way) or math.inf, default=None)
+        return max(
+            (way for way in ways if self.speed(way) is not None),
+            key=lambda way: self.speed(way) or 0.0,
+            default=None,
+        )
 
     @property
     def best_plain(self) -> Way | None:
@@ -78,16 +86,13 @@ class Measured:
         """The fastest with our edits."""
         return self.best(way for way in self.runs if way.is_edited)
 
-    def worth_more(self) -> list[Way]:
-        """Without what failed or is far behind; the program as it is, and its best way, always stay."""
-        best = self.best(self.runs)
-        bar = HOPELESS * ((self.step_ms(best) if best else None) or math.inf)
-        kept = (AS_IS, self.best_plain)
-        return [
-            way
-            for way in self.runs
-            if not self.failed(way) and (way in kept or (self.step_ms(way) or math.inf) <= bar)
-        ]
+    def worth_more(self, plain: int) -> list[Way]:
+        """The program as it is, as many of its fastest ways, and our edits that are not far behind."""
+        speeds = {way: speed for way in self.runs if (speed := self.speed(way)) is not None}
+        timed = sorted(speeds, key=lambda way: -speeds[way])
+        known = [way for way in timed if not way.is_edited and way != AS_IS][:plain]
+        edited = [way for way in timed if way.is_edited and HOPELESS * speeds[way] >= speeds[timed[0]]]
+        return [AS_IS, *known, *edited]
 
 
 def _exp(value: float) -> float:
@@ -97,17 +102,18 @@ def _exp(value: float) -> float:
 def measure(
     measured: Measured,
     ways: Sequence[Way],
-    start: Callable[[Way], Run],
+    start: Callable[[Way, int], Run],
     report: Callable[[str], None],
     rounds: Iterable[int],
     told: Callable[[], None] = lambda: None,
 ) -> None:
-    """Add runs of these ways. ``start``: runs the program once in one way. ``told``: is called after each."""
+    """Add runs of these ways. ``start``: runs the program once in one way, and
+    is told the round. ``told``: is called after each."""
     for number in rounds:
         hopeful = [way for way in ways if not measured.failed(way)]
         for way in hopeful if number % 2 == 0 else reversed(hopeful):
             report(f"timing the step, round {number + 1}: {way.name}")
-            measured.runs.setdefault(way, {})[number] = start(way)
+            measured.runs.setdefault(way, {})[number] = start(way, number)
             told()
 
 

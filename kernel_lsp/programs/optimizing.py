@@ -91,8 +91,8 @@ async def optimize(pipeline: Pipeline, plan: Plan, data_dir: Path, report: Repor
     if clock is None:
         note = "no step was found: no module was called from the program itself"
         return ProgramOutcome(recording=recorded, targets=(), notes=(note,))
-    with Bench(plan, clock, report) as bench:
-        bench.profile(recorded)
+    with Bench(plan, clock, recorded, report) as bench:
+        bench.profile()
         bench.time_first()
         looked = await _looked_at(pipeline, plan, recorded, bench.shares, report)
         bench.time_later(looked)

@@ -78,7 +78,7 @@ class Run:
     """Of the last step, where that was asked for (recorder/profiling.py)."""
     optimizers: tuple[dict[str, Any], ...] = ()
     """Kind, fused and foreach of each."""
-    files: tuple[Path, ...] = ()
+    files: tuple[str, ...] = ()
     """Of the modules that it imported, where it was profiled; those of the workspace by their real place."""
     failed: str | None = None
     """Why it says nothing, in one line."""
@@ -131,7 +131,7 @@ def run(
         notes=tuple(map(str, told["notes"])),
         profile=told["profile"],
         optimizers=tuple(told["optimizers"]),
-        files=tuple(mirror.original(Path(file)) for file in told["files"]),
+        files=tuple(str(mirror.original(Path(file))) for file in told["files"]),
         failed=None if len(told["steps_ms"]) > 1 or more.get("check") else "it ended after its first step",
     )
 
