@@ -168,7 +168,7 @@ class Writer:
             node.meta["layer"] = guard.self_path(path), layer
 
     def _module_calls(self) -> dict[str, ModuleCall]:
-        """Layers whose nodes are all still there, unchanged but for what flows in, and read by nobody else."""
+        """Layers whose nodes are all still there, unchanged but for what flows in, and read by no other."""
         found: dict[str, ModuleCall] = {}
         for call in self.graph.origin.calls:
             nodes = [node for name in call.nodes if (node := self.by_name.get(name)) is not None]
@@ -178,10 +178,9 @@ class Writer:
                 self.untouched.update(call.nodes)
         return found
 
-
     def _belongs(self, node: fx.Node, call: ModuleCall, inside: set[fx.Node]) -> bool:
-        """The node is as captured; only the call's result has notes, and readers outside (a cast that autocast
-        makes within one layer may be read by another since)."""
+        """The node is as captured; only the call's result has notes, and readers outside: a cast that
+        autocast makes within one layer may be read by another since."""
         if node.name == call.result:
             return _same(node, self.graph, but=call.argument)
         is_private = inside.issuperset(node.users) and node.name not in self.graph.notes

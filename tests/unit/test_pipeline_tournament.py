@@ -193,6 +193,13 @@ def test_faster_is_against_how_it_runs_now_never_behind_torch_compile_and_saves_
     assert verdict(result, Settings(), complete=complete) is expected
 
 
+def test_without_torch_compile_it_is_no_offer_and_no_bar() -> None:
+    without, behind = Settings(torch_compile=False), evaluation(eager=2.0, compiled=0.5)
+    assert verdict(behind, without, complete=True) is Verdict.FASTER
+    assert verdict(behind, without, complete=True, compiles=True) is Verdict.CORRECT
+    assert verdict(behind, Settings(), complete=True, compiles=True) is Verdict.FASTER
+
+
 def test_the_saving_is_against_how_it_runs_now() -> None:
     assert saved_microseconds(evaluation(eager=3.0, compiled=1.5, ms=2.0)) == pytest.approx(4000.0)
     assert saved_microseconds(evaluation(eager=None)) is None
