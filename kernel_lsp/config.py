@@ -41,6 +41,9 @@ class Settings:
     """A rewrite is offered when the lower bound of its speedup reaches this."""
     minimum_saved_us: float = field(default=2.0, metadata={"low": 0.0, "high": 1e6})
     """... and when it saves at least this many microseconds per call."""
+    torch_compile: bool = True
+    """Offer torch.compile, and never a kernel that is slower than it. False where it cannot be used: it is
+    measured and told all the same."""
     python: str | None = None
     """The project's interpreter, absolute or relative to the folder; None searches for it. Never read from
     pyproject.toml: it is a program that is started."""

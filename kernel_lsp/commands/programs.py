@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,14 @@ from kernel_lsp.journal import outcomes
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import cards
 from kernel_lsp.programs import optimizing, stepping
+from kernel_lsp.programs.bench import Plan
+from kernel_lsp.programs.composing import Variant
 from kernel_lsp.programs.measuring import AS_IS, Measured
-from kernel_lsp.programs.optimizing import Looked, Plan, ProgramOutcome
+from kernel_lsp.programs.optimizing import ProgramOutcome
+from kernel_lsp.programs.shares import IN_OPTIMIZER, OTHER, Shares
 from kernel_lsp.programs.stepping import Way
-from kernel_lsp.records import Job
+from kernel_lsp.programs.targets import Looked
+from kernel_lsp.records import Interval, Job
 
 WORTH = 1.01
 """Ratio of the step's times from which edits are offered; its interval's lower bound must be above 1."""
@@ -60,10 +65,11 @@ def optimize(
     begun = outcomes.now()
     found = console.run(_optimized(plan, settings), cancelled="cancelled; the same command goes on from here")
     _keep(found, begun, plan, settings)
-    offered = gains(found)
-    applied = _apply(found, plan, settings) if apply and offered else []
+    offered = _offered(found)
+    applied = _apply(found, offered, plan, settings) if apply and offered else []
     if as_json:
-        console.print_json(**_told(found), offered=offered, applied=[str(path) for path in applied])
+        applied_paths = [str(path) for path in applied]
+        console.print_json(**_told(found), offered=offered is not None, applied=applied_paths)
     else:
         _show(found, offered, applied)
     if found.measured is None or found.measured.step_ms(AS_IS) is None:
@@ -82,11 +88,16 @@ async def _optimized(plan: Plan, settings: Settings) -> ProgramOutcome:
 
 def gains(found: ProgramOutcome) -> bool:
     """Whether our edits make the program faster than its best other way."""
-    mine, other = found.best_with, found.best_without
-    if found.texts is None or found.measured is None or mine is None or other is None:
+    if found.measured is None or found.best is None or found.without is None:
         return False
-    ratio = found.measured.ratio(other, mine)
+    ratio = found.measured.ratio(found.without, found.best)
     return ratio is not None and ratio.mid >= WORTH and ratio.low > 1.0
+
+
+def _offered(found: ProgramOutcome) -> Variant | None:
+    """The edits of the fastest way with any, where it pays."""
+    way = found.best
+    return found.variants[way.variant] if gains(found) and way is not None and way.variant else None
 
 
 def _keep(found: ProgramOutcome, begun: str, plan: Plan, settings: Settings) -> None:
@@ -105,28 +116,30 @@ def _job(one: Looked, plan: Plan) -> Job:
     )
 
 
-def _apply(found: ProgramOutcome, plan: Plan, settings: Settings) -> list[Path]:
-    """Write all edits, after a look that every file is still what was judged."""
-    texts = found.texts or {}
+def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settings) -> list[Path]:
+    """Write all edits of the workspace's files, after a look that every file is still what was measured."""
+    texts = {path: text for path, text in offered.texts.items() if path.is_relative_to(plan.root)}
     sources = {path: read_source(path) for path in texts}
-    _, composed = optimizing.compose(plan.root, found.composed)
-    if composed != texts:
+    if any(sources[path].text != offered.before[path] for path in texts):
         console.fail(KernelLspError("a file changed while the program was measured", "run the command again"))
     for path, text in texts.items():
         write_source(path, text, sources[path].encoding)
     with journaling.journal(settings) as journal:
         for path in texts:
-            mine = [p for one in found.composed if one.path == path and (p := one.proposal) is not None]
-            journaling.accepted(journal, mine, folder=plan.root, path=path)
-            guard.keep(mine, folder=plan.root, path=path)
+            mine = [p for one in offered.composed if one.path == path and (p := one.proposal) is not None]
+            if mine:
+                journaling.accepted(journal, mine, folder=plan.root, path=path)
+                guard.keep(mine, folder=plan.root, path=path)
     return list(texts)
 
 
 # --- one page --------------------------------------------------------------------------------------
 
 
-def _show(found: ProgramOutcome, offered: bool, applied: list[Path]) -> None:
+def _show(found: ProgramOutcome, offered: Variant | None, applied: list[Path]) -> None:
     console.out.print(_targets(found))
+    if found.shares is not None:
+        console.out.print(_where(found, found.shares), markup=False, soft_wrap=True)
     if found.measured is not None:
         console.out.print(_ways(found.measured))
     for line in _conclusion(found, offered, applied):
@@ -152,6 +165,15 @@ def _found(one: Looked) -> str:
     return (one.outcome.note if one.outcome else one.why_not) or "nothing"
 
 
+def _where(found: ProgramOutcome, shares: Shares) -> str:
+    """What holds the step's time beside targets, and how much of it was looked at."""
+    busy = f"; the device is busy {shares.busy:.0%} of the step" if shares.busy is not None else ""
+    return (
+        f"{found.covered or 0:.0%} of the step's time was opened and timed; optimizers take"
+        f" {shares.of_kind(IN_OPTIMIZER):.1%}, what no target holds {shares.of_kind(OTHER):.1%}{busy}"
+    )
+
+
 def _ways(measured: Measured) -> Table:
     table = Table(
         "way", "step", "against as it is (95 %)", "memory", "first step", title="the program's step"
@@ -159,44 +181,50 @@ def _ways(measured: Measured) -> Table:
     for way, runs in measured.runs.items():
         step, failed = measured.step_ms(way), measured.failed(way)
         ratio = measured.ratio(AS_IS, way)
-        peak = max((run.peak_bytes or 0 for run in runs), default=0)
+        peak = max((run.peak_bytes or 0 for run in runs.values()), default=0)
+        first = min((run.first_s for run in runs.values() if run.first_s), default=None)
         table.add_row(
             way.name,
             cards.duration(step) if step else "",
-            failed or (cards.spread(ratio) if ratio and way != AS_IS else ""),
+            failed or (_ratio(ratio) if ratio and way != AS_IS else ""),
             f"{peak / 2**20:.0f} MB" if peak else "",
-            f"{runs[0].first_s:.1f} s" if runs[0].first_s else "",
+            f"{first:.1f} s" if first else "",
         )
     return table
 
 
-def _conclusion(found: ProgramOutcome, offered: bool, applied: list[Path]) -> Iterator[str]:
-    measured, mine, other = found.measured, found.best_with, found.best_without
-    if found.note:
-        yield found.note
-    for name, (calls, original) in (found.taken or {}).items():
+def _ratio(ratio: Interval) -> str:
+    """One round has no interval."""
+    return cards.spread(ratio) if math.isfinite(ratio.high) else f"{ratio.mid:.2f}x, measured once"
+
+
+def _conclusion(found: ProgramOutcome, offered: Variant | None, applied: list[Path]) -> Iterator[str]:
+    measured, mine, other = found.measured, found.best, found.without
+    yield from found.notes
+    for name, (calls, original) in found.taken.items():
         yield f"{name}: {calls - original} of {calls} calls took the fast path"
-    if found.agreement is not None:
-        same = "the same" if found.agreement.right else "different"
-        yield f"what it computes: {same}; {found.agreement.detail}"
+    for name, agreement in found.agreements.items():
+        same = "the same" if agreement.right else "something else"
+        yield f"with {name} the program computes {same}: {agreement.detail}"
     if measured is None or other is None:
         return
     if mine is not None and (ratio := measured.ratio(other, mine)) is not None:
         before, after = measured.step_ms(other), measured.step_ms(mine)
         if before and after:
-            edits = f"{len(found.composed)} edits in {len(found.texts or {})} files"
             yield (
-                f"{edits}, {mine.name}: {cards.duration(before)} -> {cards.duration(after)} per step,"
-                f" {cards.spread(ratio)} against {other.name}"
+                f"{mine.name}: {cards.duration(before)} -> {cards.duration(after)} per step,"
+                f" {_ratio(ratio)} against {other.name}"
             )
     if other != AS_IS and (ratio := measured.ratio(AS_IS, other)) is not None and ratio.low > 1.0:
-        yield f"without any edit of ours, {other.name} gives {cards.spread(ratio)}: {_how(other)}"
+        yield f"without any edit of ours, {other.name} gives {_ratio(ratio)}: {_how(other)}"
     if applied:
         yield f"applied to {', '.join(str(path) for path in applied)}"
-    elif offered:
-        yield "apply the edits with --apply"
-    elif found.texts:
+    elif offered is not None:
+        yield f"{len(offered.texts)} files change: apply the edits with --apply"
+    elif mine is not None:
         yield "the edits do not pay in this program: nothing is offered"
+    if mine is not None and mine.mode is not None and offered is not None:
+        yield f"and {_how(mine)}"
 
 
 def _how(way: Way) -> str:
@@ -215,12 +243,23 @@ def _told(found: ProgramOutcome) -> dict[str, Any]:
                 "qualname": one.qualname,
                 "share": one.share,
                 "calls": one.calls,
+                "judged": one.is_judged,
                 "outcome": one.outcome,
                 "why_not": one.why_not,
             }
             for one in found.targets
         ],
-        "composed": [f"{one.path}::{one.qualname}" for one in found.composed],
+        "covered": found.covered,
+        "step_time": found.shares and _shares(found.shares),
+        "variants": [
+            {
+                "name": one.name,
+                "files": [str(path) for path in one.texts],
+                "targets": [f"{target.path}::{target.qualname}" for target in one.composed],
+                "agreement": found.agreements.get(one.name),
+            }
+            for one in found.variants.values()
+        ],
         "ways": [
             {
                 "way": way,
@@ -228,15 +267,29 @@ def _told(found: ProgramOutcome) -> dict[str, Any]:
                 "failed": measured.failed(way),
                 "against_as_is": measured.ratio(AS_IS, way),
                 "runs": [
-                    {"step_ms": run.step_ms, "first_s": run.first_s, "peak_bytes": run.peak_bytes}
-                    for run in runs
+                    {"round": n, "step_ms": run.step_ms, "first_s": run.first_s, "peak_bytes": run.peak_bytes}
+                    for n, run in runs.items()
                 ],
             }
             for way, runs in measured.runs.items()
         ]
         if measured
         else [],
-        "agreement": found.agreement,
-        "taken": found.taken,
-        "note": found.note,
+        "best": found.best,
+        "best_without": found.without,
+        "gain": measured.ratio(found.without, found.best)
+        if measured and found.without and found.best
+        else None,
+        "taken": dict(found.taken),
+        "notes": list(found.notes),
+    }
+
+
+def _shares(shares: Shares) -> dict[str, Any]:
+    return {
+        "device": shares.device,
+        "total_us": shares.total_us,
+        "busy": shares.busy,
+        "optimizer": shares.of_kind(IN_OPTIMIZER),
+        "other": shares.of_kind(OTHER),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernel_lsp.config import Settings
 from kernel_lsp.records import Site, Step
 from kernel_lsp.records.rewrites import COMPILER_SKILL
 
@@ -21,8 +22,12 @@ def step(sites: Sequence[Site]) -> Step | None:
     return next((Step(skill=site.skill, site=site.site) for site in sites if _is_default(site)), None)
 
 
-def others(sites: Sequence[Site]) -> tuple[Site, ...]:
-    return tuple(site for site in sites if not _is_default(site))
+def others(sites: Sequence[Site], settings: Settings) -> tuple[Site, ...]:
+    """What is planned with: torch.compile in its other modes too, where it can be used."""
+    may_compile = settings.torch_compile
+    return tuple(
+        site for site in sites if not _is_default(site) and (may_compile or site.skill != COMPILER_SKILL)
+    )
 
 
 def _is_default(site: Site) -> bool:

@@ -103,6 +103,7 @@ async def opened(
         matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
         if not any(_may_be_timed(site, bench.device) for site in capture.sites):
             give_up()
+        compiling = compiler.step(capture.sites) if settings.torch_compile else None
         yield Opened(
             prepared=prepared,
             bench=bench,
@@ -110,8 +111,8 @@ async def opened(
             engine=engine,
             capture=capture,
             matches=matches,
-            sites=_recalled(compiler.others(capture.sites), matches, executable),
-            compiling=compiler.step(capture.sites),
+            sites=_recalled(compiler.others(capture.sites, settings), matches, executable),
+            compiling=compiling,
             known=Known(Path(settings.data_dir), bench.probe, bench.device),
             tournament=tournament,
         )

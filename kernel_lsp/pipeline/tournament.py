@@ -244,7 +244,8 @@ def verdict(evaluation: Evaluation, settings: Settings, *, complete: bool, compi
         return Verdict.REJECTED
     saved_us = saved_microseconds(evaluation)
     worth_it = saved_us is not None and saved_us >= settings.minimum_saved_us
-    sure = complete and evaluation.faster(settings.threshold, compiles=compiles)
+    may_compile = settings.torch_compile
+    sure = complete and evaluation.faster(settings.threshold, compiles=compiles, may_compile=may_compile)
     return Verdict.FASTER if sure and worth_it else Verdict.CORRECT
 
 

@@ -10,7 +10,7 @@ rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
@@ -19,17 +19,17 @@ from kernel_lsp.programs.stepping import Run, Way
 from kernel_lsp.records import Interval
 
 AS_IS = Way(name="as it is")
-EDITED = Way(name="our edits", edited=True)
 COMPILED = (
     Way(name="torch.compile", mode="default"),
-    Way(name="torch.compile, max-autotune-no-cudagraphs", mode="max-autotune-no-cudagraphs"),
-    Way(name="torch.compile, reduce-overhead", mode="reduce-overhead"),
     Way(name="torch.compile of the repeated block", mode="default", regional=True),
+    Way(name="torch.compile, reduce-overhead", mode="reduce-overhead"),
+    Way(name="torch.compile, max-autotune-no-cudagraphs", mode="max-autotune-no-cudagraphs"),
 )
-BOTH = Way(name="our edits and torch.compile", mode="default", edited=True)
-ROUNDS = 3
+"""What a user can have without us; the one that takes minutes to its first step comes last."""
+FIRST, LATER = range(1), range(1, 4)
+"""Rounds before targets are looked at, and after."""
 HOPELESS = 1.15
-"""Times the best step of the first round: such a way is not run again."""
+"""Times as fast as a way is the best of the first round: that way is not run again."""
 ALLOWED = 4.0
 LEAST = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
@@ -39,22 +39,23 @@ T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
 
 @dataclass
 class Measured:
-    """Runs of each way, one per round; a failed one ends a way."""
+    """Runs of each way by round; a failed one ends a way."""
 
-    runs: dict[Way, list[Run]] = field(default_factory=dict)
+    runs: dict[Way, dict[int, Run]] = field(default_factory=dict)
 
     def step_ms(self, way: Way) -> float | None:
         """Mean over rounds of the steady median."""
-        found = [run.step_ms for run in self.runs.get(way, ()) if run.step_ms is not None]
+        found = [run.step_ms for run in self.runs.get(way, {}).values() if run.step_ms is not None]
         return fmean(found) if found else None
 
     def failed(self, way: Way) -> str | None:
-        return next((run.failed for run in self.runs.get(way, ()) if run.failed), None)
+        return next((run.failed for run in self.runs.get(way, {}).values() if run.failed), None)
 
     def ratio(self, before: Way, after: Way) -> Interval | None:
         """How many times as fast ``after`` is; None where no round has both."""
-        pairs = zip(self.runs.get(before, ()), self.runs.get(after, ()), strict=False)
-        logs = [math.log(a.step_ms / b.step_ms) for a, b in pairs if a.step_ms and b.step_ms]
+        first, second = self.runs.get(before, {}), self.runs.get(after, {})
+        pairs = [(first[number].step_ms, second[number].step_ms) for number in first if number in second]
+        logs = [math.log(one / other) for one, other in pairs if one and other]
         if not logs:
             return None
         middle = fmean(logs)
@@ -63,9 +64,35 @@ class Measured:
             low=math.exp(middle - half), mid=math.exp(middle), high=_exp(middle + half), confidence=0.95
         )
 
-    def best(self, ways: Sequence[Way]) -> Way | None:
-        known = [way for way in ways if self.step_ms(way) is not None and not self.failed(way)]
-        return min(known, key=lambda way: self.step_ms(way) or math.inf, default=None)
+    def speed(self, way: Way) -> float | None:
+        """How many times as fast as the program as it is, in the rounds that have both."""
+        ratio = None if self.failed(way) else self.ratio(AS_IS, way)
+        return ratio.mid if ratio else None
+
+    def best(self, ways: Iterable[Way]) -> Way | None:
+        return max(
+            (way for way in ways if self.speed(way) is not None),
+            key=lambda way: self.speed(way) or 0.0,
+            default=None,
+        )
+
+    @property
+    def best_plain(self) -> Way | None:
+        """The fastest without our edits."""
+        return self.best(way for way in self.runs if not way.is_edited)
+
+    @property
+    def best_edited(self) -> Way | None:
+        """The fastest with our edits."""
+        return self.best(way for way in self.runs if way.is_edited)
+
+    def worth_more(self, plain: int) -> list[Way]:
+        """The program as it is, as many of its fastest ways, and our edits that are not far behind."""
+        speeds = {way: speed for way in self.runs if (speed := self.speed(way)) is not None}
+        timed = sorted(speeds, key=lambda way: -speeds[way])
+        known = [way for way in timed if not way.is_edited and way != AS_IS][:plain]
+        edited = [way for way in timed if way.is_edited and HOPELESS * speeds[way] >= speeds[timed[0]]]
+        return [AS_IS, *known, *edited]
 
 
 def _exp(value: float) -> float:
@@ -73,30 +100,21 @@ def _exp(value: float) -> float:
 
 
 def measure(
-    ways: Sequence[Way], start: Callable[[Way], Run], report: Callable[[str], None], rounds: int = ROUNDS
-) -> Measured:
-    """``start``: runs the program once in one way."""
-    measured = Measured()
-    running = list(ways)
-    for number in range(rounds):
-        for way in running if number % 2 == 0 else reversed(running):
-            report(f"round {number + 1} of {rounds}: {way.name}")
-            measured.runs.setdefault(way, []).append(start(way))
-        if number == 0:
-            running = _worth_more(measured, running)
-    return measured
-
-
-def _worth_more(measured: Measured, ways: Sequence[Way]) -> list[Way]:
-    """Without what failed or is far behind; the program as it is, and our edits, always stay."""
-    best = measured.best(ways)
-    bar = HOPELESS * ((measured.step_ms(best) if best else None) or math.inf)
-    kept = (AS_IS, EDITED)
-    return [
-        way
-        for way in ways
-        if not measured.failed(way) and (way in kept or (measured.step_ms(way) or math.inf) <= bar)
-    ]
+    measured: Measured,
+    ways: Sequence[Way],
+    start: Callable[[Way, int], Run],
+    report: Callable[[str], None],
+    rounds: Iterable[int],
+    told: Callable[[], None] = lambda: None,
+) -> None:
+    """Add runs of these ways. ``start``: runs the program once in one way, and
+    is told the round. ``told``: is called after each."""
+    for number in rounds:
+        hopeful = [way for way in ways if not measured.failed(way)]
+        for way in hopeful if number % 2 == 0 else reversed(hopeful):
+            report(f"timing the step, round {number + 1}: {way.name}")
+            measured.runs.setdefault(way, {})[number] = start(way, number)
+            told()
 
 
 # --- what it computes -----------------------------------------------------------------------------
@@ -112,7 +130,7 @@ class Agreement:
     detail: str = ""
 
 
-def agreement(original: Run, again: Run, moved: Run, edited: Run) -> Agreement:
+def agreement(original: Run, again: Run, moved: Run, *, edited: Run) -> Agreement:
     """``again``: the original once more; ``moved``: its parameters moved by one rounding."""
     compared = zip(original.digests, again.digests, moved.digests, edited.digests, strict=False)
     steps = []

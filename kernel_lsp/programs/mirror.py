@@ -54,6 +54,10 @@ class Mirror:
         """Where a file or folder of the workspace lies in the copy; others stay where they are."""
         return self.copy / path.relative_to(self.root) if path.is_relative_to(self.root) else path
 
+    def original(self, path: Path) -> Path:
+        """What a file or folder of the copy is a copy of; others stay where they are."""
+        return self.root / path.relative_to(self.copy) if path.is_relative_to(self.copy) else path
+
     def words(self, command: Sequence[str]) -> list[str]:
         """The command, with paths of the workspace in the copy."""
         return [str(self.place(Path(word))) if Path(word).is_absolute() else word for word in command]

@@ -40,18 +40,22 @@ class Way:
     """Of torch.compile; None: it is not called."""
     regional: bool = False
     """Of the repeated block instead of the root."""
-    edited: bool = False
-    """With our edits."""
+    variant: str | None = None
+    """Which of our edits are in it (composing.py); None: none, the program's own text."""
+
+    @property
+    def is_edited(self) -> bool:
+        return self.variant is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
     """What a step of a program is."""
 
-    root: tuple[str, str]
-    """Module and class of the outermost module."""
+    roots: tuple[tuple[str, str], ...]
+    """Module and class of the modules that the program itself calls, the main one first."""
     kind: str
-    """optimizer or calls."""
+    """optimizer, or calls (of the main root)."""
     region: tuple[str, str] | None = None
     """The block that is there several times."""
 
@@ -70,6 +74,12 @@ class Run:
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Edited class -> calls, and those of them that went the original way."""
     notes: tuple[str, ...] = ()
+    profile: dict[str, Any] | None = None
+    """Of the last step, where that was asked for (recorder/profiling.py)."""
+    optimizers: tuple[dict[str, Any], ...] = ()
+    """Kind, fused and foreach of each."""
+    files: tuple[str, ...] = ()
+    """Of the modules that it imported, where it was profiled; those of the workspace by their real place."""
     failed: str | None = None
     """Why it says nothing, in one line."""
 
@@ -94,7 +104,7 @@ def run(
     **more: Any,
 ) -> Run:
     """``folder``: where the user runs the command. ``served``: edited texts of installed files. ``more``:
-    check, nudge, edited (see recorder/steps.py).
+    check, nudge, edited, profiled (see recorder/steps.py).
 
     Raises WorkloadError when the command cannot be started.
     """
@@ -102,7 +112,7 @@ def run(
         out = Path(scratch) / "steps.json"
         texts = _written(served or {}, Path(scratch))
         given = {
-            "out": str(out), "root": clock.root, "clock": clock.kind, "region": clock.region if way.regional
+            "out": str(out), "roots": clock.roots, "clock": clock.kind, "region": clock.region if way.regional
             else None, "mode": way.mode, "count": steps, "begun": time.time(), "served": texts,
             "sources": str(sources.__file__), **more,
         }  # fmt: skip
@@ -119,6 +129,9 @@ def run(
         digests=tuple(told["digests"]),
         taken={name: (int(a), int(b)) for name, (a, b) in told["taken"].items()},
         notes=tuple(map(str, told["notes"])),
+        profile=told["profile"],
+        optimizers=tuple(told["optimizers"]),
+        files=tuple(str(mirror.original(Path(file))) for file in told["files"]),
         failed=None if len(told["steps_ms"]) > 1 or more.get("check") else "it ended after its first step",
     )
 

@@ -43,9 +43,10 @@ class Proposal:
     inputs: tuple[ArgSpec, ...] = ()
     """The tensors that entered, without names, also where code makes them; empty: unknown."""
 
-    def faster(self, threshold: float) -> bool:
+    def faster(self, threshold: float, *, may_compile: bool = True) -> bool:
         """See `Evaluation.faster`."""
-        return self.evaluation.faster(threshold, compiles=self.candidate.compiles)
+        compiles = self.candidate.compiles
+        return self.evaluation.faster(threshold, compiles=compiles, may_compile=may_compile)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -136,13 +136,15 @@ class Evaluation:
             return None
         return min(self.speedups.values(), key=lambda interval: interval.mid)
 
-    def faster(self, threshold: float = 1.05, *, compiles: bool = False) -> bool:
+    def faster(self, threshold: float = 1.05, *, compiles: bool = False, may_compile: bool = True) -> bool:
         """A claim of speed: the interval's lower bound clears the threshold against how the target runs now,
-        and torch.compile is not faster. ``compiles``: the candidate is torch.compile itself."""
+        and torch.compile is not faster where it can be used. ``compiles``: the candidate is torch.compile."""
         speedup, compiled = self.speedup, self.speedups.get(COMPILE)
         if speedup is None or speedup.low < threshold:
             return False
-        return compiles or compiled is None or compiled.mid >= 1.0 or is_tie(compiled)
+        if compiles or not may_compile:
+            return may_compile or not compiles
+        return compiled is None or compiled.mid >= 1.0 or is_tie(compiled)
 
 
 def is_tie(interval: Interval) -> bool:

@@ -168,16 +168,23 @@ class Writer:
             node.meta["layer"] = guard.self_path(path), layer
 
     def _module_calls(self) -> dict[str, ModuleCall]:
-        """Layers whose nodes are all still there, unchanged but for what flows in."""
+        """Layers whose nodes are all still there, unchanged but for what flows in, and read by no other."""
         found: dict[str, ModuleCall] = {}
         for call in self.graph.origin.calls:
-            nodes = [self.by_name.get(name) for name in call.nodes]
-            if all(n is not None and _same(n, self.graph, but=call.argument) for n in nodes) and not any(
-                n.name in self.graph.notes and n.name != call.result for n in nodes if n is not None
-            ):
+            nodes = [node for name in call.nodes if (node := self.by_name.get(name)) is not None]
+            is_whole = len(nodes) == len(call.nodes)
+            if is_whole and all(self._belongs(node, call, set(nodes)) for node in nodes):
                 found.update(dict.fromkeys(call.nodes, call))
                 self.untouched.update(call.nodes)
         return found
+
+    def _belongs(self, node: fx.Node, call: ModuleCall, inside: set[fx.Node]) -> bool:
+        """The node is as captured; only the call's result has notes, and readers outside: a cast that
+        autocast makes within one layer may be read by another since."""
+        if node.name == call.result:
+            return _same(node, self.graph, but=call.argument)
+        is_private = inside.issuperset(node.users) and node.name not in self.graph.notes
+        return is_private and _same(node, self.graph, but=call.argument)
 
 
 def _same(node: fx.Node, graph: Graph, but: str | None = None) -> bool:

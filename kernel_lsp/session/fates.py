@@ -122,7 +122,8 @@ class Fates(Verdicts):
         """The proposal that may be offered for a target as it is now."""
         outcome = self._outcomes.get(target.fingerprint)
         best = outcome.best if outcome is not None else None
-        if best is None or not best.faster(self.settings(document.folder).threshold):
+        settings = self.settings(document.folder)
+        if best is None or not best.faster(settings.threshold, may_compile=settings.torch_compile):
             return None
         offer = self._offer(document, best)
         return None if offer is None or self._silenced(document, offer) else best

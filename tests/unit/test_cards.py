@@ -11,8 +11,8 @@ from kernel_lsp.records import Candidate, EvalStatus, Evaluation, Verdict
 
 def test_a_speedup_comes_with_interval_baseline_and_device() -> None:
     card = cards.make_card(proposal(), TEXT, TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1))
-    assert card.title == "Rewrite Model: call the method, 2.00x (1.90–2.10) on H100"
-    assert card.headline == "verified 2.00x (1.90–2.10) vs compile on H100 (95% CI)"
+    assert card.title == "Rewrite Model: call the method, 2.50x (2.38–2.62) on H100"
+    assert card.headline == "verified 2.50x (2.38–2.62) vs eager on H100 (95% CI)"
 
 
 def test_evidence_fits_a_hover_and_says_what_can_differ() -> None:
@@ -51,7 +51,7 @@ def test_an_edit_that_no_longer_fits_has_no_diff() -> None:
     ("verdict", "changed", "words"),
     [
         (Verdict.CORRECT, {"speedups": {}}, "right; speed unknown (checked by cuda)"),
-        (Verdict.CORRECT, {}, "not surely faster on H100: 2.00x (1.90–2.10)"),
+        (Verdict.CORRECT, {}, "not surely faster on H100: 2.50x (2.38–2.62)"),
         (Verdict.REJECTED, {"status": EvalStatus.WRONG_RESULT, "detail": "off by 3"}, "rejected: off by 3"),
         (Verdict.UNKNOWN, {"status": EvalStatus.NOT_RUN}, "could not be judged: not_run"),
     ],

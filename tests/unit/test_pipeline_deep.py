@@ -130,6 +130,7 @@ class Scene:
             capture=Capture(words=("add",), sites=SITES, inputs=(), read_bytes=2**30),
             matches=(),
             sites=SITES,
+            compiling=None,
             known=Known(self.folder, probe, "cpu"),
             tournament=tournament,
         )

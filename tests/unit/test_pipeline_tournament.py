@@ -174,7 +174,8 @@ async def test_an_edit_that_loses_the_target_is_rejected_without_running_anythin
     [
         (evaluation(eager=2.0, compiled=1.5), True, Verdict.FASTER),
         (evaluation(eager=2.0, compiled=1.5), False, Verdict.CORRECT),
-        (evaluation(eager=2.0, compiled=1.0), True, Verdict.CORRECT),
+        (evaluation(eager=2.0, compiled=1.0), True, Verdict.FASTER),  # as fast as torch.compile
+        (evaluation(eager=2.0, compiled=0.9), True, Verdict.CORRECT),  # which is the better offer
         (evaluation(eager=1.15, compiled=1.15), True, Verdict.CORRECT),  # lower bound 1.035 < 1.05
         (
             evaluation(eager=2.0, compiled=2.0, ms=0.001),
@@ -186,14 +187,21 @@ async def test_an_edit_that_loses_the_target_is_rejected_without_running_anythin
         (Evaluation(status=EvalStatus.CHEATED, device="cpu"), True, Verdict.REJECTED),
     ],
 )
-def test_faster_needs_every_baseline_the_threshold_and_a_saving(
+def test_faster_is_against_how_it_runs_now_never_behind_torch_compile_and_saves_something(
     result: Evaluation, complete: bool, expected: Verdict
 ) -> None:
     assert verdict(result, Settings(), complete=complete) is expected
 
 
-def test_the_saving_is_against_the_best_baseline() -> None:
-    assert saved_microseconds(evaluation(eager=3.0, compiled=1.5, ms=2.0)) == pytest.approx(1000.0)
+def test_without_torch_compile_it_is_no_offer_and_no_bar() -> None:
+    without, behind = Settings(torch_compile=False), evaluation(eager=2.0, compiled=0.5)
+    assert verdict(behind, without, complete=True) is Verdict.FASTER
+    assert verdict(behind, without, complete=True, compiles=True) is Verdict.CORRECT
+    assert verdict(behind, Settings(), complete=True, compiles=True) is Verdict.FASTER
+
+
+def test_the_saving_is_against_how_it_runs_now() -> None:
+    assert saved_microseconds(evaluation(eager=3.0, compiled=1.5, ms=2.0)) == pytest.approx(4000.0)
     assert saved_microseconds(evaluation(eager=None)) is None
 
 

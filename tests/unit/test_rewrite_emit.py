@@ -4,7 +4,17 @@ import ast
 
 import pytest
 import torch
-from rewrite_helpers import graph_of, instance, module, program, rewrite, session, skill, workload
+from rewrite_helpers import (
+    assert_same,
+    graph_of,
+    instance,
+    module,
+    program,
+    rewrite,
+    session,
+    skill,
+    workload,
+)
 
 from kernel_lsp.errors import KernelLspError, RewriteError
 from kernel_lsp.records import Candidate, Step
@@ -201,3 +211,12 @@ def test_new_strides_reach_everything_below() -> None:
     first = next(site for site in opened.capture().sites if site.skill == "channels-last-conv")
     proposed = opened.propose([Step(skill=first.skill, site=first.site)])
     assert not [site for site in proposed.sites_left if site.skill == "remove-dead-work"]
+
+
+def test_what_two_layers_share_is_computed_before_both() -> None:
+    """Once they share a value that lies within both, neither is printed as a call of its own."""
+    init = "self.one = nn.Softmin(0)\nself.other = nn.Softmin(1)"  # each negates x
+    source = module("return self.one(x) * self.other(x)", init)
+    made = rewrite(source, "common-subexpression")
+    assert "self.one(" not in fast(made)
+    assert_same(source, made, torch.randn(6, 8, dtype=torch.float64))

@@ -179,11 +179,22 @@ HEAVY = module(
 )
 
 
-def compile_sites(source: str, *others: str) -> list[Site]:
+def all_compile_sites(source: str, *others: str) -> list[Site]:
     opened = on_cuda(source, "compile-target", *others)
     found = opened.capture().sites
     assert not opened.notes
     return [site for site in found if site.skill == "compile-target"]
+
+
+def compile_sites(source: str, *others: str) -> list[Site]:
+    """Without the default mode, which applies to every whole target."""
+    return [site for site in all_compile_sites(source, *others) if site.benefit is not None]
+
+
+def test_the_default_mode_is_there_for_every_target_and_claims_no_gain() -> None:
+    for source in (module(CHAIN, LAYERS), HEAVY, HEAVY.replace(".bfloat16()", "")):
+        (site,) = [site for site in all_compile_sites(source) if site.benefit is None]
+        assert site.summary == "torch.compile of the target, default mode"
 
 
 def test_a_target_is_compiled_under_its_own_name_and_replayed_where_launches_cost_most() -> None:

@@ -57,7 +57,7 @@ def test_only_verified_wins_become_hints_on_the_name() -> None:
     (hint,) = verified(session)
     assert TEXT[hint.span.start : hint.span.end] == "Model"
     assert hint.code == "sum-method"
-    assert "2.00x (1.90–2.10)" in hint.message
+    assert "2.50x (2.38–2.62)" in hint.message
     session.learn(hint_fingerprint := proposal().fingerprint, outcome(proposal(verdict=Verdict.CORRECT)))
     assert session.outcome(hint_fingerprint) is not None
     assert verified(session) == []
@@ -65,9 +65,9 @@ def test_only_verified_wins_become_hints_on_the_name() -> None:
 
 def test_a_raised_threshold_withdraws_the_hint() -> None:
     session = learned(opened())
-    session.configure(FOLDER, Settings(threshold=1.95, static_hints=False))
+    session.configure(FOLDER, Settings(threshold=2.4, static_hints=False))
     assert verified(session) == []
-    session.configure(FOLDER, Settings(threshold=1.9, static_hints=False))
+    session.configure(FOLDER, Settings(threshold=2.3, static_hints=False))
     assert len(verified(session)) == 1
 
 
@@ -170,10 +170,10 @@ def test_one_lens_per_target_in_every_state() -> None:
     assert titles() == ["measuring 40 %", "▷ measure"]
     session.finished(URI, "Model")
     learned(session)
-    assert titles() == ["800 µs · 2.00x (1.90–2.10) available on H100", "▷ measure"]
+    assert titles() == ["1 ms · 2.50x (2.38–2.62) available on H100", "▷ measure"]
     session.chosen(URI, "p-Model")
     edited(session, TEXT.replace("torch.sum(x, dim=1)", "x.sum(1)", 1))
-    assert titles() == ["kept 2.00x (1.90–2.10) on H100", "▷ measure"]
+    assert titles() == ["kept 2.50x (2.38–2.62) on H100", "▷ measure"]
 
 
 def test_a_hover_shows_evidence_or_the_reason_or_nothing() -> None:
@@ -195,7 +195,7 @@ def test_dismissing_silences_until_the_gain_doubles() -> None:
     assert kinds(session.dismiss(URI, "Model", "sum-method", "proposal", "wrong")) == ["dismissed"]
     assert session.actions(URI, EVERYWHERE) == []
     better = proposal()
-    much = {k: replace(v, low=3.2, mid=3.3, high=3.4) for k, v in better.evaluation.speedups.items()}
+    much = {k: replace(v, low=5.2, mid=5.3, high=5.4) for k, v in better.evaluation.speedups.items()}
     learned(session, replace(better, evaluation=replace(better.evaluation, speedups=much)))
     assert len(session.actions(URI, EVERYWHERE)) == 1
 

@@ -14,7 +14,7 @@ from kernel_lsp.analysis.source import walk
 _CLASSES = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
 # Made of tensors in memory, of nothing, or of what the model itself does in a simulator: no work for workers.
 _IN_MEMORY = re.compile(
-    r"TensorDataset|Random\w*Dataset|Random(Dict|IterableD|D)|Synthetic|Dummy|Fake|Toy|fake|dummy|toy|\bgym(nasium)?\b"
+    r"TensorDataset|Random\w{0,40}Dataset|Random(Dict|IterableD|D)|Synthetic|Dummy|Fake|Toy|fake|dummy|toy|\bgym(nasium)?\b"
 )
 _HELD_OUT = re.compile(r"valid|test|eval|predict|infer|dev_|_dev|held|\bval_|_val\b", re.IGNORECASE)
 _COUNTS = re.compile(r"range\(|list\(range")

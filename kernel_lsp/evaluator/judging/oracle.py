@@ -178,7 +178,8 @@ class Reference:
         """Call it once to see how it treats its arguments. Raises EvaluationError, and what it raises."""
         crashes.say(crashes.PLAIN)
         self._prepare(self.target, state, 1)
-        self.subject.learn(placed)
+        with _naming_unsupported():
+            self.subject.learn(placed)
         self.device.synchronize()
 
     def call(self, placed: Any, state: State) -> Any:
@@ -295,13 +296,8 @@ class Reference:
         return relations.generators(self.device.place)
 
     def _call(self, callee: Callee, placed: Any) -> Any:
-        with torch.set_grad_enabled(self.grad):
-            try:
-                result = callee(callee.bind(placed))
-            except Exception as error:
-                if why := interpreter.unsupported(error):
-                    raise EvaluationError(why, interpreter.REMEDY) from error
-                raise
+        with torch.set_grad_enabled(self.grad), _naming_unsupported():
+            result = callee(callee.bind(placed))
         self.device.synchronize()
         return result
 
@@ -312,6 +308,17 @@ class Reference:
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the device, laid out like the original, that carries gradients like it."""
         return strided_copy(tensor, self.device.place)
+
+
+@contextlib.contextmanager
+def _naming_unsupported() -> Iterator[None]:
+    """What only Triton's interpreter cannot run is no fault of the program."""
+    try:
+        yield
+    except Exception as error:
+        if why := interpreter.unsupported(error):
+            raise EvaluationError(why, interpreter.REMEDY) from error
+        raise
 
 
 def seed_everything(seed: int) -> None:

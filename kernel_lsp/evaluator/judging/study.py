@@ -52,7 +52,8 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
 
 def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:
     """Outputs that are bit for bit the same for other inputs, parameters and random numbers being equal."""
-    if len(reference.subject.fixed) == len(tensor_leaves(other["arguments"])):
+    fixed = reference.subject.fixed
+    if fixed and len(fixed) == len(tensor_leaves(other["arguments"])):
         return []  # there are no other inputs: its result may still depend on them
     try:
         second = reference.run(other, noise_seed=1)

@@ -3,9 +3,9 @@
 A step ends when the program's first optimizer has stepped, or, where there is none, when its root module was
 called. Times are of the device's own clock where the root lies on a GPU. With ``check`` every step leaves a
 digest of its gradients (or of the root's results) instead; digests of two runs tell how far they are apart.
-A few things are set from outside, without any change of the program's files: torch.compile of the root or of
-a repeated block, parameters that are moved by one rounding, seeds. The program ends after the last
-wanted step.
+A few things are set from outside, without any change of the program's files: torch.compile of the roots or
+of a repeated block, parameters that are moved by one rounding, seeds. The last step can be profiled
+(profiling.py). The program ends after the last wanted step.
 
 Standard library and relative imports alone; torch is the program's.
 """
@@ -20,10 +20,11 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import imports
+from . import imports, profiling
 
 PROJECTIONS = 8
 SEED = 0
@@ -46,11 +47,12 @@ class Steps:
     """Watches the steps of one process."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        """``given``: out (file), root ([module, class]), clock (optimizer or calls), count (of steps) and
-        begun (time of the start).
+        """``given``: out (file), roots ([[module, class] …], the main one first), clock (optimizer, or
+        calls of the main root), count (of steps) and begun (time of the start).
 
         Optional: mode and region (of torch.compile), check, nudge (an eps), edited ([[module, class] …]),
-        served (path of an installed file -> a file with its edited text) and sources (what serves them).
+        profiled (the same, whose calls are told apart in the last step), served (path of an installed file
+        -> a file with its edited text) and sources (what serves them).
         """
         self.given = given
         self.torch: Any = None
@@ -61,8 +63,15 @@ class Steps:
         self.taken: dict[str, list[int]] = {}
         """Edited class -> calls, and those of them that went the original way."""
         self.notes: list[str] = []
+        self.profiled: dict[str, Any] | None = None
+        self._profile: profiling.Profile | None = None
         self._optimizer: Any = None
-        self._found = self._written = False
+        self._optimizers: dict[int, dict[str, Any]] = {}
+        self._prepared: set[int] = set()
+        """Identities of roots, which live as long as the program."""
+        self._ending: set[type] = set()
+        self._stop_waiting: Callable[[], None] = lambda: None
+        self._written = False
         self._pid = os.getpid()
         self._cuda = False
 
@@ -81,22 +90,40 @@ class Steps:
         module.register_optimizer_step_post_hook(self._after_step)
 
     def _wait_for_root(self) -> None:
-        """Until the root is called for the first time."""
+        """Until each of the roots' classes is called for the first time, or a step has ended."""
         module = self.torch.nn.Module
-        call, wanted = module.__call__, tuple(self.given["root"])
+        call, wanted = module.__call__, {tuple(root) for root in self.given["roots"]}
+        prepare = self._prepare
 
         def waiting(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if not self._found and _named(type(self_)) == wanted:
-                self._found = True
-                module.__call__ = call
-                self._prepare(self_)
+            kind = type(self_)
+            if _named(kind) in wanted:
+                wanted.discard(_named(kind))
+                if not wanted or self.ends:
+                    module.__call__ = call
+                prepare(self_)
+                watch(kind)
                 return self_(*args, **kwargs)
             return call(self_, *args, **kwargs)
 
+        def watch(kind: Any) -> None:
+            """Other instances of the class are prepared at their first call too."""
+
+            def preparing(self_: Any, /, *args: Any, **kwargs: Any) -> Any:
+                if id(self_) not in self._prepared:
+                    prepare(self_)
+                return inner(self_, *args, **kwargs)
+
+            inner = kind.__call__ if "__call__" in vars(kind) else call
+            kind.__call__ = preparing
+
         module.__call__ = waiting
+        self._stop_waiting = lambda: setattr(module, "__call__", call)
 
     def _prepare(self, root: Any) -> None:
-        self._cuda = any(tensor.is_cuda for tensor in (*root.parameters(), *root.buffers()))
+        is_first = not self._prepared
+        self._prepared.add(id(root))
+        self._cuda = self._cuda or any(tensor.is_cuda for tensor in (*root.parameters(), *root.buffers()))
         if eps := self.given.get("nudge"):
             self._nudge(root, eps)
         if mode := self.given.get("mode"):
@@ -104,7 +131,12 @@ class Steps:
             parts = [part for part in root.modules() if region and _named(type(part)) == tuple(region)]
             for part in parts or [root]:
                 part.compile(**({} if mode == "default" else {"mode": mode}))
-        if self.given["clock"] == "calls":
+        if is_first and (targets := self.given.get("profiled")):
+            self._profile = profiling.Profile(self.torch, targets)
+            self._profile.watch()
+        is_main = _named(type(root)) == tuple(self.given["roots"][0])
+        if is_main and self.given["clock"] == "calls" and type(root) not in self._ending:
+            self._ending.add(type(root))
             self._end_with_calls(type(root))
 
     def _nudge(self, root: Any, eps: float) -> None:
@@ -138,11 +170,16 @@ class Steps:
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         if self._optimizer is None:
             self._optimizer = optimizer
+        self._optimizers.setdefault(id(optimizer), _variant(optimizer))
         if optimizer is self._optimizer and self.given.get("check"):
             groups = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             self._digest([p.grad for p in groups if p.grad is not None])
+        if self._profile is not None:
+            self._profile.begin_optimizer()
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if self._profile is not None:
+            self._profile.end_optimizer()
         if optimizer is self._optimizer:
             self._ended()
 
@@ -152,18 +189,26 @@ class Steps:
             event.record()
         else:
             event = None
+        count = self.given["count"]
+        if self._profile is not None and len(self.ends) == count - 1:
+            self.profiled = self._profile.end()
         if not self.ends:
             if self._cuda:
                 self.torch.cuda.synchronize()
             self.first_s = time.time() - self.given["begun"]
+            self._stop_waiting()
             if self.given.get("check"):
                 self._count_fast_paths()
         self.ends.append((time.perf_counter(), event))
-        if len(self.ends) >= self.given["count"]:
+        if len(self.ends) >= count:
             self.write()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)  # what the program does after its steps is not of interest
+        if self._profile is not None:
+            self._profile.watch()
+            if len(self.ends) == count - 1:
+                self._profile.begin()
 
     def _digest(self, tensors: list[Any]) -> None:
         """Of each tensor its norm and its products with random signs, which are the same in every run."""
@@ -209,6 +254,9 @@ class Steps:
             "digests": self.digests,
             "taken": self.taken,
             "notes": self.notes,
+            "profile": self.profiled,
+            "optimizers": list(self._optimizers.values()),
+            "files": _files() if self.given.get("profiled") else [],
         }
         path = Path(self.given["out"])
         with contextlib.suppress(OSError):
@@ -221,6 +269,18 @@ class Steps:
         if self._cuda:
             return [before[1].elapsed_time(after[1]) for before, after in pairs]
         return [(after[0] - before[0]) * 1e3 for before, after in pairs]
+
+
+def _variant(optimizer: Any) -> dict[str, Any]:
+    """What it is, and which of its implementations it takes; None: its own choice."""
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    return {"kind": type(optimizer).__name__, "fused": group.get("fused"), "foreach": group.get("foreach")}
+
+
+def _files() -> list[str]:
+    """Of the modules that the program has imported."""
+    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return sorted({os.path.realpath(file) for file in found if isinstance(file, str)})
 
 
 def _loaded(path: str) -> Any:

@@ -1,0 +1,249 @@
+"""The runs of one program: profiled, checked and timed, as it is and with our edits.
+
+    with Bench(plan, clock, recorded, report) as bench:
+        bench.profile()                 bench.shares: where the step's device time goes
+        bench.time_first()              what needs no target
+        bench.time_later(looked)        with the rewrites of targets
+        bench.measured
+
+Every variant of the edits (composing.py) has a copy of the workspace, which is removed in the end, and is
+timed only when the program computes with it what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp.files import read_source
+from kernel_lsp.programs import composing, measuring, stepping, targets
+from kernel_lsp.programs.composing import Variant
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, Measured
+from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.programs.resuming import KeptRuns
+from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.stepping import Clock, Run, Way
+from kernel_lsp.programs.targets import Looked
+from kernel_lsp.records import Progress, Report
+from kernel_lsp.snapshots.store import Recording
+
+CHECKED_STEPS = 4
+PROFILED_STEPS = 6
+MOST_PLAIN = 2
+"""Ways without our edits that are timed again, beside the program as it is: the fastest."""
+MOST_LEFT_OUT = 4
+"""Rewrites that are left out one after the other until the program computes what it did."""
+EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, None: 2.0**-23}
+"""By autocast's dtype: how far one rounding moves a value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is asked for."""
+
+    root: Path
+    """The workspace."""
+    folder: Path
+    """Where the command runs."""
+    command: tuple[str, ...]
+    device: str = "auto"
+    steps: int = 30
+    """Of one timed run."""
+    minutes: float = 10.0
+    """For the targets."""
+    run_s: float = 300.0
+    """For one run."""
+    budget: int = 8
+    fresh: bool = False
+
+
+class Bench:
+    """The program's runs: one copy of the workspace per variant, which is removed in the end."""
+
+    def __init__(self, plan: Plan, clock: Clock, recorded: Recording, report: Report) -> None:
+        self.plan, self.clock, self.recorded = plan, clock, recorded
+        self.kept = KeptRuns(recorded.folder, fresh=plan.fresh)
+        self.shares: Shares | None = None
+        self.measured = Measured()
+        self.variants: dict[str, Variant] = {}
+        self.agreements: dict[str, Agreement] = {}
+        self.taken: dict[str, tuple[int, int]] = {}
+        self.notes: list[str] = []
+        self._report = report
+        self._stack = ExitStack()
+        self._mirrors: dict[str | None, Mirror] = {}
+        self._texts: dict[Path, str] = {}
+        """Files of the workspace that the program imports."""
+        self._optimizers: frozenset[str] = frozenset()
+        self._originals: list[Run] = []
+        autocast = (way["setting"].get("autocast") for way in recorded.ways if way.get("setting"))
+        self._eps = EPS.get(next(autocast, None), EPS[None])
+
+    def __enter__(self) -> Bench:
+        self._mirrors[None] = self._stack.enter_context(Mirror.of(self.plan.root, {}))
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._stack.close()
+
+    # --- one run
+
+    def _start(self, way: Way, number: int = 0, **more: Any) -> Run:
+        """``number``: of the run among those that are alike."""
+        more.setdefault("steps", self.plan.steps)
+        texts = self.variants[way.variant].texts if way.variant is not None else {}
+        changed = {str(path): text for path, text in {**self._texts, **texts}.items()}
+        key = [way, number, self.clock, self.plan.command, more, changed]
+        if self._texts and (found := self.kept.find(key)) is not None:
+            return found
+        run = stepping.run(
+            self._mirrors[way.variant],
+            self.plan.command,
+            self.plan.folder,
+            way,
+            self.clock,
+            timeout_s=self.plan.run_s,
+            # Texts of installed files: these are never written, not even in a copy.
+            served={path: text for path, text in texts.items() if not path.is_relative_to(self.plan.root)},
+            **more,
+        )
+        self.kept.keep(key, run)
+        return run
+
+    def _add(self, variant: Variant) -> Way:
+        """Make room for runs with these edits."""
+        own = {path: text for path, text in variant.texts.items() if path.is_relative_to(self.plan.root)}
+        self.variants[variant.name] = variant
+        self._mirrors[variant.name] = self._stack.enter_context(Mirror.of(self.plan.root, own))
+        return Way(name=variant.name, variant=variant.name)
+
+    def _say(self, text: str) -> None:
+        self._report(Progress(phase="measure", message=text))
+
+    # --- 2
+
+    def profile(self) -> None:
+        """What of the step belongs to which target, which roots there are, and what the program imports."""
+        self._say("profiling one step")
+        names = sorted({one.name for one in targets.ranked(self.recorded, None)})
+        run = self._start(AS_IS, steps=PROFILED_STEPS, profiled=[list(name) for name in names])
+        if run.failed is None and run.profile is not None:
+            self.shares = Shares.of(run.profile, run.step_ms)
+            self.clock = _clock(self.clock, self.shares)
+        else:
+            self.notes.append(f"the step could not be profiled: {run.failed or 'it ended too early'}")
+        for path in map(Path, run.files):
+            if path.is_relative_to(self.plan.root) and path.suffix == ".py" and path.is_file():
+                self._texts[path] = read_source(path).text
+        self._optimizers = frozenset(
+            str(one["kind"]) for one in run.optimizers if one["fused"] is None and one["foreach"] is None
+        )
+
+    # --- 3
+
+    def time_first(self) -> None:
+        """Everything that needs no target, once. What pays at once is told at once."""
+        ways = [AS_IS]
+        if variant := composing.fused(self._texts, self._optimizers):
+            if self._agrees(self._add(variant)):
+                ways.append(Way(name=variant.name, variant=variant.name))
+                ways += self._compiled(variant, None)
+            else:
+                self._drop(variant.name)
+        plain = [way for way in COMPILED if not way.regional or self.clock.region]
+        ways[1:1] = plain[:1]
+        ways += plain[1:]
+        measuring.measure(self.measured, ways, self._start, self._say, FIRST, told=self._tell_gain)
+
+    def _compiled(self, variant: Variant, mode: str | None) -> list[Way]:
+        """The variant and torch.compile of the root together: as a line of the program where there is a
+        place for it, else called on the module from outside."""
+        name, texts = self.clock.roots[0], self._texts
+        if (
+            len(self.clock.roots) == 1
+            and (line := composing.compiled(variant, name, texts, mode)) is not None
+        ):
+            return [self._add(line)]
+        words = f"{variant.name}, {composing.mode_words(mode)}"
+        return [Way(name=words, variant=variant.name, mode=mode or "default")]
+
+    def _tell_gain(self) -> None:
+        best, other = self.measured.best_edited, self.measured.best_plain
+        if best is not None and other is not None:
+            before, after = self.measured.step_ms(other), self.measured.step_ms(best)
+            if before and after and before / after > 1.0:
+                self._say(f"{best.name}: {before / after:.2f}x against {other.name}, measured once")
+
+    # --- 5 and 6
+
+    def time_later(self, looked: Sequence[Looked]) -> None:
+        """What targets gave, beside what still has a chance."""
+        begun = self.variants.get(composing.OPTIMIZER)
+        ways = self.measured.worth_more(MOST_PLAIN)
+        best = self.measured.best(way for way in ways if not way.is_edited)
+        mode = best.mode if best is not None and not best.regional else None
+        if begun is not None and mode not in (None, "default"):
+            ways += self._compiled(begun, mode)
+        for variant in composing.with_targets(looked, begun, self.shares):
+            kept = self._verified(variant, begun)
+            if kept is not None:
+                ways.append(Way(name=kept.name, variant=kept.name))
+                if kept.name == composing.KERNELS and mode is not None:
+                    ways += self._compiled(kept, mode)
+        measuring.measure(self.measured, ways, self._start, self._say, LATER)
+        # The fastest is what may be offered: a compiler too must leave what the program computes.
+        while (best := self.measured.best_edited) is not None and not self._is_right(best):
+            del self.measured.runs[best]
+
+    def _is_right(self, way: Way) -> bool:
+        if way.name not in self.agreements:
+            self._agrees(way)
+        return self.agreements[way.name].right
+
+    def _verified(self, variant: Variant, begun: Variant | None) -> Variant | None:
+        """The variant, without the rewrites with which it computes something else."""
+        for _ in range(MOST_LEFT_OUT):
+            if self._agrees(self._add(variant)):
+                return variant
+            less = composing.without_last(variant, begun)
+            if less is None:
+                break
+            variant = less
+        self._drop(variant.name)
+        return None
+
+    def _drop(self, name: str) -> None:
+        found = self.agreements.get(name)
+        self.notes.append(
+            f"{name}: left out, it computes something else ({found.detail if found else 'failed'})"
+        )
+        del self.variants[name]
+
+    def _agrees(self, way: Way) -> bool:
+        """Whether the program computes with these edits what it computed, step by step."""
+        self._say(f"checking what the program computes with {way.name}")
+        checking: dict[str, Any] = {"check": True, "steps": CHECKED_STEPS}
+        if not self._originals:
+            self._originals = [
+                self._start(AS_IS, 0, **checking),
+                self._start(AS_IS, 1, **checking),
+                self._start(AS_IS, nudge=self._eps, **checking),
+            ]
+        edited = [list(one.name) for one in self.variants[way.variant or ""].composed]
+        run = self._start(way, edited=edited, **checking)
+        self.taken |= run.taken
+        failed = next((one.failed for one in (*self._originals, run) if one.failed), None)
+        if failed:
+            self.agreements[way.name] = Agreement(right=False, steps=(), detail=failed)
+        else:
+            self.agreements[way.name] = measuring.agreement(*self._originals, edited=run)
+        return self.agreements[way.name].right
+
+
+def _clock(known: Clock, shares: Shares) -> Clock:
+    """The clock, with roots and the repeated block as the profile shows them."""
+    roots = tuple(shares.roots()) or known.roots
+    return replace(known, roots=roots, region=shares.repeated(roots[0]) or known.region)

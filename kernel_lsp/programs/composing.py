@@ -1,0 +1,117 @@
+"""Texts of a program with our edits, in the variants that its step is timed with.
+
+    optimizer   what belongs to no target alone (whole.py)
+    kernels     the same, and rewrites of targets by kernels of ours
+    best        the same, and torch.compile of single targets where that is the fastest
+
+Each may also be there with torch.compile of the outermost module, as a line of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernel_lsp import analysis
+from kernel_lsp.errors import RewriteError
+from kernel_lsp.files import read_source
+from kernel_lsp.programs import whole
+from kernel_lsp.programs.shares import Name, Shares
+from kernel_lsp.programs.targets import Looked
+from kernel_lsp.records import Snapshot
+from kernel_lsp.rewrite import edit
+
+OPTIMIZER, KERNELS, BEST = "a fused optimizer", "our kernels", "the best of each target"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """The program with some of our edits."""
+
+    name: str
+    texts: Mapping[Path, str]
+    """Files as they would be."""
+    before: Mapping[Path, str]
+    """The same files as they are."""
+    composed: tuple[Looked, ...] = ()
+    """Targets whose rewrites are in it."""
+    compiled: str | None = None
+    """Mode of torch.compile of the outermost module, as a line in the texts; None: there is none."""
+
+
+def fused(texts: Mapping[Path, str], optimizers: frozenset[str]) -> Variant | None:
+    """``texts``: the files of the workspace that the program imports. None: there is nothing to change."""
+    found = {path: whole.with_fused_optimizers(text, optimizers) for path, text in texts.items()}
+    changed = {path: text for path, text in found.items() if text != texts[path]}
+    before = {path: texts[path] for path in changed}
+    return Variant(name=OPTIMIZER, texts=changed, before=before) if changed else None
+
+
+def with_targets(targets: Sequence[Looked], begun: Variant | None, shares: Shares | None) -> list[Variant]:
+    """The variants "kernels" and "best" where they differ from what is known."""
+    edited = [one for one in targets if one.edit is not None]
+    own = [one for one in edited if not one.compiles]
+    best = [one for one in edited if not (one.compiles and _lies_in_compiled(one, edited, shares))]
+    found = [_composed(own, begun, KERNELS)] if own else []
+    if any(one.compiles for one in best):
+        found.append(_composed(best, begun, BEST))
+    return [one for one in found if one.composed]
+
+
+def without_last(variant: Variant, begun: Variant | None) -> Variant | None:
+    """The variant without the rewrite that was composed last; None: nothing is left of it."""
+    if len(variant.composed) < 2:
+        return None
+    return _composed(variant.composed[:-1], begun, variant.name)
+
+
+def compiled(variant: Variant, root: Name, texts: Mapping[Path, str], mode: str | None) -> Variant | None:
+    """The same with a line that compiles the outermost module, where one place constructs it."""
+    found = {}
+    for path, text in {**texts, **variant.texts}.items():
+        changed = whole.with_compiled(text, root[1], mode)
+        if changed is not None:
+            found[path] = changed
+    if len(found) != 1:
+        return None
+    return replace(
+        variant,
+        name=f"{variant.name}, {mode_words(mode)}",
+        texts={**variant.texts, **found},
+        before={**{path: texts[path] for path in found if path in texts}, **variant.before},
+        compiled=mode or "default",
+    )
+
+
+def mode_words(mode: str | None) -> str:
+    return "torch.compile" if mode in (None, "default") else f"torch.compile in mode {mode}"
+
+
+def _lies_in_compiled(one: Looked, edited: Sequence[Looked], shares: Shares | None) -> bool:
+    """A compiled target needs no second compiler inside of it."""
+    if shares is None:
+        return False
+    return any(other.compiles and shares.is_within(one.name, other.name) for other in edited)
+
+
+def _composed(targets: Sequence[Looked], begun: Variant | None, name: str) -> Variant:
+    """Every rewrite in its file; those whose target another edit has changed are left out."""
+    texts = dict(begun.texts) if begun else {}
+    before = dict(begun.before) if begun else {}
+    kept = []
+    for one in targets:
+        original = before.setdefault(one.path, read_source(one.path).text)
+        text = texts.get(one.path, original)
+        target = analysis.find_target(
+            analysis.analyze(Snapshot(uri=one.path.as_uri(), text=text)), one.qualname
+        )
+        if target is None or one.edit is None:
+            continue
+        try:
+            texts[one.path] = edit.apply_edit(text, target.span, one.edit)
+        except RewriteError:
+            continue
+        kept.append(one)
+    before = {path: before[path] for path in texts}
+    return Variant(name=name, texts=texts, before=before, composed=tuple(kept))

@@ -1,0 +1,56 @@
+"""Runs of a program that an interrupted session has finished, kept beside its recording.
+
+A run counts again while everything that it depended on is the same: the program's files, the edits, the way,
+its number and the machine. Not covered: what the program reads besides its code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from kernel_lsp import wire
+from kernel_lsp.files import replace_file
+from kernel_lsp.programs.stepping import Run
+
+FILE = "runs.json"
+MAX_AGE_S = 24 * 3600
+"""A machine of yesterday is another one: drivers, neighbors, clocks."""
+
+
+class KeptRuns:
+    """The runs of one recording."""
+
+    def __init__(self, folder: Path, *, fresh: bool) -> None:
+        """``folder``: the recording's. ``fresh``: nothing of before counts."""
+        self._path = folder / FILE
+        self._runs: dict[str, dict[str, Any]] = {}
+        if not fresh:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                self._runs = dict(json.loads(self._path.read_text(encoding="utf-8")))
+
+    def find(self, key: Any) -> Run | None:
+        kept = self._runs.get(_digest(key))
+        if not isinstance(kept, dict):
+            return None
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if time.time() - float(kept["time"]) <= MAX_AGE_S:
+                return wire.from_json(Run, kept["run"])
+        return None
+
+    def keep(self, key: Any, run: Run) -> None:
+        """Where it cannot be written, the session goes on without."""
+        if run.failed is None:
+            self._runs[_digest(key)] = {"time": time.time(), "run": wire.to_json(run)}
+            with contextlib.suppress(OSError):
+                replace_file(self._path, json.dumps(self._runs).encode())
+
+
+def _digest(key: Any) -> str:
+    told = json.dumps([wire.to_json(key), platform.node()], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:32]

@@ -1,0 +1,116 @@
+"""Where a step's device time goes: of each target, of the optimizers, of the rest (from one profiled step).
+
+A target's share holds what its calls compute forward and what follows from them in the backward pass, with
+all that they call. Ranges are told by recorder/profiling.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_lsp.workloads.recorder.profiling import IN_OPTIMIZER, OTHER
+
+Name = tuple[str, str]
+"""Module and qualified name of a class."""
+LEAST_ROOT = 0.02
+"""Share from which a module that the program calls itself is one of its roots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Time that belongs to the same targets around each other."""
+
+    ranges: tuple[Name, ...]
+    """The outermost first; empty: no target's."""
+    kind: str
+    """forward, backward, optimizer or other."""
+    us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """One step's time."""
+
+    device: str
+    """cuda: of its kernels. cpu: of operators."""
+    total_us: float
+    rows: tuple[Row, ...]
+    calls: dict[tuple[Name, ...], int]
+    step_ms: float | None = None
+    """Of an unprofiled step."""
+
+    @staticmethod
+    def of(profile: dict[str, Any], step_ms: float | None) -> Shares:
+        """From what recorder/profiling.py wrote."""
+        return Shares(
+            device=str(profile["device"]),
+            total_us=float(profile["total_us"]),
+            rows=tuple(
+                Row(ranges=_names(row["ranges"]), kind=str(row["kind"]), us=float(row["us"]))
+                for row in profile["rows"]
+            ),
+            calls={_names(row["ranges"]): int(row["calls"]) for row in profile["calls"]},
+            step_ms=step_ms,
+        )
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the step in which the device computes; None where there is none of its own."""
+        if self.device != "cuda" or not self.step_ms:
+            return None
+        return min(1.0, self.total_us / 1000 / self.step_ms)
+
+    def of_target(self, name: Name) -> float:
+        """With all that it calls."""
+        return self._share(row.us for row in self.rows if name in row.ranges)
+
+    def of_kind(self, kind: str) -> float:
+        return self._share(row.us for row in self.rows if row.kind == kind)
+
+    def within(self, names: Collection[Name]) -> float:
+        """What any of these targets holds."""
+        return self._share(row.us for row in self.rows if not set(names).isdisjoint(row.ranges))
+
+    def alone(self, name: Name) -> float:
+        """Without the targets that are called several times within it: repeated blocks, which are rewritten
+        by themselves."""
+        mine = self._calls(name)
+        return self._share(
+            row.us
+            for row in self.rows
+            if name in row.ranges
+            and not any(self._calls(one) > mine for one in row.ranges[row.ranges.index(name) + 1 :])
+        )
+
+    def roots(self) -> list[Name]:
+        """What the program calls itself and takes time, the most expensive first."""
+        tops = {row.ranges[0] for row in self.rows if row.ranges}
+        found = [(self.of_target(name), name) for name in tops if (name,) in self.calls]
+        return [name for share, name in sorted(found, reverse=True) if share >= LEAST_ROOT]
+
+    def repeated(self, root: Name) -> Name | None:
+        """The block within the root that is called several times a step and holds the most time."""
+        mine = self._calls(root)
+        inside = {name for row in self.rows if root in row.ranges for name in row.ranges} - {root}
+        blocks = [name for name in inside if self._calls(name) >= 2 * mine]
+        return max(blocks, key=self.of_target, default=None)
+
+    def is_within(self, name: Name, outer: Name) -> bool:
+        """Whether all of its calls are made by the other's."""
+        mine = [ranges for ranges in self.calls if ranges[-1] == name]
+        return name != outer and bool(mine) and all(outer in ranges for ranges in mine)
+
+    def _calls(self, name: Name) -> int:
+        return sum(calls for ranges, calls in self.calls.items() if ranges[-1] == name)
+
+    def _share(self, parts: Any) -> float:
+        return sum(parts) / self.total_us if self.total_us else 0.0
+
+
+def _names(ranges: list[list[str]]) -> tuple[Name, ...]:
+    return tuple((module, qualname) for module, qualname in ranges)
+
+
+__all__ = ["IN_OPTIMIZER", "OTHER", "Name", "Row", "Shares"]

@@ -1,0 +1,165 @@
+"""One profiled step: which target's calls the device's time belongs to, forward and backward.
+
+Calls of a target become ranges of torch.profiler. A kernel that ran within a range belongs to it; one of the
+backward pass belongs to the ranges of the forward operation that its autograd node was made by (the profiler
+gives both the same sequence number, as its own forward-backward arrows do). On a machine without a GPU the
+time of operators on the processor is taken instead.
+
+Standard library alone; torch is the program's. Not covered: replays of CUDA graphs, whose kernels belong to
+whoever replays them; what a target computes on other streams while the step goes on is counted all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from types import FunctionType
+from typing import Any
+
+MARK = "kernel-lsp "
+"""Begins the name of a range of ours."""
+NODE = "autograd::engine::evaluate_function"
+ACCUMULATE = "AccumulateGrad"
+OPTIMIZER = "kernel-lsp: optimizer"
+"""Name of the range of an optimizer's step: PyTorch's own is still open when its hooks are called."""
+OTHER, IN_OPTIMIZER = "other", "optimizer"
+
+
+class Profile:
+    """Of one step, of these targets."""
+
+    def __init__(self, torch: Any, targets: list[list[str]]) -> None:
+        """``targets``: module and qualified name of each class."""
+        self._torch, self._targets = torch, targets
+        self._watched: set[str] = set()
+        self._profiler: Any = None
+        self._optimizer: Any = None
+
+    def watch(self) -> None:
+        """Make ranges of the targets' calls; classes that are defined later need another call of this."""
+        for module, qualname in self._targets:
+            kind: Any = sys.modules.get(module)
+            for part in qualname.split("."):
+                kind = getattr(kind, part, None)
+            name = json.dumps([module, qualname])
+            if name not in self._watched and isinstance(getattr(kind, "forward", None), FunctionType):
+                self._watched.add(name)
+                kind.forward = self._in_range(kind.forward, MARK + name)
+
+    def _in_range(self, forward: FunctionType, name: str) -> Any:
+        is_compiling, in_range = self._torch.compiler.is_compiling, self._torch.profiler.record_function
+
+        @functools.wraps(forward)
+        def ranged(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or self._profiler is None:
+                return forward(*args, **kwargs)
+            with in_range(name):
+                return forward(*args, **kwargs)
+
+        return ranged
+
+    def begin_optimizer(self) -> None:
+        """Before an optimizer's step."""
+        if self._profiler is not None:
+            self._optimizer = self._torch.profiler.record_function(OPTIMIZER)
+            self._optimizer.__enter__()
+
+    def end_optimizer(self) -> None:
+        """After it."""
+        if self._optimizer is not None:
+            self._optimizer.__exit__(None, None, None)
+            self._optimizer = None
+
+    def begin(self) -> None:
+        profiler = self._torch.profiler
+        kinds = [profiler.ProfilerActivity.CPU]
+        if self._torch.cuda.is_available():
+            kinds.append(profiler.ProfilerActivity.CUDA)
+        self._profiler = profiler.profile(activities=kinds)
+        self._profiler.start()
+
+    def end(self) -> dict[str, Any]:
+        """``device``; ``total_us``; ``rows``: the ranges that lie around each other, the outermost first,
+        with their microseconds of device time forward and backward, and outermost calls."""
+        if self._torch.cuda.is_available():
+            self._torch.cuda.synchronize()
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        return summarize(list(profiler.events()))
+
+
+def summarize(events: list[Any]) -> dict[str, Any]:
+    """``events``: torch.profiler's FunctionEvents of one step."""
+    on_gpu = any(event.kernels for event in events)
+    made_by: dict[tuple[int, int], list[Any]] = {}
+    for event in sorted(events, key=lambda event: float(event.time_range.start)):
+        if event.sequence_nr >= 0 and not _backward(event):
+            made_by.setdefault((event.thread, event.sequence_nr), []).append(event)
+    rows: dict[tuple[tuple[str, ...], str], float] = {}
+    calls: dict[tuple[str, ...], int] = {}
+    total = 0.0
+    for event in events:
+        if event.name.startswith(MARK) and not _is_on_device(event):
+            ranges = _ranges(event)
+            if len(ranges) == len(_all_ranges(event)):  # not one inside of another of the same target
+                calls[ranges] = calls.get(ranges, 0) + 1
+        taken = (
+            sum(float(kernel.duration) for kernel in event.kernels)
+            if on_gpu
+            else 0.0
+            if _is_on_device(event)
+            else float(event.self_cpu_time_total)
+        )
+        if taken <= 0:
+            continue
+        total += taken
+        place = _place(event, made_by)
+        rows[place] = rows.get(place, 0.0) + taken
+    found = [
+        {"ranges": [json.loads(one) for one in ranges], "kind": kind, "us": us}
+        for (ranges, kind), us in sorted(rows.items(), key=lambda row: -row[1])
+    ]
+    counted = [{"ranges": [json.loads(one) for one in ranges], "calls": n} for ranges, n in calls.items()]
+    return {"device": "cuda" if on_gpu else "cpu", "total_us": total, "rows": found, "calls": counted}
+
+
+def _place(event: Any, made_by: dict[tuple[int, int], list[Any]]) -> tuple[tuple[str, ...], str]:
+    """The ranges that what this event took belongs to, and the kind of work that it is."""
+    node = _backward(event)
+    if ranges := _ranges(event):
+        return ranges, "backward" if node else "forward"
+    if node is None:
+        is_optimizer = any(one.name == OPTIMIZER for one in _chain(event))
+        return (), IN_OPTIMIZER if is_optimizer else OTHER
+    if ACCUMULATE in node.name:
+        return (), "backward"
+    makers = made_by.get((node.fwd_thread, node.sequence_nr), ())
+    return (_ranges(makers[-1]) if makers else ()), "backward"
+
+
+def _backward(event: Any) -> Any:
+    """The autograd node within which it happened; None: it was none."""
+    return next((one for one in _chain(event) if one.name.startswith(NODE)), None)
+
+
+def _ranges(event: Any) -> tuple[str, ...]:
+    """Each target once, the outermost first."""
+    return tuple(dict.fromkeys(_all_ranges(event)))
+
+
+def _all_ranges(event: Any) -> list[str]:
+    names = [one.name for one in _chain(event) if one.name.startswith(MARK)]
+    return [name.removeprefix(MARK) for name in reversed(names)]
+
+
+def _chain(event: Any) -> list[Any]:
+    found = []
+    while event is not None:
+        found.append(event)
+        event = event.cpu_parent
+    return found
+
+
+def _is_on_device(event: Any) -> bool:
+    return "CPU" not in str(event.device_type)
