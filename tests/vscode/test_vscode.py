@@ -66,6 +66,29 @@ os._exit(1)
 '''
 
 
+PROGRAM = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sum(x * 2.0, dim=1)
+
+
+if __name__ == "__main__":
+    model = Model()
+    for _ in range(50):
+        model(torch.randn(64, 64))
+"""
+LAUNCH = """{
+  // as VS Code writes it, with comments
+  "configurations": [
+    {"name": "Small", "type": "debugpy", "request": "launch", "program": "${workspaceFolder}/train.py"},
+  ]
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def story(vscode: Path, place: Path) -> Steps:
     steps = play(vscode, "story", place, place / "project", place / "state", place / "pictures", SERVER)
@@ -320,3 +343,20 @@ def test_its_settings_are_the_servers() -> None:
     script = EXTENSION / "scripts" / "settings.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_program_is_chosen_and_recorded_in_a_terminal(vscode: Path, tmp_path: Path) -> None:
+    """From the lens; with the debug configurations of a launch.json that only VS Code can read."""
+    project, data = tmp_path / "project", tmp_path / "data"
+    for folder in (project / ".vscode", data, tmp_path / "state"):
+        folder.mkdir(parents=True)
+    (project / "train.py").write_text(PROGRAM)
+    (project / ".vscode" / "launch.json").write_text(LAUNCH)
+    steps = play(vscode, "programs", tmp_path, project, tmp_path / "state", SERVER)
+    assert steps["offered"]["asked"] == "▷ record a run to measure"
+    for shown in (steps["offered"]["rows"], steps["optimize"]["rows"]):
+        assert [row.strip() for row in shown[:2]] == ["Smalldebug configuration", "train.pyscript"]
+        assert len(shown) == 3 and "Another program" in shown[2]
+    assert (project / ".kernel-lsp" / "train.recorded.toml").exists()
+    assert "% of the recorded time" in steps["recorded"]["lens"]
+    assert steps["done"]["messages"] == []
