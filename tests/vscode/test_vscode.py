@@ -177,7 +177,7 @@ def test_a_folder_without_trust_runs_nothing(vscode: Path, place: Path) -> None:
     assert steps["restricted"]["messages"] == []
     assert "until you trust it" in steps["restricted"]["tooltip"]
     assert len(steps["refused"]["messages"]) == 1
-    assert "asked" in steps
+    assert {"Record a Run", "Optimize This Program", "asked"} <= set(steps)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,11 @@ try {
   await editor.message("may not be run");
   const started = existsSync(join(folder, "../taken"));
   say("refused", { started, messages: await editor.messages() });
+  for (const name of ["Record a Run", "Optimize This Program"]) {
+    await editor.clear();
+    await editor.command(`kernel-lsp: ${name}`);
+    say(name, { text: await editor.message("trust this workspace first") });
+  }
   for (const bait of [".vscode", ".venv"]) rmSync(join(folder, bait), { recursive: true }); // trusted, it would be taken
   await editor.command("Workspaces: Manage Workspace Trust");
   await editor.page.getByRole("button", { name: "Trust", exact: true }).first().click();
