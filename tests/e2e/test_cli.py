@@ -125,7 +125,7 @@ def test_optimize_verifies_once_and_applies_from_the_cache_and_the_journal_knows
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (REFERENCE.replace("def get_inputs", "def other_inputs"), "no workload"),
+        (REFERENCE.replace("def get_inputs", "def other_inputs"), "what it is called with; record a run"),
         (REFERENCE.replace("randn(256, 512)", "randn(256, 511)"), "511"),
         (IMPORTS_NOTHING, "not_installed_anywhere"),
         (REFERENCE.replace("return [torch.randn(256, 512)]", "raise OSError('no data')"), "no data"),
