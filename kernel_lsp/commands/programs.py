@@ -21,6 +21,7 @@ from kernel_lsp.programs import optimizing, stepping
 from kernel_lsp.programs.bench import Plan
 from kernel_lsp.programs.composing import Variant
 from kernel_lsp.programs.measuring import AS_IS, Measured
+from kernel_lsp.programs.mirror import is_own
 from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.shares import IN_OPTIMIZER, OTHER, Shares
 from kernel_lsp.programs.stepping import Way
@@ -118,7 +119,7 @@ def _job(one: Looked, plan: Plan) -> Job:
 
 def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settings) -> list[Path]:
     """Write all edits of the workspace's files, after a look that every file is still what was measured."""
-    texts = {path: text for path, text in offered.texts.items() if path.is_relative_to(plan.root)}
+    texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}
     sources = {path: read_source(path) for path in texts}
     if any(sources[path].text != offered.before[path] for path in texts):
         console.fail(KernelLspError("a file changed while the program was measured", "run the command again"))
@@ -221,10 +222,19 @@ def _conclusion(found: ProgramOutcome, offered: Variant | None, applied: list[Pa
         yield f"applied to {', '.join(str(path) for path in applied)}"
     elif offered is not None:
         yield f"{len(offered.texts)} files change: apply the edits with --apply"
+    if offered is not None and (installed := _installed(offered, Path(found.recording.root))):
+        yield (
+            f"files of installed packages are never written: the gain includes rewrites in"
+            f" {', '.join(installed)}, which --apply leaves out"
+        )
     elif mine is not None:
         yield "the edits do not pay in this program: nothing is offered"
     if mine is not None and mine.mode is not None and offered is not None:
         yield f"and {_how(mine)}"
+
+
+def _installed(offered: Variant, root: Path) -> list[str]:
+    return [str(path) for path in offered.texts if not is_own(path, root)]
 
 
 def _how(way: Way) -> str:

@@ -22,7 +22,7 @@ from kernel_lsp.files import read_source
 from kernel_lsp.programs import composing, measuring, stepping, targets
 from kernel_lsp.programs.composing import Variant
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, Measured
-from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.programs.mirror import Mirror, is_own
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import Clock, Run, Way
@@ -107,7 +107,7 @@ class Bench:
             self.clock,
             timeout_s=self.plan.run_s,
             # Texts of installed files: these are never written, not even in a copy.
-            served={path: text for path, text in texts.items() if not path.is_relative_to(self.plan.root)},
+            served={path: text for path, text in texts.items() if not is_own(path, self.plan.root)},
             **more,
         )
         self.kept.keep(key, run)
@@ -115,7 +115,7 @@ class Bench:
 
     def _add(self, variant: Variant) -> Way:
         """Make room for runs with these edits."""
-        own = {path: text for path, text in variant.texts.items() if path.is_relative_to(self.plan.root)}
+        own = {path: text for path, text in variant.texts.items() if is_own(path, self.plan.root)}
         self.variants[variant.name] = variant
         self._mirrors[variant.name] = self._stack.enter_context(Mirror.of(self.plan.root, own))
         return Way(name=variant.name, variant=variant.name)
@@ -129,14 +129,17 @@ class Bench:
         """What of the step belongs to which target, which roots there are, and what the program imports."""
         self._say("profiling one step")
         names = sorted({one.name for one in targets.ranked(self.recorded, None)})
-        run = self._start(AS_IS, steps=PROFILED_STEPS, profiled=[list(name) for name in names])
+        profiled = [list(name) for name in names]
+        run = self._start(AS_IS, steps=PROFILED_STEPS, profiled=profiled)
+        if run.failed is None and run.profile is None and run.steps_ms:  # it has fewer steps
+            run = self._start(AS_IS, steps=len(run.steps_ms) + 1, profiled=profiled)
         if run.failed is None and run.profile is not None:
             self.shares = Shares.of(run.profile, run.step_ms)
             self.clock = _clock(self.clock, self.shares)
         else:
             self.notes.append(f"the step could not be profiled: {run.failed or 'it ended too early'}")
         for path in map(Path, run.files):
-            if path.is_relative_to(self.plan.root) and path.suffix == ".py" and path.is_file():
+            if is_own(path, self.plan.root) and path.suffix == ".py" and path.is_file():
                 self._texts[path] = read_source(path).text
         self._optimizers = frozenset(
             str(one["kind"]) for one in run.optimizers if one["fused"] is None and one["foreach"] is None

@@ -77,8 +77,9 @@ def test_the_list_of_sessions_counts_what_matters() -> None:
 
 
 def test_a_session_shows_its_events_with_what_is_worth_knowing() -> None:
+    unread = replace(SESSION, counts={})
     text = sessions.session_text(
-        SESSION,
+        unread,
         [
             event(EventKind.REFUSED, client_said={"applied": True}),
             event(EventKind.DISMISSED, reason="style", scope="file"),
@@ -99,7 +100,7 @@ def test_a_session_shows_its_events_with_what_is_worth_knowing() -> None:
     lines = text.splitlines()[4:]
     assert all(note in line for note, line in zip(notes, lines, strict=True))
     assert "not ended" in text and "src/net.py::Net" in text
-    assert sessions.session_text(SESSION, []).endswith("no events")
+    assert sessions.session_text(unread, []).endswith("no events")
     assert len(json.loads(sessions.session_json(SESSION, [event(EventKind.OFFERED)]))["events"]) == 1
 
 

@@ -1,0 +1,254 @@
+"""Whole programs: where their step's time goes, edits of them, and what a ratio of their steps says."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_lsp.programs import composing, measuring, targets, whole
+from kernel_lsp.programs.measuring import AS_IS, COMPILED, Measured
+from kernel_lsp.programs.mirror import Mirror, is_own
+from kernel_lsp.programs.resuming import KeptRuns
+from kernel_lsp.programs.shares import Shares
+from kernel_lsp.programs.stepping import Run, Way
+from kernel_lsp.programs.targets import Looked
+
+MODEL, BLOCK, NORM, LOSS = (("__main__", name) for name in ("Model", "Block", "Norm", "Loss"))
+
+
+def row(us: float, *ranges: tuple[str, str], kind: str = "forward") -> dict[str, Any]:
+    return {"ranges": [list(one) for one in ranges], "kind": kind, "us": us}
+
+
+def shares() -> Shares:
+    """A step of 1 ms: a model of three blocks, a loss of its own, an optimizer, and a copy of data."""
+    rows = [
+        row(100.0, MODEL), row(300.0, MODEL, BLOCK), row(200.0, MODEL, BLOCK, kind="backward"),
+        row(50.0, MODEL, BLOCK, NORM), row(50.0, MODEL, NORM), row(100.0, LOSS),
+        row(150.0, kind="optimizer"), row(50.0, kind="other"),
+    ]  # fmt: skip
+    calls = {(MODEL,): 1, (MODEL, BLOCK): 3, (MODEL, BLOCK, NORM): 3, (MODEL, NORM): 1, (LOSS,): 1}
+    counted = [{"ranges": [list(one) for one in ranges], "calls": n} for ranges, n in calls.items()]
+    return Shares.of({"device": "cuda", "total_us": 1000.0, "rows": rows, "calls": counted}, step_ms=1.25)
+
+
+# --- shares --------------------------------------------------------------------------------------
+
+
+def test_a_target_holds_what_it_calls_and_what_follows_in_the_backward_pass() -> None:
+    found = shares()
+    assert found.of_target(MODEL) == pytest.approx(0.7)
+    assert found.of_target(BLOCK) == pytest.approx(0.55)
+    assert found.of_target(NORM) == pytest.approx(0.1)
+    assert found.of_kind("optimizer") == pytest.approx(0.15)
+    assert found.busy == pytest.approx(0.8)
+    assert found.within([NORM, LOSS]) == pytest.approx(0.2)
+
+
+def test_roots_are_what_the_program_calls_itself_and_blocks_what_they_repeat() -> None:
+    found = shares()
+    assert found.roots() == [MODEL, LOSS]
+    assert found.repeated(MODEL) == BLOCK
+    assert found.repeated(LOSS) is None
+    # The norm at the end is called in blocks as well, and is not within the block.
+    assert found.is_within(BLOCK, MODEL) and not found.is_within(NORM, BLOCK)
+    assert found.alone(MODEL) == pytest.approx(0.1), "its blocks and norms are called more often"
+
+
+def test_nothing_is_shared_out_of_a_step_without_time() -> None:
+    empty = Shares.of({"device": "cpu", "total_us": 0.0, "rows": [], "calls": []}, step_ms=None)
+    assert empty.of_target(MODEL) == 0.0 and empty.roots() == [] and empty.busy is None
+
+
+# --- edits of the program as a whole ---------------------------------------------------------------
+
+TRAINING = """\
+import torch
+from torch.optim import AdamW as Optimizer
+
+def main():
+    model = Model(config).to("cuda")  # é
+    optimizer = Optimizer(model.parameters(), lr=3e-4)
+    other = torch.optim.SGD(
+        model.parameters(),
+        lr=0.1,
+    )
+    chosen = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
+    starred = torch.optim.SGD(*arguments)
+"""
+
+
+def test_only_optimizers_that_ran_without_a_choice_become_fused() -> None:
+    changed = whole.with_fused_optimizers(TRAINING, frozenset({"AdamW", "SGD"}))
+    assert "Optimizer(model.parameters(), lr=3e-4, fused=True)" in changed
+    assert "lr=0.1, fused=True,\n    )" in changed
+    assert changed.count("fused=True") == 2
+    assert whole.with_fused_optimizers(TRAINING, frozenset({"Adagrad"})) == TRAINING
+
+
+@pytest.mark.parametrize("argument", ["(model.parameters())", "p for p in model.parameters()", "*x"])
+def test_an_argument_that_takes_no_other_behind_it_is_left_alone(argument: str) -> None:
+    text = f"import torch\noptimizer = torch.optim.SGD({argument})\n"
+    assert whole.with_fused_optimizers(text, frozenset({"SGD"})) == text
+
+
+def test_the_line_that_compiles_stands_behind_the_one_that_constructs() -> None:
+    changed = whole.with_compiled(TRAINING, "Model", "reduce-overhead")
+    assert changed is not None
+    assert '.to("cuda")  # é\n    model.compile(mode="reduce-overhead")\n    optimizer' in changed or (
+        '.to("cuda")\n    model.compile(mode="reduce-overhead")  # é\n' in changed
+    )
+    compile(changed, "changed", "exec")
+    assert "model.compile()\n" in (whole.with_compiled("model = m.Model()\n", "Model", None) or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model = wrap(Model())\n",
+        "model = Model(); other = 1\n",
+        "a = Model()\nb = Model()\n",
+        "x[0] = Model()\n",
+        "model = Model(\n",
+    ],
+)
+def test_where_it_is_constructed_otherwise_no_line_is_written(text: str) -> None:
+    assert whole.with_compiled(text, "Model", None) is None
+
+
+# --- which targets, and what is composed -----------------------------------------------------------
+
+
+def looked(name: tuple[str, str], share: float = 0.5, **more: Any) -> Looked:
+    values = {"path": Path("/w/train.py"), "qualname": name[1], "module": name[0], "share": share, "calls": 1}
+    return Looked(**{**values, **more})
+
+
+def test_targets_are_left_out_with_their_reason() -> None:
+    assert targets.skipped(looked(NORM, 0.004), [], shares()) == "below 0.5% of the step"
+    assert targets.skipped(looked(NORM, why_not="no room"), [], None) == "no room"
+    assert targets.skipped(looked(NORM), [], shares()) is None
+
+
+def test_a_fused_optimizer_is_a_variant_of_the_files_that_it_changes() -> None:
+    path, other = Path("/w/train.py"), Path("/w/model.py")
+    variant = composing.fused({path: TRAINING, other: "x = 1\n"}, frozenset({"AdamW"}))
+    assert variant is not None and list(variant.texts) == [path] and variant.before[path] == TRAINING
+    assert composing.fused({other: "x = 1\n"}, frozenset({"AdamW"})) is None
+    both = composing.compiled(variant, MODEL, {path: TRAINING, other: "x = 1\n"}, "default")
+    assert both is not None and both.compiled == "default" and "fused=True" in both.texts[path]
+    assert both.name == "a fused optimizer, torch.compile"
+    assert composing.compiled(variant, LOSS, {path: TRAINING}, None) is None
+
+
+# --- ratios ----------------------------------------------------------------------------------------
+
+
+def run(way: Way, step_ms: float, **more: Any) -> Run:
+    return Run(way=way, steps_ms=(99.0, 99.0, *[step_ms] * 4), **more)
+
+
+FAST, SLOW, EDITED = COMPILED[0], COMPILED[1], Way(name="ours", variant="ours")
+
+
+def measured() -> Measured:
+    """Rounds in which the machine becomes slower, so that times of different rounds mislead."""
+    return Measured(
+        runs={
+            AS_IS: {0: run(AS_IS, 10.0), 1: run(AS_IS, 20.0), 2: run(AS_IS, 40.0)},
+            FAST: {0: run(FAST, 8.0), 1: run(FAST, 16.0), 2: run(FAST, 32.0)},
+            SLOW: {0: run(SLOW, 12.0)},
+            EDITED: {1: run(EDITED, 10.0), 2: run(EDITED, 20.0)},
+        }
+    )
+
+
+def test_a_ratio_is_of_the_rounds_that_both_have() -> None:
+    found = measured()
+    ratio = found.ratio(AS_IS, FAST)
+    assert ratio is not None and ratio.mid == pytest.approx(1.25) and ratio.low == pytest.approx(1.25)
+    assert found.speed(EDITED) == pytest.approx(2.0)
+    once = found.ratio(AS_IS, SLOW)
+    assert once is not None and once.mid == pytest.approx(10 / 12) and math.isinf(once.high)
+    assert found.ratio(SLOW, EDITED) is None
+
+
+def test_the_fastest_is_so_against_the_program_as_it_is() -> None:
+    found = measured()
+    # By its mean time the slow way, timed once before the machine became slower, would be the best.
+    assert found.best_plain == FAST and found.best_edited == EDITED
+    assert found.worth_more(1) == [AS_IS, FAST, EDITED]
+    found.runs[EDITED][2] = run(EDITED, 20.0, failed="it ended with 1")
+    assert found.best_edited is None and EDITED not in found.worth_more(1)
+
+
+def test_steady_state_begins_after_the_warm_up() -> None:
+    assert run(AS_IS, 3.0).step_ms == 3.0
+    assert Run(way=AS_IS, steps_ms=(1.0, 2.0)).step_ms is None
+
+
+def test_a_way_that_failed_is_not_run_again() -> None:
+    found, asked = Measured(), []
+
+    def start(way: Way, number: int) -> Run:
+        asked.append((way.name, number))
+        return run(way, 1.0, failed="no" if way is FAST else None)
+
+    measuring.measure(found, [AS_IS, FAST], start, lambda _: None, range(2))
+    assert asked == [("as it is", 0), ("torch.compile", 0), ("as it is", 1)]
+    assert found.failed(FAST) == "no" and found.best_plain == AS_IS
+
+
+def test_gradients_agree_as_far_as_the_program_agrees_with_itself() -> None:
+    rows = [[1.0, 1.0, -1.0]]
+    near, far = [[1.0, 1.001, -1.001]], [[1.0, 1.1, -1.1]]
+    assert measuring.apart(rows, near) == pytest.approx(0.001)
+    assert measuring.apart(rows, [*rows, *rows]) is None
+    assert measuring.apart(rows, [[1.0, math.nan, 1.0]]) == math.inf
+    digests = [Run(way=AS_IS, digests=(one,)) for one in (rows, rows, near)]
+    assert measuring.agreement(*digests, edited=Run(way=EDITED, digests=(near,))).right
+    assert not measuring.agreement(*digests, edited=Run(way=EDITED, digests=(far,))).right
+    assert not measuring.agreement(*digests, edited=Run(way=EDITED)).right, "nothing was compared"
+
+
+# --- copies and resuming -----------------------------------------------------------------------------
+
+
+def test_files_of_an_environment_within_the_workspace_are_not_its_own(tmp_path: Path) -> None:
+    assert is_own(tmp_path / "model.py", tmp_path)
+    assert not is_own(tmp_path / "env/lib/python3.12/site-packages/x/model.py", tmp_path)
+    assert not is_own(Path("/usr/lib/x.py"), tmp_path)
+
+
+def test_a_copy_holds_the_edits_and_the_workspace_stays(tmp_path: Path) -> None:
+    root = tmp_path / "work"
+    (root / "package").mkdir(parents=True)
+    (root / "package" / "model.py").write_text("x = 1\n")
+    (root / ".git").mkdir()
+    (root / "link.py").symlink_to(root / "package" / "model.py")
+    with Mirror.of(root, {root / "package" / "model.py": "x = 2\n"}) as copy:
+        place = copy.place(root / "package" / "model.py")
+        assert place.read_text() == "x = 2\n" and not (copy.copy / ".git").exists()
+        assert copy.original(place) == root / "package" / "model.py"
+        assert copy.words(["python", str(root / "link.py"), "-x"]) == [
+            "python",
+            str(copy.copy / "link.py"),
+            "-x",
+        ]
+    assert (root / "package" / "model.py").read_text() == "x = 1\n" and not copy.copy.exists()
+
+
+def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Path) -> None:
+    kept = KeptRuns(tmp_path, fresh=False)
+    one = run(EDITED, 2.0, taken={"m.A": (4, 1)}, files=("/w/a.py",))
+    kept.keep([EDITED, 0, {"a.py": "x = 1"}], one)
+    kept.keep([AS_IS, 0, {}], run(AS_IS, 2.0, failed="it ended with 1"))
+    again = KeptRuns(tmp_path, fresh=False)
+    assert again.find([EDITED, 0, {"a.py": "x = 1"}]) == one
+    assert again.find([EDITED, 1, {"a.py": "x = 1"}]) is None
+    assert again.find([EDITED, 0, {"a.py": "x = 2"}]) is None
+    assert again.find([AS_IS, 0, {}]) is None, "what failed is tried again"
+    assert KeptRuns(tmp_path, fresh=True).find([EDITED, 0, {"a.py": "x = 1"}]) is None
+    (tmp_path / "runs.json").write_text("[")
+    assert KeptRuns(tmp_path, fresh=False).find([EDITED, 0, {"a.py": "x = 1"}]) is None
