@@ -13,6 +13,7 @@ from kernel_lsp.commands import console, journaling
 from kernel_lsp.errors import JournalError
 from kernel_lsp.journal import Journal
 from kernel_lsp.presenter import sessions
+from kernel_lsp.snapshots import store
 
 app = typer.Typer(
     help="The log of offers, acceptance and reverts; local, readable, erasable.", no_args_is_help=True
@@ -50,10 +51,12 @@ def show(
 @app.command()
 def forget(
     session: str | None = typer.Option(None, help="This session."),
-    folder: Path | None = typer.Option(None, help="This workspace folder."),
+    folder: Path | None = typer.Option(None, help="This workspace folder; alone, its recordings too."),
     older_than_days: float | None = typer.Option(None, min=0, help="What is older."),
     everything: bool = typer.Option(
-        False, "--all", help="All of it: journals set aside as damaged, evidence and searches included."
+        False,
+        "--all",
+        help="All of it: damaged journals, evidence, searches and recordings included.",
     ),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -66,9 +69,23 @@ def forget(
         except JournalError as error:
             console.fail(error)
     files = _remove_texts() if everything else 0
+    is_whole_folder = folder is not None and session is None and before is None
+    recordings = _remove_recordings(None if everything else folder) if everything or is_whole_folder else 0
     render = sessions.forgotten_json if as_json else sessions.forgotten_text
-    counts = {"sessions": gone.sessions, "events": gone.events, "proposals": gone.proposals, "files": files}
+    counts = {"sessions": gone.sessions, "events": gone.events, "proposals": gone.proposals}
+    counts |= {"files": files, "recordings": recordings}
     console.write(render(**counts) + "\n")
+
+
+def _remove_recordings(folder: Path | None) -> int:
+    """Snapshots of what programs of this workspace (None: of all) called."""
+    settings, _ = config.load(Path.cwd())
+    try:
+        return store.forget(Path(settings.data_dir), folder.resolve() if folder else None)
+    except OSError as error:
+        console.fail(
+            JournalError(f"recordings cannot be removed: {error}", f"remove {settings.data_dir} by hand")
+        )
 
 
 def _remove_texts() -> int:

@@ -74,13 +74,14 @@ def session_json(session: SessionSummary, events: Sequence[Event]) -> str:
     return versioned(session=session, events=list(events))
 
 
-def forgotten_text(*, sessions: int, events: int, proposals: int, files: int) -> str:
+def forgotten_text(*, sessions: int, events: int, proposals: int, files: int, recordings: int) -> str:
     removed = f"removed: {events} events, {proposals} proposals, {sessions} sessions"
-    return f"{removed}, {files} files of evidence and searches" if files else removed
+    removed += f", {files} files of evidence and searches" if files else ""
+    return removed + (f", {count(recordings, 'recording')}" if recordings else "")
 
 
-def forgotten_json(*, sessions: int, events: int, proposals: int, files: int) -> str:
-    counts = {"sessions": sessions, "events": events, "proposals": proposals, "files": files}
+def forgotten_json(**counts: int) -> str:
+    """The same counts."""
     return versioned(forgotten=counts)
 
 

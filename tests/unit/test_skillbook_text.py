@@ -105,11 +105,11 @@ def test_a_session_shows_its_events_with_what_is_worth_knowing() -> None:
 
 
 def test_forgetting_says_how_much() -> None:
-    assert sessions.forgotten_text(sessions=1, events=2, proposals=3, files=0) == (
+    assert sessions.forgotten_text(sessions=1, events=2, proposals=3, files=0, recordings=0) == (
         "removed: 2 events, 3 proposals, 1 sessions"
     )
-    assert "4 files" in sessions.forgotten_text(sessions=1, events=2, proposals=3, files=4)
-    told = json.loads(sessions.forgotten_json(sessions=1, events=2, proposals=3, files=4))
+    assert "4 files" in sessions.forgotten_text(sessions=1, events=2, proposals=3, files=4, recordings=1)
+    told = json.loads(sessions.forgotten_json(sessions=1, events=2, proposals=3, files=4, recordings=1))
     assert told["forgotten"]["events"] == 2
 
 
