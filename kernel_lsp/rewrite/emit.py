@@ -76,7 +76,7 @@ def _wrapped(
     inner = [text for text in checks if text not in outer]
     note = comment(graph.wrapper.note)
     steps = place.eager if graph.is_pristine else place.steps
-    call = f"return {place.wrapper_call(graph.wrapper.name, steps)}"
+    call = f"return {place.wrapper_call(graph.wrapper.name, steps, graph.requirements)}"
     guarded, _ = _looked_up_once(outer, [], graph, place)
     methods = [(place.name, [*_guard_lines(guarded, place, graph), *note, call])]
     if steps != place.eager:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from collections.abc import Collection
 from typing import Any
 
 from kernel_lsp import parsing
@@ -105,18 +106,25 @@ class Place:
                     return "\n".join(header)[len(self.indent) :]
         raise RewriteError("the signature could not be read")
 
-    def wrapper_call(self, wrapper: str, steps: str) -> str:
-        """``wrapper(self, self._forward_steps, x)``: the steps take their arguments by position."""
+    def wrapper_call(self, wrapper: str, steps: str, requirements: Collection[str]) -> str:
+        """``wrapper(self, self._forward_steps, x)``: the steps take their arguments by position.
+
+        ``requirements``: conditions that hold there; ``**kwargs`` must be known to be empty.
+        """
         spec = self.arguments
-        if spec.kwonlyargs or not self.is_module:
+        is_named = spec.kwarg is not None and f"not {spec.kwarg.arg}" not in requirements
+        if spec.kwonlyargs or is_named or not self.is_module:
             raise RewriteError(f"{self.name} cannot be called by position on self", "leave out the wrapper")
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)][1:]
+        names += [f"*{spec.vararg.arg}"] if spec.vararg else []
         return f"{wrapper}({', '.join(['self', f'self.{steps}', *names])})"
 
     def eager_call(self) -> str:
         spec = self.arguments
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)][1 if self.is_module else 0 :]
+        names += [f"*{spec.vararg.arg}"] if spec.vararg else []
         names += [f"{a.arg}={a.arg}" for a in spec.kwonlyargs]
+        names += [f"**{spec.kwarg.arg}"] if spec.kwarg else []
         return f"{'self.' if self.is_module else ''}{self.eager}({', '.join(names)})"
 
     def assemble(self, functions: list[tuple[str, list[str]]]) -> str:

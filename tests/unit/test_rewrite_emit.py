@@ -1,6 +1,7 @@
 """The emitted source: a guard that is never stale, original code byte for byte, readable statements."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ from kernel_lsp.records import Candidate, Step
 from kernel_lsp.rewrite.emit import emit
 from kernel_lsp.rewrite.engine import Session
 from kernel_lsp.rewrite.generated import Generated
+from kernel_lsp.rewrite.graph import Graph
+from kernel_lsp.rewrite.place import Place
 
 pytestmark = pytest.mark.torch
 
@@ -220,3 +223,22 @@ def test_what_two_layers_share_is_computed_before_both() -> None:
     made = rewrite(source, "common-subexpression")
     assert "self.one(" not in fast(made)
     assert_same(source, made, torch.randn(6, 8, dtype=torch.float64))
+
+
+def test_the_original_gets_every_argument_however_it_was_passed() -> None:
+    graph = graph_of(module("return torch.relu(x)"))
+    signature = "def forward(self, x, /, y=1, *rest, scale=2, **more)"
+    text = graph.origin.program.replace("def forward(self, x)", signature)
+    assert signature in text
+    place = Place(_with_program(graph, text))
+    assert place.eager_call() == "self._forward_eager(x, y, *rest, scale=scale, **more)"
+    text = text.replace(", scale=2", "")
+    place = Place(_with_program(graph, text))
+    assert place.wrapper_call("run", "_steps", {"not more": ""}) == "run(self, self._steps, x, y, *rest)"
+    with pytest.raises(RewriteError, match="cannot be called by position"):
+        place.wrapper_call("run", "_steps", ())
+
+
+def _with_program(graph: Graph, text: str) -> Graph:
+    graph.origin = replace(graph.origin, program=text)
+    return graph
