@@ -127,7 +127,7 @@ def _known(plan: Plan, data_dir: Path) -> Recording | None:
 def _recorded(plan: Plan, data_dir: Path, report: Report) -> Recording:
     report(Progress(phase="record", message=f"running {' '.join(plan.command)} for {plan.steps} steps"))
     out = running.default_path(plan.root, plan.command)
-    done = recording.record(plan.root, plan.command, out, data_dir, steps=plan.steps)
+    done = recording.record(plan.root, plan.command, out, data_dir, steps=plan.steps, to_stderr=True)
     found = [one for one in store.recordings(data_dir, plan.root) if one.command == plan.command]
     if done.path is None or not found:
         raise WorkloadError(

@@ -22,14 +22,15 @@ def record(
     *,
     keep_calls: bool = True,
     steps: int | None = None,
+    to_stderr: bool = False,
 ) -> running.Recorded:
     """Run the command to its end and write what was seen. Raises WorkloadError.
 
     With ``keep_calls`` snapshots of its calls are written to the user's data folder. ``steps``: the
-    program is ended after so many.
+    program is ended after so many. ``to_stderr``: what it prints goes there.
     """
     if not keep_calls:
-        return running.run(root, command, out, data_dir, steps=steps)
+        return running.run(root, command, out, data_dir, steps=steps, to_stderr=to_stderr)
     program = running.program_of(root, command)
     folder = store.begin(data_dir, root, program)
     calls = {
@@ -39,7 +40,7 @@ def record(
     }
     kept = False
     try:
-        recorded = running.run(root, command, out, data_dir, calls=calls, steps=steps)
+        recorded = running.run(root, command, out, data_dir, calls=calls, steps=steps, to_stderr=to_stderr)
         if recorded.merged.seen:
             store.finish(folder, _index(recorded.merged, root, program, command))
             kept = True

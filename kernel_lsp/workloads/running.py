@@ -33,6 +33,7 @@ START = Path(__file__).parent / "recorder" / "start"
 SPOOLS = "spools"
 """Below the user's data folder, beside `recordings` (snapshots/store.py)."""
 ABOUT = "about.json"
+STDERR = 2
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 """Modules that run a program, which is what a recording is of."""
 
@@ -75,16 +76,18 @@ def run(
     *,
     calls: dict[str, str] | None = None,
     steps: int | None = None,
+    to_stderr: bool = False,
 ) -> Recorded:
     """Run to the end, whatever that is, and write what was seen. Raises WorkloadError.
 
     ``calls``: where snapshots of calls go, and what writes them (recorder/calls.py); None: none are kept.
-    ``steps``: the program is ended after so many; None: it ends by itself.
+    ``steps``: the program is ended after so many; None: it ends by itself. ``to_stderr``: what it prints
+    goes there, because standard output is a document of ours.
     """
     program = program_of(root, command)
     folder = _spool(root, program, out, data_dir)
     try:
-        status = _run(root, command, folder, calls, steps)
+        status = _run(root, command, folder, calls, steps, to_stderr)
     except WorkloadError:
         _remove(folder)
         raise
@@ -141,13 +144,19 @@ def _remove(folder: Path) -> None:
 
 
 def _run(
-    root: Path, command: Sequence[str], folder: Path, calls: dict[str, str] | None, steps: int | None
+    root: Path,
+    command: Sequence[str],
+    folder: Path,
+    calls: dict[str, str] | None,
+    steps: int | None,
+    to_stderr: bool,
 ) -> int:
     settings = json.dumps({"root": str(root), "spool": str(folder), "calls": calls, "steps": steps})
     path = os.pathsep.join(filter(None, (str(START), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "KERNEL_LSP_RECORDING": settings}
     try:
-        process = subprocess.Popen(list(command), env=environment)
+        output = STDERR if to_stderr else None
+        process = subprocess.Popen(list(command), env=environment, stdout=output)
     except OSError as error:
         raise WorkloadError(
             f"{command[0]} cannot be run: {error.strerror or error}",

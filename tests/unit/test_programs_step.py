@@ -15,6 +15,7 @@ from kernel_lsp.programs.bench import Plan
 from kernel_lsp.programs.measuring import AS_IS
 from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.stepping import Clock
+from kernel_lsp.workloads import running
 
 pytestmark = pytest.mark.torch
 
@@ -97,3 +98,18 @@ def test_the_program_is_recorded_and_a_fused_optimizer_checked_and_timed(
     assert outcome.best is not None and outcome.best.name == "a fused optimizer"
     assert "fused=True" in outcome.variants["a fused optimizer"].texts[root / "train.py"]
     assert "fused" not in (root / "train.py").read_text(), "nothing is written unasked"
+
+
+def test_what_the_program_prints_leaves_standard_output_alone(
+    root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for to_stderr in (False, True):
+        running.run(
+            root,
+            [sys.executable, str(root / "train.py")],
+            root / "out.toml",
+            tmp_path / "data",
+            to_stderr=to_stderr,
+        )
+        printed = capfd.readouterr()
+        assert ("loss" in printed.err) is to_stderr and ("loss" in printed.out) is not to_stderr
