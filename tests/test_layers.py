@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "tallies": set(),
     "scores": set(),
-    "confinement": set(),
+    "confinement": {"bootstrap"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
     "consent": BASE,

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp.evaluator.processes import confine, linux, namespaces
-from kernel_lsp.evaluator.processes.layers import OVERLAYS, REPLACED
+from kernel_lsp.confinement import confine, linux, namespaces
+from kernel_lsp.confinement.layers import OVERLAYS, REPLACED
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from kernel_lsp.evaluator.processes import linux, visible
+from kernel_lsp.confinement import linux, visible
 
 CREATE, ADD, RESTRICT = 444, 445, 446
 WRITE_FILE, READ_FILE, READ_DIR = 1 << 1, 1 << 2, 1 << 3

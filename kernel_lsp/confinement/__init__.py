@@ -2,7 +2,7 @@
 
 Covered: memory, processor time, file size, number of processes; an environment without secrets; with
 bubblewrap also network, a read-only file system with one scratch folder, a private /tmp and /proc.
-Children forked by a zygote confine themselves (evaluator/processes/confine.py) from the same record.
+Children forked by a zygote confine themselves (confinement/confine.py) from the same record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+BOOTSTRAP = Path(__file__).parent.with_name("bootstrap.py")
 UNEDITED = "this machine permits no file in the place of another: the unedited program would run"
 
 

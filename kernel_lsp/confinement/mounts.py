@@ -15,8 +15,8 @@ import stat
 import struct
 from dataclasses import dataclass, field
 
-from kernel_lsp.evaluator.processes import linux, visible
-from kernel_lsp.evaluator.processes.layers import MOUNTS, OVERLAYS, REPLACED
+from kernel_lsp.confinement import linux, visible
+from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS, REPLACED
 
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x1000, 0x8000

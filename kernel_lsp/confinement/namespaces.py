@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from kernel_lsp.evaluator.processes import linux, mounts
-from kernel_lsp.evaluator.processes.mounts import View
+from kernel_lsp.confinement import linux, mounts
+from kernel_lsp.confinement.mounts import View
 
 PROCESSES_PER_CORE, PROCESSES = 8, 320
 """Processes and threads of a tree. A bomb of 1000 copies of torch takes two cores 7 s to clear away."""

@@ -20,7 +20,7 @@ from kernel_lsp.confinement import BOOTSTRAP, clean_environment
 
 MOUNTS, OVERLAYS, REPLACED = "mounts", "overlays", "replaced files"
 LANDLOCK, SECCOMP, PRIVILEGES = "Landlock", "seccomp", "no privileges"
-MODULE = "kernel_lsp.evaluator.processes.trying"
+MODULE = "kernel_lsp.confinement.trying"
 TRYING_S = 30.0
 
 

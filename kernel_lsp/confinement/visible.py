@@ -64,7 +64,7 @@ def software() -> list[str]:
 
 def program_folders() -> list[str]:
     """Where Python, its packages and the compilers lie, wherever the user has put them."""
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = {here, sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, *_of_editable_packages()}
     found |= {os.environ.get(name, "") for name in NAMING}
     for name in LISTING:

@@ -13,7 +13,7 @@ import ctypes
 import errno
 import struct
 
-from kernel_lsp.evaluator.processes import linux
+from kernel_lsp.confinement import linux
 
 DENIED: dict[str, tuple[int, int | None]] = {
     # name: (x86-64, aarch64); None where the machine has no such call

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_lsp import bootstrap
-from kernel_lsp.evaluator.processes import landlock, linux, mounts, namespaces, syscalls
-from kernel_lsp.evaluator.processes.layers import MOUNTS, OVERLAYS
+from kernel_lsp.confinement import landlock, linux, mounts, namespaces, syscalls
+from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS
 
 LAST_CAP = 63
 CAPSET = {"x86_64": 126, "aarch64": 91}
