@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
-PROSE = [*sorted(DOCS.rglob("*.md")), *TOP]
+MAP = ROOT / "kernel_lsp" / "ARCHITECTURE.md"
+PROSE = [*sorted(DOCS.rglob("*.md")), *TOP, MAP]
 COLUMNS = 100
 
 
@@ -63,3 +64,41 @@ def test_the_first_page_is_short() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) < 120
     assert max(map(len, lines)) <= COLUMNS
+
+
+EXAMPLES = {
+    "kernel_lsp/analysis/rules/kl109_norm_squared.py",
+    "kernel_lsp/analysis/rules/docs/KL109-norm-squared.md",
+    "tests/cases/KL109_norm_squared.py",
+    "skills/double-negation/",
+    "kernel_lsp/rewrite/codegen/distance.py",
+    "skills/pairwise-distance/rewrite.py",
+}
+"""Files that CONTRIBUTING.md has a reader write."""
+
+
+def named_paths(page: Path) -> set[str]:
+    """Files and folders that a page names in code or links; `*` stands for several."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    linked = re.findall(r"\]\(([^)#:]+)\)", text)
+    quoted = re.findall(r"`([\w.*-]+/[\w./*-]*)`", text)
+    return {*linked, *quoted} - EXAMPLES
+
+
+def there(page: Path, name: str) -> bool:
+    """A path stands beside the page, in the package or in the repository."""
+    places = (page.parent, ROOT / "kernel_lsp", ROOT)
+    return any(list(place.glob(name.rstrip("/"))) for place in places if name.strip("./"))
+
+
+@pytest.mark.parametrize("page", [MAP, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_the_map_names_what_is_there(page: Path) -> None:
+    names = named_paths(page)
+    assert len(names) > 5
+    assert sorted(name for name in names if not there(page, name)) == []
+
+
+def test_the_map_has_every_package() -> None:
+    text = MAP.read_text()
+    packages = [path.parent.name for path in MAP.parent.glob("*/__init__.py")]
+    assert [name for name in packages if f"({name})" not in text] == []
