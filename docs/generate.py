@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import inspect
 import itertools
+import json
 import re
 import textwrap
 import typing
@@ -55,6 +56,7 @@ def pages() -> dict[str, str]:
         "rules.md": "\n".join(rule_lines()),
         "skills.md": "\n".join(skill_lines()),
         "server.md": "\n".join(server_lines()),
+        "settings.schema.json": json.dumps(settings_schema(), indent=2) + "\n",
     }
 
 
@@ -179,7 +181,8 @@ def setting_lines() -> Iterator[str]:
         "(`KERNEL_LSP_` and the name in capitals), the editor (under `kernel-lsp`), flags of a command. "
         "In TOML and in editors dashes may stand for underscores. A value that cannot be used is "
         "reported, and the next lower source counts. Settings marked *not from a project* are ignored in "
-        "`pyproject.toml`: a repository that you cloned may not decide them for you."
+        "`pyproject.toml`: a repository that you cloned may not decide them for you. "
+        "[A JSON schema](settings.schema.json) has all of them."
     )
     yield ""
     described = attribute_docs(config)
@@ -209,6 +212,34 @@ def written(default: Any) -> str:
     if default == ():
         return "empty"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def settings_schema() -> dict[str, Any]:
+    """`[tool.kernel-lsp]`, or the settings of an editor, as a JSON schema."""
+    described = attribute_docs(config)
+    hints = typing.get_type_hints(config.Settings)
+    properties = {}
+    for one in dataclasses.fields(config.Settings):
+        text = " ".join(described[one.name].split())
+        properties[one.name] = {"description": text, **value_schema(one, hints[one.name])}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of kernel-lsp",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties | {n.replace("_", "-"): p for n, p in properties.items() if "_" in n},
+    }
+
+
+def value_schema(one: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+    if choices := one.metadata.get("choices"):
+        return {"enum": list(choices)}
+    hint = without_none(hint)
+    if typing.get_origin(hint) is tuple:
+        return {"type": "array", "items": {"type": "string"}}
+    name = {bool: "boolean", int: "integer", float: "number"}.get(hint, "string")
+    limits = {"low": "minimum", "high": "maximum"}
+    return {"type": name} | {limits[key]: one.metadata[key] for key in limits if key in one.metadata}
 
 
 def attribute_docs(module: Any) -> dict[str, str]:
