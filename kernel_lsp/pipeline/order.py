@@ -105,9 +105,7 @@ class Pipeline:
                 return replace(known, cached=True)
             return await self._searched(part, bench, gate, plan, None, report, turn)
 
-        found = await parts.outcome_of_parts(
-            prepared, bench, gate, self.settings, report, whole, search_part
-        )
+        found = await parts.outcome_of_parts(prepared, bench, gate, self.settings, report, whole, search_part)
         if found.proposals:
             self._keep(prepared, bench, found, model=False)
         return _placed(found, prepared)

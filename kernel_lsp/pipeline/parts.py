@@ -1,8 +1,9 @@
 """A module that cannot be one graph: the parts of it that can, each judged in the whole.
 
-`outcome_of_parts` asks the engine where the module breaks, searches its largest parts one after another and
-gives the best that was found; every break is told in the outcome. A part's rewrite edits its statements alone;
-reference, baselines and candidate are the whole module, so that nothing is claimed that a user would not have.
+`outcome_of_parts` asks the engine where the module breaks, searches its largest parts one after
+another and gives the best that was found; the outcome names every break. A part's rewrite edits its
+statements alone; reference, baselines and candidate are the whole module, so that nothing is claimed
+that a user would not have.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ async def _survey(prepared: Prepared, bench: Bench, gate: Gate, settings: Settin
 
 
 def _together(found: list[Outcome], whole: CaptureError, surveyed: Surveyed) -> Outcome:
-    """The outcome of the part that gains most; where none does, of the largest, with what was said of each."""
+    """The outcome of the part that gains most; where none does, of the largest, with every note."""
     best = min(found, key=_gain)
     if best.best is not None:
         return replace(best, breaks=surveyed.breaks)

@@ -1,10 +1,10 @@
 """A recorded call that really runs, on the CPU and with drawn numbers: what it hands to a part of itself.
 
-A graph of a part needs to know what flows in, which only the statements before it say, and these may decide by
-values: on fake tensors they cannot run. `values_at(program, method, …)` opens the recorded call with memory,
-runs it until it calls the method that `outlining.py` has made of the part, and stops there.
-`open_with_memory` is the call itself. Confined like the rest of the engine; calls that would take more than
-`MAX_BYTES` are refused.
+A graph of a part needs to know what flows in, which only the statements before it say, and these may
+decide by values: on fake tensors they cannot run. `values_at(program, method, …)` opens the recorded call
+with memory, runs it until it calls the method that `outlining.py` has made of the part, and stops there.
+`open_with_memory` is the call itself; `numbers_that_vary` compares two. Confined like the rest of the
+engine; calls that would take more than `MAX_BYTES` are refused.
 """
 
 from __future__ import annotations

@@ -124,8 +124,9 @@ class _Forward:
                 raise self._refusal(f"declares {', '.join(node.names)} {type(node).__name__.lower()}")
             if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
                 raise self._refusal("is a generator or a coroutine")
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOOKS_AROUND:
-                raise self._refusal(f"calls {node.func.id}(), which sees its variables")
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Name) and called.id in LOOKS_AROUND:
+                raise self._refusal(f"calls {called.id}(), which sees its variables")
 
     def outlined(self, run: Sequence[ast.stmt]) -> Outlined:
         first, last = _first_line(run[0]), _last_line(run[-1])
@@ -161,9 +162,7 @@ class _Forward:
                 if isinstance(node, ast.Attribute) and node.attr.startswith(NAME):
                     raise self._unmovable(first, last, "they were rewritten before")
 
-    def _returns(
-        self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int
-    ) -> bool:
+    def _returns(self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int) -> bool:
         """Whether the run ends with the function's only way out from within it."""
         found = [node for statement in run for node in _own_nodes(statement) if isinstance(node, ast.Return)]
         if not found:
@@ -272,7 +271,7 @@ class _Flow:
 
     def _statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.If):
-            self._read(node.test)
+            self._evaluate(node.test)
             self._branches([node.body, node.orelse])
         elif isinstance(node, (ast.For, ast.AsyncFor)):
             self._read(node.iter)
@@ -293,7 +292,7 @@ class _Flow:
             self._simple(node)
 
     def _simple(self, node: ast.stmt) -> None:
-        self._read(node)
+        self._evaluate(node)
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self._note(node.target.id)
         if isinstance(node, ast.Assign):
@@ -348,6 +347,11 @@ class _Flow:
         self.read_before |= inner.read_before
         self.read_unsure |= inner.read_unsure
 
+    def _evaluate(self, node: ast.AST) -> None:
+        """Once, and with what it binds by the way."""
+        self._read(node)
+        self._bind(list(_bound_by_the_way(node)))
+
     def _read(self, node: ast.AST) -> None:
         for name in _loaded(node, frozenset()):
             self._note(name)
@@ -379,8 +383,8 @@ def _loaded(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
     if isinstance(node, ast.Lambda):
         for default in (*node.args.defaults, *node.args.kw_defaults):
             yield from _loaded(default, hidden) if default is not None else ()
-        own = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
-        yield from _loaded(node.body, hidden | own)
+        arguments = (one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg))
+        yield from _loaded(node.body, hidden.union(arguments))
         return
     for child in ast.iter_child_nodes(node):
         yield from _loaded(child, hidden)
@@ -388,6 +392,21 @@ def _loaded(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
 
 def _bound_by(target: ast.AST) -> list[str]:
     return [n.id for n in ast.walk(target) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+
+
+def _bound_by_the_way(node: ast.AST) -> Iterator[str]:
+    """Names of ``:=`` where no condition comes before it."""
+    if isinstance(node, (ast.Lambda, ast.IfExp, *COMPREHENSIONS, ast.GeneratorExp)):
+        return
+    if isinstance(node, ast.NamedExpr) and isinstance(node.target, ast.Name):
+        yield node.target.id
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.BoolOp):
+        children = children[1:2]  # behind the operator
+    elif isinstance(node, ast.Compare):
+        children = [node.left, node.comparators[0]]
+    for child in children:
+        yield from _bound_by_the_way(child)
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:

@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ MEANINGS = (
     (("logg",), "writes to a log", "log after the step"),
     (("profiler",), "opens a range of a profiler", "keep it out of what runs every step"),
     (("packed", "pack_padded"), "packs sequences by their lengths", "mask what is padding"),
-    (("skip", "marked as skipped"), "calls a function that is kept out of graphs", "call it outside of forward"),
+    (("skip",), "calls a function that is kept out of graphs", "call it outside of forward"),
     (("random.", "generator"), "draws with a generator of its own", "pass what was drawn as an argument"),
 )  # fmt: skip
 """Words of torch's reasons -> what the line does, and what would remove the break."""
@@ -164,7 +165,7 @@ def _method_line(program: Program, part: Part) -> int | None:
 
 
 def _breaks(program: Program, workload: Workload, path: str) -> Iterator[tuple[Break, int | None]]:
-    """Breaks of the bytecode capture, each with the line of the target's file through which it was come to."""
+    """Breaks of the bytecode capture, each with the line of the target's file that led to it."""
     target, (args, kwargs) = open_with_memory(program)
     training = workload.setting.gradients is not False
     with _silent(), torch.set_grad_enabled(training):
@@ -189,7 +190,7 @@ def _break_of(reason: Any, path: str) -> tuple[Break, int | None] | None:
     here = os.path.realpath(last.filename) == path
     cause, remedy = _meaning(str(reason.reason))
     code = (last.line or linecache.getline(last.filename, last.lineno or 0)).strip()
-    place = "" if here else f"{os.path.basename(last.filename)}:{last.lineno}"
+    place = "" if here else f"{Path(last.filename).name}:{last.lineno}"
     return Break(line=last.lineno if here else at, code=code, cause=cause, remedy=remedy, place=place), at
 
 
