@@ -127,7 +127,7 @@ class Settings:
 
 _HINTS = typing.get_type_hints(Settings)
 _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
-_NOT_FROM_PROJECT = frozenset(
+NOT_FROM_PROJECT = frozenset(
     {
         "consent",
         "python",
@@ -174,7 +174,7 @@ def _merge(values: dict[str, Any], where: str, table: Mapping[str, Any], problem
         if name not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
             problems.append(ConfigError(f"{where}: unknown setting {key!r}", f"known settings: {known}"))
-        elif where.startswith("pyproject") and name in _NOT_FROM_PROJECT:
+        elif where.startswith("pyproject") and name in NOT_FROM_PROJECT:
             remedy = "set it in the editor or the environment; a project may not decide this for its readers"
             problems.append(ConfigError(f"{where}: {key} is ignored here", remedy))
         else:
