@@ -120,9 +120,9 @@ class Settings:
     """Rules that are not reported, likewise. Where several fit, the longest counts, and of equals this."""
     disabled_rules: tuple[str, ...] = ()
     """Rule ids that are never reported, e.g. KL101."""
-    per_file_ignores: tuple[FileIgnores, ...] = ()
+    per_file_ignores: tuple[FileIgnores, ...] = field(default=(), metadata={"table_of": "lists"})
     """By pattern of paths (as in .gitignore, from the folder on): rules that are not reported there."""
-    severity: tuple[tuple[str, str], ...] = ()
+    severity: tuple[tuple[str, str], ...] = field(default=(), metadata={"table_of": SEVERITIES})
     """By rule, or by the beginning of its id: hint, information, warning or error, not the rule's own."""
     exclude: tuple[str, ...] = ()
     """Files and folders that are not checked: patterns as in .gitignore, from the folder on."""
@@ -150,7 +150,7 @@ class Settings:
 
 _HINTS = typing.get_type_hints(Settings)
 _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
-_NOT_FROM_PROJECT = frozenset(
+NOT_FROM_PROJECT = frozenset(
     {
         "consent",
         "python",
@@ -197,7 +197,7 @@ def _merge(values: dict[str, Any], where: str, table: Mapping[str, Any], problem
         if name not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
             problems.append(ConfigError(f"{where}: unknown setting {key!r}", f"known settings: {known}"))
-        elif where.startswith("pyproject") and name in _NOT_FROM_PROJECT:
+        elif where.startswith("pyproject") and name in NOT_FROM_PROJECT:
             remedy = "set it in the editor or the environment; a project may not decide this for its readers"
             problems.append(ConfigError(f"{where}: {key} is ignored here", remedy))
         else:

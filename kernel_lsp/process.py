@@ -90,7 +90,7 @@ class Child:
     ) -> None:
         self.name, self.process, self.confined = name, process, confined
         self.layers: frozenset[str] = frozenset()
-        """Layers of confinement that took effect, by name (evaluator/processes/layers.py)."""
+        """Layers of confinement that took effect, by name (confinement/layers.py)."""
         self.ended_because = ""
         """Why somebody else than the asker ends it; set before it is killed."""
         self._reader, self._writer, self._log_stream = reader, writer, log

@@ -13,8 +13,8 @@ from kernel_lsp import __version__, interpreter, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement import layers
 from kernel_lsp.errors import ConfigError, ModelError
-from kernel_lsp.evaluator.processes import layers
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.models import GRAPH, KERNEL, Store
 from kernel_lsp.models.manifest import verify

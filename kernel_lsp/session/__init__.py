@@ -13,7 +13,7 @@ from kernel_lsp import analysis, rulesets
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
-from kernel_lsp.presenter import cards, misses
+from kernel_lsp.presenter import breaks, cards, misses
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
@@ -54,6 +54,7 @@ class Session(Fates):
                 verified.append((-speed(best), wording.verified_hint(target, best)))
         covered = {hint.qualname for _, hint in verified}
         shown = [hint for _, hint in sorted(verified, key=lambda pair: pair[0])]
+        shown += self._break_hints(document)
         if settings.static_hints:
             shown += self._finding_hints(document, covered, settings)
         return shown[: settings.max_hints_per_file]
@@ -150,6 +151,17 @@ class Session(Fates):
 
     # --- helpers -----------------------------------------------------------------------------
 
+    def _break_hints(self, document: Document) -> list[Hint]:
+        """Where a target that was looked at cannot be one graph, each line once."""
+        found: dict[int, Hint] = {}
+        for target in document.analysis.targets:
+            outcome = self._outcomes.get(target.fingerprint)
+            for one in outcome.breaks if outcome is not None else ():
+                line = breaks.line_of(one, document.snapshot.text)
+                if line is not None and line not in found:
+                    found[line] = wording.break_hint(target, one, line, document.snapshot.text)
+        return [found[line] for line in sorted(found)]
+
     def _finding_hints(self, document: Document, covered: set[str | None], settings: Settings) -> list[Hint]:
         hints = []
         rules, path = rulesets.of(settings), PurePath(document.path)
@@ -202,13 +214,14 @@ class Session(Fates):
 
     def _evidence(self, document: Document, target: Target) -> str | None:
         best = self._best(document, target) or self.proposals.get(self._applied.get(target.fingerprint, ""))
-        if best is not None:
-            return cards.evidence(best)
         outcome = self._outcomes.get(target.fingerprint)
+        broken = breaks.markdown(outcome, document.snapshot.text) if outcome is not None else []
+        if best is not None:
+            return "\n".join([cards.evidence(best), "", *broken]) if broken else cards.evidence(best)
         if outcome is None:
             return None
         if outcome.note is not None:
-            near = misses.markdown(outcome, document.snapshot.text)
+            near = [*broken, *misses.markdown(outcome, document.snapshot.text)]
             said = f"**{target.qualname}**: nothing is offered; {outcome.note}"
             return "\n".join([said, "", *near]) if near else said
         return cards.evidence(outcome.proposals[0]) if outcome.proposals else None

@@ -67,7 +67,7 @@ def in_a_container(folder: Path) -> str:
         f"""#!{sys.executable} -B
 import os, sys
 sys.path.insert(0, {str(package)!r})
-from kernel_lsp.evaluator.processes import linux, syscalls
+from kernel_lsp.confinement import linux, syscalls
 linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
 syscalls.SOCKET = syscalls.PRCTL = (100000, 100000)
 syscalls.install()

@@ -7,7 +7,7 @@ import pytest
 from confined_helpers import in_a_container
 
 from kernel_lsp.commands import doctor
-from kernel_lsp.evaluator.processes import layers
+from kernel_lsp.confinement import layers
 
 
 async def test_where_everything_is_permitted_nothing_is_left_open() -> None:

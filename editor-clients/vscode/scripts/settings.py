@@ -26,11 +26,6 @@ _MACHINE = "machine"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 _OF_TRUSTED_WORKSPACES = {"python": "machine-overridable", "skill_folders": "resource"}
 """What package.json restricts in workspaces that are not trusted, and what others may choose by folder."""
-_TABLES = {
-    "per_file_ignores": {"type": "array", "items": {"type": "string"}},
-    "severity": {"type": "string", "enum": list(config.SEVERITIES)},
-}
-"""Settings that are a table: what its values are."""
 
 
 def properties() -> dict[str, Any]:
@@ -45,8 +40,11 @@ def properties() -> dict[str, Any]:
 def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[str, Any]:
     kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
     optional = type(None) in typing.get_args(hint)
-    if field.name in _TABLES:
-        entry: dict[str, Any] = {"type": "object", "additionalProperties": _TABLES[field.name]}
+    words = field.metadata.get("table_of")
+    if words:
+        texts = {"type": "string"}
+        values = {"type": "array", "items": texts} if words == "lists" else {**texts, "enum": list(words)}
+        entry: dict[str, Any] = {"type": "object", "additionalProperties": values}
     elif typing.get_origin(hint) is tuple:
         entry = {"type": "array", "items": {"type": "string"}}
     else:
@@ -59,7 +57,7 @@ def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[s
     # The data folder's default is another one on each machine, and the server knows it.
     default = None if field.default is dataclasses.MISSING else field.default
     entry["default"] = list(default) if isinstance(default, tuple) else default
-    if field.name in _TABLES:
+    if words:
         entry["default"] = {}
     entry["markdownDescription"] = description
     entry["scope"] = _scope(field.name)
@@ -68,7 +66,7 @@ def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[s
 
 def _scope(name: str) -> str:
     """What a cloned repository may not decide cannot be set in its .vscode/settings.json either."""
-    others = _MACHINE if name in config._NOT_FROM_PROJECT else "resource"
+    others = _MACHINE if name in config.NOT_FROM_PROJECT else "resource"
     return _OF_TRUSTED_WORKSPACES.get(name, others)
 
 

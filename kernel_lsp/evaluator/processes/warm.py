@@ -18,8 +18,8 @@ from dataclasses import asdict
 from typing import Any
 
 from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, clean_environment, environment_for
+from kernel_lsp.confinement.layers import REPLACED, describe, names
 from kernel_lsp.errors import Unconfined, WorkerLost
-from kernel_lsp.evaluator.processes.layers import REPLACED, describe, names
 from kernel_lsp.process import MARK, Child, Confinement, Limits, Process, Started
 
 CONTROL_BYTES = 64 * 1024

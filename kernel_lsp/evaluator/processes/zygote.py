@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernel_lsp.evaluator.processes import confine, linux, namespaces
+from kernel_lsp.confinement import confine, linux, namespaces
 
 CONTROL_BYTES = 128 * 1024
 STRAYS_S = 5.0
