@@ -199,6 +199,9 @@ def limits_of(one: dataclasses.Field[Any], hint: Any) -> str:
         parts.append("one of " + ", ".join(f"`{choice}`" for choice in choices))
     elif "low" in one.metadata:
         parts.append(f"from {one.metadata['low']:g} to {one.metadata['high']:g}")
+    elif words := one.metadata.get("table_of"):
+        values = "lists of rules" if words == "lists" else ", ".join(f"`{word}`" for word in words)
+        parts.append(f"a table whose values are {values}")
     elif typing.get_origin(hint) is tuple:
         parts.append("a list of words")
     if one.name in config.NOT_FROM_PROJECT:
@@ -235,6 +238,9 @@ def value_schema(one: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if choices := one.metadata.get("choices"):
         return {"enum": list(choices)}
     hint = without_none(hint)
+    if words := one.metadata.get("table_of"):
+        texts = {"type": "array", "items": {"type": "string"}}
+        return {"type": "object", "additionalProperties": texts if words == "lists" else {"enum": [*words]}}
     if typing.get_origin(hint) is tuple:
         return {"type": "array", "items": {"type": "string"}}
     name = {bool: "boolean", int: "integer", float: "number"}.get(hint, "string")
@@ -262,9 +268,9 @@ def rule_lines() -> Iterator[str]:
     yield from wrap(
         "Static findings: they come from the text of a file alone, nothing runs, and they are no claims "
         "of speed. `warning` and `error` mean that results can be wrong or that a kernel does not "
-        "compile. A comment `# kernel-lsp: off KL101` silences a rule for its line, below it for a "
-        "target, and before the first statement for a file; the setting `disabled_rules` does so "
-        "everywhere."
+        "compile. A comment `# kernel-lsp: ignore[KL101]` silences a rule for its line, below it for a "
+        "target, and before the first statement for a file; [settings](../how-to/check.md) do so "
+        "everywhere or by file."
     )
     rules: list[Rule | ScriptRule] = sorted([*RULES, *SCRIPT_RULES], key=lambda rule: rule.id)
     for digit, title in (("1", "PyTorch modules"), ("2", "Triton kernels"), ("3", "Training scripts")):

@@ -29,6 +29,8 @@ BASE = {
     "origins",
     "scratch",
     "tallies",
+    "rulesets",
+    "notebooks",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -40,6 +42,11 @@ ALLOWED: dict[str, set[str]] = {
     "wire": {"records", "errors"},
     "config": {"records", "errors", "wire", "foreign"},
     "origins": {"errors"},
+    # What settings say of rules, and which paths they mean: the same in `check` and in the server.
+    "patterns": set(),
+    "rulesets": {"records", "config", "patterns"},
+    # Cells as one program, for `check` and for editors.
+    "notebooks": {"records", "foreign", "parsing"},
     "bootstrap": set(),
     "files": {"foreign"},
     "fences": set(),
@@ -51,7 +58,8 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "tallies": set(),
     "scores": set(),
-    "confinement": {"bootstrap"},
+    # The entry refuses with an error of ours, and what is tried lies in a scratch folder.
+    "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
     "consent": BASE,
@@ -75,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     "session": BASE
     | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"}
     | {"snapshots.store"},  # of which targets a recorded call can be opened
-    "checker": BASE | {"analysis"},
+    "checker": BASE | {"analysis", "patterns"},
     # What of a workspace can be run, found by looking at it.
     "entries": BASE,
     "hostclient": BASE | {"process"},
@@ -124,6 +132,7 @@ ONLY_STDLIB = {
     "positions",
     "phases",
     "parsing",
+    "notebooks",
     "consent",
     "interpreter",
     "probed",
@@ -235,7 +244,7 @@ def test_the_server_process_never_imports_torch_sql_or_numpy() -> None:
     code = (
         "import sys, kernel_lsp.server\n"
         "heavy = {'torch', 'triton', 'sqlalchemy', 'numpy', 'libcst', 'typer', 'rich', 'transformers'}\n"
-        "heavy = (heavy | {'httpx2', 'keyring'}) & set(sys.modules)\n"
+        "heavy = (heavy | {'httpx2', 'keyring', 'pathspec'}) & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

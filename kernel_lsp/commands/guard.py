@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from kernel_lsp import guarding, interpreter
 from kernel_lsp.commands import console
-from kernel_lsp.commands.check import Format
 from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
@@ -18,6 +18,12 @@ from kernel_lsp.presenter import guarding as presenting
 from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Proposal
 
 Found = list[tuple[Path, Acceptance]]
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
 
 
 def guard(

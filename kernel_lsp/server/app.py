@@ -32,6 +32,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.hostclient import HostClient
 from kernel_lsp.positions import Positions, split_lines
 from kernel_lsp.presenter import lsp
+from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
 from kernel_lsp.session import Dismissal, Document, How, Session
@@ -274,14 +275,23 @@ class Server(LanguageServer):
         if document is None or not document.current:
             return
         positions = self.positions(document.snapshot)
-        data, link = self.abilities.diagnostic_data, self.abilities.diagnostic_link
-        hints = [lsp.diagnostic(h, positions, data=data, link=link) for h in self.session.hints(uri)]
+        hints = [self._diagnostic(hint, positions) for hint in self.session.hints(uri)]
         if hints == self._published.get(uri, []):
             return
         self._published[uri] = hints
         version = document.snapshot.version if self.abilities.diagnostic_version else None
         self.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=hints)
+        )
+
+    def _diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
+        able = self.abilities
+        return lsp.diagnostic(
+            hint,
+            positions,
+            data=able.diagnostic_data,
+            link=able.diagnostic_link,
+            tags=able.diagnostic_tags,
         )
 
     def withdraw(self, uri: str) -> None:
