@@ -268,6 +268,14 @@ class Protocol(LanguageServerProtocol):
                 raise JsonRpcInvalidParams(f"{uri[:200]} is no URI")
         return (yield from super().lsp_initialize(params))
 
+    @lsp_method(types.SHUTDOWN)
+    def lsp_shutdown(self, *arguments: Any) -> Generator[Any, Any, None]:
+        """What is still worked on is cancelled, and its client is told so."""
+        yield self.fm.features[types.SHUTDOWN], arguments, None
+        for msg_id, future in list(self._request_futures.items()):
+            if msg_id != self._goodbye_id and not future.done():
+                future.cancel()
+
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: Any) -> Generator[Any, Any, None]:
         yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None

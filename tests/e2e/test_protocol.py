@@ -786,6 +786,22 @@ def test_a_cancelled_request_is_answered_once(tmp_path: Path) -> None:
         assert sum(m.get("id") == waiting for m in client.messages if "method" not in m) == 1
 
 
+def test_what_is_still_worked_on_at_shutdown_is_cancelled(tmp_path: Path) -> None:
+    with running(tmp_path / "p", ready=False) as client:
+        client.answers["window/showMessageRequest"] = lambda _: None
+        client.initialize()
+        uri = client.open(DIAGONAL)
+        client.hints(uri)
+        params = {"command": "kernel-lsp.showPrompt", "arguments": [{"uri": uri, "qualname": "Model"}]}
+        waiting = [client.ask(EXECUTE, params) for _ in range(3)]
+        client.until(lambda m: m.get("method") == "window/showMessageRequest")
+        assert client.request("shutdown").get("result", "absent") is None
+        client.notify("exit")
+        assert client.exit_code() == 0
+        codes = [m["error"]["code"] for m in client.messages if m.get("id") in waiting]
+        assert codes == [CANCELLED] * 3
+
+
 def test_an_answer_of_the_client_cannot_answer_the_clients_own_request(tmp_path: Path) -> None:
     with running(tmp_path / "p", ready=False) as client:
         client.answers["window/showMessageRequest"] = lambda _: None

@@ -195,7 +195,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
 def test_json_rpc(server: RawClient, message: Any) -> None:
     if isinstance(message, dict) and message.get("method") in ENDING:
         return
-    server.send(message)
+    server.send(json.dumps(message))
     begin = time.perf_counter()
     assert "result" in server.hover(URI, 4, 7)
     took = time.perf_counter() - begin
