@@ -62,6 +62,10 @@ def test_modes_and_constructor_arguments_without_inputs() -> None:
     assert one("eval x=f32[1]").training is False
     assert one("x=f32[1] train").training is True
     assert one("x=f32[1]").training is None
+    assert one("inference x=f32[1]").setting.gradients is False
+    assert one("eval x=f32[1]").setting.gradients is None
+    with pytest.raises(WorkloadError, match="contradict"):
+        one("train inference x=f32[1]")
     only_init = one("| init 8 bias=False")
     assert only_init.inputs is None
     assert only_init.init == (ArgSpec(name=None, value=8), ArgSpec(name="bias", value=False))
