@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import ArgSpec, Snapshot, Span, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.workloads import workloads_for
 
