@@ -229,6 +229,8 @@ class Session:
     ) -> list[numerics.Comparison]:
         precision = precision or self.precision
         edge = trial["family"] if trial["family"] in inputs.EDGES else ""
+        if trial["size"] == 0:  # the mean of nothing is no number
+            edge = inputs.INFINITE
         results = [
             numerics.compare(c, r, truth[i] if truth else None, (), precision, edge=edge)
             for i, (c, r) in enumerate(pairs)
