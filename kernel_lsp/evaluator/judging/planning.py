@@ -91,12 +91,13 @@ def _edges(reference: Reference, pick: random.Random, big: bool) -> list[Descrip
 
 
 def _sizes(reference: Reference, pick: random.Random) -> list[Descriptor]:
-    """Sizes at the edges: of the batch, and of another dimension where the reference takes one."""
-    return [
-        {**plain("as_given"), "group": group, "size": size, "lenient": True}
-        for group, sizes in reference.sizes
-        for size in pick.sample(sizes, min(len(sizes), MAX_SIZES))
-    ]
+    """Sizes at the edges: of the batch, and of another dimension where the reference takes one. Statistics of
+    nothing that are kept in buffers are torch's own affair."""
+    found = []
+    for group, sizes in reference.sizes:
+        asked = [size for size in sizes if size or not reference.changed]
+        found += [(group, size) for size in pick.sample(asked, min(len(asked), MAX_SIZES))]
+    return [{**plain("as_given"), "group": group, "size": size, "lenient": True} for group, size in found]
 
 
 def _single(reference: Reference, big: bool) -> list[Descriptor]:
