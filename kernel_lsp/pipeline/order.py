@@ -271,7 +271,7 @@ class Pipeline:
             workspace=Path(folder) if folder else None,
             data_dir=Path(self.settings.data_dir),
         )
-        return skillbook.load(places)
+        return skillbook.load(places, data_dir=Path(self.settings.data_dir))
 
     async def _quick(self, one: Opened, report: Report) -> Outcome:
         job, device, gate = one.prepared.job, one.bench.device, one.gate
