@@ -32,6 +32,7 @@ PLACES = {
     "report": "report",
     "skills": "skills",
     "models": "models",
+    "keys": "keys",
     "sessions": "sessions",
     "train": "train",
 }

@@ -18,7 +18,7 @@ from kernel_lsp.journal import outcomes
 from kernel_lsp.patching import store as patching
 from kernel_lsp.patching.store import is_installed
 from kernel_lsp.pipeline import Pipeline, callers
-from kernel_lsp.presenter import cards, misses
+from kernel_lsp.presenter import breaks, cards, misses
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
     COMPILE,
@@ -324,6 +324,8 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(_table(outcome.proposals))
         if outcome.note:
             console.out.print(f"  {outcome.note}", markup=False)
+        for line in breaks.lines(outcome, request.path.name):
+            console.out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         for line in misses.lines(outcome, request.path.name):
             console.out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
         for line in search_lines(outcome.search) if outcome.search else ():

@@ -17,7 +17,7 @@ from kernel_lsp.files import read_source, write_source
 from kernel_lsp.journal import outcomes
 from kernel_lsp.patching.store import LINE, is_own
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.presenter import cards
+from kernel_lsp.presenter import breaks, cards
 from kernel_lsp.programs import optimizing, stepping
 from kernel_lsp.programs.bench import Plan
 from kernel_lsp.programs.composing import Variant
@@ -144,6 +144,9 @@ def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settin
 
 def _show(found: ProgramOutcome, offered: Variant | None, applied: list[Path]) -> None:
     console.out.print(_targets(found))
+    for one in found.targets:
+        for line in breaks.lines(one.outcome, one.path.name) if one.outcome is not None else ():
+            console.out.print(line, markup=False, highlight=False, soft_wrap=True)
     if found.shares is not None:
         console.out.print(_where(found, found.shares), markup=False, soft_wrap=True)
     if found.measured is not None:

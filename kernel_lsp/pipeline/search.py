@@ -188,7 +188,7 @@ class Search:
             return None
         job = self.tournament.prepared
         request = TuneRequest(
-            reference=job.program,
+            reference=job.reference,
             workload=job.workload,
             device=self.device,
             python=self.tournament.probe.python,

@@ -182,7 +182,7 @@ class Tournament:
         """What a full judgement will ask the gate, before there is a candidate (`Gate.expecting`)."""
         patience = PATIENCE if self.prepared.job.background else 1.0
         return EvaluationRequest(
-            reference=self.prepared.program,
+            reference=self.prepared.reference,
             candidate_source="",
             candidate_entry="",
             workload=self.prepared.workload,
