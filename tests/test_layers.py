@@ -58,7 +58,8 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "tallies": set(),
     "scores": set(),
-    "confinement": {"bootstrap"},
+    # The entry refuses with an error of ours, and what is tried lies in a scratch folder.
+    "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
     "consent": BASE,
@@ -68,11 +69,13 @@ ALLOWED: dict[str, set[str]] = {
     "workloads": BASE,
     # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and timer.
     "snapshots": BASE,
-    "skillbook": BASE,
+    # Who made what comes from others.
+    "signatures": {"errors", "files", "foreign"},
+    "skillbook": BASE | {"signatures"},
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     # A checkpoint is checked against the vocabulary and the shapes that this version can run.
-    "models": BASE | {"agents.compact", "agents.backbones.small.shape"},
+    "models": BASE | {"agents.compact", "agents.backbones.small.shape", "signatures"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process", "snapshots"},
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
@@ -105,7 +108,7 @@ ALLOWED: dict[str, set[str]] = {
     "host": BASE | {"pipeline", "journal", "guarding"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries"},
+    | {"entries", "signatures"},
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -138,6 +141,7 @@ ONLY_STDLIB = {
     "process",
     "confinement",
     "origins",
+    "signatures",
     "analysis",
     "workloads",
     "entries",

@@ -33,7 +33,7 @@ GAIN = math.log(2) / 8
 REPORTED = 10
 """Steps between two lines of progress: on two cores a step takes 4 to 10 s."""
 TEMPERATURE = 0.2
-"""Of advantage-weighted imitation, as plan-small@1 had it."""
+"""Of advantage-weighted imitation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

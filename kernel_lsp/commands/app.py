@@ -31,6 +31,7 @@ PLACES = {
     "report": "report",
     "skills": "skills",
     "models": "models",
+    "keys": "keys",
     "sessions": "sessions",
     "train": "train",
 }

@@ -20,21 +20,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol, default_converter
-from pygls.workspace import text_document
 
-from kernel_lsp import __version__, config, documents, plain, session, wire
+from kernel_lsp import __version__, config, documents, session, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, Consents
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.hostclient import HostClient
-from kernel_lsp.positions import Positions, split_lines
+from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
 from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
+from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, How, Session
 
 log = logging.getLogger("kernel_lsp")
@@ -47,52 +45,18 @@ MAX_WORKLOAD_TARGETS = 40
 BUCKETS_MS = (10, 50, 100, 200, 500)
 """Of the latency counts in kernel-lsp.status; gopls counts in the same ones."""
 
-# pygls splits lines where LSP does not (form feed, NEL, U+2028, \x1c), which corrupts edits after one.
-text_document.TextDocument.lines = property(lambda self: split_lines(self.source))  # type: ignore[assignment,method-assign]
-
-
-class RequestFailed(JsonRpcException):
-    """A request that was understood and cannot be done; clients show the message.
-
-    Not ContentModified: VS Code swallows that one.
-    """
-
-    CODE = types.LSPErrorCodes.RequestFailed.value
-    MESSAGE = "Request failed"
-
-
-class Protocol(LanguageServerProtocol):
-    """Two repairs: every request is answered, and no answer holds a traceback."""
-
-    def _send_response(
-        self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None
-    ) -> None:
-        if error is not None and isinstance(error.data, dict) and "traceback" in error.data:
-            error = types.ResponseError(code=error.code, message=error.message)  # the log has it
-        super()._send_response(msg_id, result, error)
-
-    def _serialize_message(self, data: Any) -> Any:
-        """Whatever a client shows goes out here: no escape sequence, control character or direction mark."""
-        return plain.shown(super()._serialize_message(data))
-
-    def structure_message(self, data: dict[str, Any]) -> Any:
-        try:
-            return super().structure_message(data)
-        except JsonRpcException as error:
-            if "id" in data and "method" in data:  # pygls leaves its client waiting
-                self._send_response(data["id"], error=error.to_response_error())
-            raise
-
 
 class Server(LanguageServer):
     """One client's server."""
+
+    protocol: Protocol
 
     def __init__(self) -> None:
         super().__init__(
             "kernel-lsp",
             __version__,
             protocol_cls=Protocol,
-            converter_factory=default_converter,
+            converter_factory=strict_converter,
             max_workers=2,
         )
         self.abilities = Abilities()
@@ -317,11 +281,13 @@ class Server(LanguageServer):
 
     def positions(self, snapshot: Snapshot) -> Positions:
         if self._positions is None or self._positions[0] is not snapshot:
-            encoding = str(
-                getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding)
-            )
-            self._positions = (snapshot, Positions(snapshot.text, encoding))
+            self._positions = (snapshot, Positions(snapshot.text, self.position_encoding))
         return self._positions[1]
+
+    @property
+    def position_encoding(self) -> str:
+        chosen = self.workspace.position_encoding
+        return str(getattr(chosen, "value", chosen))
 
     async def _recall(self, uri: str) -> None:
         """Ask the host what it knows already about targets that we know nothing about."""

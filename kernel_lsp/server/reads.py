@@ -14,7 +14,8 @@ from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp, misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
-from kernel_lsp.server.app import RequestFailed, Server, timed
+from kernel_lsp.server.app import Server, timed
+from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
 
 KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]

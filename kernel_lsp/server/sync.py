@@ -8,7 +8,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from kernel_lsp import documents
+from kernel_lsp import documents, positions
 from kernel_lsp.records import Snapshot
 from kernel_lsp.server.app import Server, log
 from kernel_lsp.session import How
@@ -43,6 +43,7 @@ def on_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     python = item.language_id == "python" or item.uri.endswith(".py")
     if not python or not documents.wanted(item.uri, item.text):
+        _forget(ls, item.uri)  # it may have been Python before
         return
     folder, path = ls.place(item.uri)
     ls.settings(folder)
@@ -55,13 +56,29 @@ def on_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
     uri = params.text_document.uri
     if uri not in ls.session.documents:
         return
-    document = ls.workspace.get_text_document(uri)
-    if not documents.wanted(uri, document.source):
+    text = ls.session.documents[uri].snapshot.text
+    changes = [_change(change) for change in params.content_changes]
+    text = positions.edited(text, ls.position_encoding, changes)
+    if not documents.wanted(uri, text):
+        _forget(ls, uri)
+        return
+    ls.session.change(Snapshot(uri=uri, text=text, version=params.text_document.version))
+    ls.schedule(uri)
+
+
+def _change(
+    change: types.TextDocumentContentChangeEvent,
+) -> tuple[tuple[int, int], tuple[int, int], str] | str:
+    if isinstance(change, types.TextDocumentContentChangeWholeDocument):
+        return change.text
+    start, end = change.range.start, change.range.end
+    return (start.line, start.character), (end.line, end.character), change.text
+
+
+def _forget(ls: Server, uri: str) -> None:
+    if uri in ls.session.documents:
         ls.withdraw(uri)
         ls.session.close(uri)
-        return
-    ls.session.change(Snapshot(uri=uri, text=document.source, version=params.text_document.version))
-    ls.schedule(uri)
 
 
 def on_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
