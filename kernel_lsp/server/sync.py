@@ -167,7 +167,7 @@ async def _fetch_settings(ls: Server) -> None:
     before = ls.editor_settings, ls.folder_settings
     if tables:
         ls.editor_settings = {**ls.editor_settings, **tables[0]}
-        ls.folder_settings = dict(zip(roots, tables[1:], strict=False))
+        ls.folder_settings = {root: one for root, one in zip(roots, tables[1:], strict=False) if one}
     if before != (ls.editor_settings, ls.folder_settings):
         ls.reconfigure_all()
 
