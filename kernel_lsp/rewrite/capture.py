@@ -20,7 +20,7 @@ import inspect
 import traceback
 import warnings
 from dataclasses import replace
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -35,8 +35,10 @@ from kernel_lsp.rewrite.answers import Answers, is_program
 from kernel_lsp.rewrite.autocast import Autocast
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, Origin
+from kernel_lsp.rewrite.live import faked, values_at
 from kernel_lsp.rewrite.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
 from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed, observed_objects
+from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.questions import (
     by_batch,
     changes_gradients,
@@ -56,6 +58,7 @@ from kernel_lsp.rewrite.recorded import (
     take_apart,
 )
 from kernel_lsp.rewrite.spelling import unify
+from kernel_lsp.snapshots import sources
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -105,16 +108,32 @@ def _capture_recorded(
 ) -> Graph:
     """Raises CaptureError."""
     setting, mode = workload.setting, FakeTensorMode(allow_non_fake_inputs=True)
+    method, live = "forward", None
+    if program.part is not None:
+        outlined = outline(program.source, program.entry, program.part)
+        method, program = outlined.method, replace(program, source=outlined.text)
+        live = values_at(program, method, setting, device)
+        setting = live.setting
+        sources.unload(home.path)
     autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
     answers = Answers(device, setting, autocast)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         opened, maker = open_recorded(home, program.source, mode)
         module = opened.target if isinstance(opened.target, torch.nn.Module) else None
+        if module is not None and live is not None:  # under the one name that torch.export looks for
+            vars(module)["forward"] = MethodType(_named_forward(getattr(type(module), method)), module)
         function = opened.target if module is None else module.forward
         with mode:
             tensors = _with_batch(list(opened.tensors), batch)
-        call = named_call(function, *opened.bind(tensors))
+        if live is None:
+            call = named_call(function, *opened.bind(tensors))
+        else:
+            given = pytree.tree_flatten(faked(live, mode))
+            with mode:
+                leaves = _with_batch(given[0], batch)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            call = named_call(function, pytree.tree_unflatten(leaves, given[1]), {})
         refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
         if module is not None:
             refusals.of_module(program.entry, module)
@@ -133,9 +152,28 @@ def _capture_recorded(
     graph.autocast = setting.autocast
     functions = list(definitions_of(answers.codes.values()))
     hidden = bool(effects.derivatives) or changes_gradients(functions, program.entry)
-    graph.origin = replace(graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions))
+    graph.origin = replace(
+        graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions), method=method
+    )
+    if live is not None and outlined.outputs:
+        _require_plain_results(program.entry, graph)
     refusals.one_device(program.entry, answers.named)
     return graph
+
+
+def _require_plain_results(entry: str, graph: Graph) -> None:
+    """Somebody else may hold the list that statements hand on; a graph makes a new one."""
+    specs = [graph.output_spec]
+    while specs:
+        spec = specs.pop()
+        if spec is None or spec.is_leaf():
+            continue
+        if spec.type is not tuple:
+            raise CaptureError(
+                f"a part of {entry} hands on a {spec.type.__name__}", "hand on tensors and tuples of them"
+            )
+        children = getattr(spec, "children", None)
+        specs += children() if callable(children) else spec.children_specs
 
 
 def _export(
@@ -320,8 +358,12 @@ def _as_forward(function: Any) -> Any:
     code = getattr(function, "__code__", None)
     if code is None or not code.co_filename.startswith("<kernel-lsp"):
         return function
+    return _named_forward(function)
+
+
+def _named_forward(function: FunctionType) -> FunctionType:
     named = FunctionType(
-        code.replace(co_name="forward"),
+        function.__code__.replace(co_name="forward"),
         function.__globals__,
         function.__name__,
         function.__defaults__,

@@ -5,7 +5,7 @@
 Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
 ``view`` (that, and the graph), ``launched`` (a kernel and its launch), ``weigh`` (about how long a call
 takes), ``make`` (the program), ``propose`` (program and what could follow), ``variants`` (other parameters),
-``explain`` (why not more is offered).
+``explain`` (why not more is offered). ``survey`` stands by itself: which parts of a module can be opened.
 A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
 that one bad skill never ends the engine. Never runs the target on real data.
 """
@@ -32,12 +32,13 @@ from kernel_lsp.records import (
     Site,
     Skill,
     SourceEdit,
+    Span,
     Step,
     Viewed,
     Workload,
 )
 from kernel_lsp.rewrite import calltime, cost, kinds
-from kernel_lsp.rewrite.aliasing import separate_results
+from kernel_lsp.rewrite.aliasing import require_same_sharing, separate_results
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
@@ -127,7 +128,8 @@ class Session:
             definitions=made.definitions,
             target=made.target,
         )
-        source = apply_edit(self.program.source, made.span, edit)
+        span = self._span_in_file(made)
+        source = apply_edit(self.program.source, span, edit)
         return Candidate(
             id=hashlib.sha256(f"{self.program.entry}\0{source}".encode()).hexdigest()[:16],
             edit=edit,
@@ -139,6 +141,11 @@ class Session:
             caveats=tuple(graph.caveats),
             uses_triton=any(kernel.is_triton for kernel in graph.generated),
         )
+
+    def _span_in_file(self, made: Emission) -> Span:
+        """Of a part's class: the emission counts in the text in which the part is a method."""
+        longer = len(self.graph.origin.program) - len(self.program.source)
+        return Span(start=made.span.start, end=made.span.end - longer)
 
     def look(self, steps: list[Step]) -> tuple[Site, ...]:
         """Where another step could follow."""
@@ -195,6 +202,8 @@ class Session:
         graph, proofs, summaries = self._applied(origin, steps)
         made = graph.copy()
         separate_results(made)
+        if self.program.part is not None:
+            require_same_sharing(made)
         return made, list(proofs), list(summaries)
 
     def _applied(self, origin: Graph, steps: list[Step]) -> Applied:
@@ -343,6 +352,8 @@ def main() -> None:
                         wire.from_json(list[Skill], request["skills"]),
                     )
                     result: Any = session.capture()
+                elif request["op"] == "survey":
+                    result = _surveyed(request)
                 elif session is None:
                     raise RewriteError("no program is open", "open one first")
                 elif request["op"] == "explain":
@@ -365,6 +376,16 @@ def main() -> None:
             failure = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
             answer = {"error": failure}
         wire.write_frame(replies, answer)
+
+
+def _surveyed(request: dict[str, Any]) -> Any:
+    """Imported here, because it needs torch's bytecode capture: half a second that few targets need."""
+    from kernel_lsp.rewrite.parts import survey
+
+    program = wire.from_json(Program, request["program"])
+    text = LINE_END.sub("\n", program.source)
+    workload = wire.from_json(Workload, request["workload"])
+    return survey(replace(program, source=text), workload, str(request["device"]))
 
 
 def opened(program: Program, workload: Workload, device: str, skills: list[Skill]) -> Session | KernelSession:

@@ -77,6 +77,8 @@ class Origin:
     entry: str
     module: torch.nn.Module | None
     """The instance on fake tensors; None for a function target."""
+    method: str = "forward"
+    """Of the module: what was captured, when it is no function."""
     path: str | None = None
     """The file that ``program`` is the text of; None: it is a slice."""
     calls: tuple[ModuleCall, ...] = ()
@@ -94,7 +96,7 @@ class Origin:
     @property
     def function(self) -> str:
         """The name behind ``def``."""
-        return "forward" if self.module is not None else self.entry.split(".")[-1]
+        return self.method if self.module is not None else self.entry.split(".")[-1]
 
 
 class Graph:
