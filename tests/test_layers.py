@@ -102,9 +102,14 @@ ALLOWED: dict[str, set[str]] = {
     | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
     | {"cache", "presenter"},
     # Whole programs: what they call, and their own step.
-    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit"},
-    # Accepted rewrites, judged again. The host writes them when they are accepted.
-    "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
+    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit", "patching"},
+    # Rewrites of installed packages as files of the workspace, and what such a file makes of the package's.
+    "patching": BASE | {"rewrite.edit"},
+    # Accepted rewrites, judged again, patches of installed packages too. The host writes them when they are
+    # accepted.
+    "guarding": BASE
+    | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
+    | {"snapshots.store"},  # where recorded programs have imported a patched package from
     "host": BASE | {"pipeline", "journal", "guarding"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
@@ -145,6 +150,7 @@ ONLY_STDLIB = {
     "analysis",
     "workloads",
     "entries",
+    "patching",
 }
 MAY_IMPORT_TORCH = (
     "snapshots.opening",

@@ -28,6 +28,7 @@ PLACES = {
     "doctor": "doctor",
     "trust": "serve",
     "guard": "guard",
+    "patches": "patches",
     "report": "report",
     "skills": "skills",
     "models": "models",

@@ -14,8 +14,9 @@ from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, U
 from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
 from kernel_lsp.journal import outcomes
+from kernel_lsp.pipeline import kept
 from kernel_lsp.presenter import guarding as presenting
-from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Proposal
+from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Program, Proposal, Target, Workload
 
 Found = list[tuple[Path, Acceptance]]
 
@@ -109,7 +110,23 @@ async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
     cuda = bool(probe.cuda) and settings.device != "cpu"
     with console.progress("guard") as report:
         limit_s = PATIENCE * settings.evaluate_timeout_s
-        judged = guarding.guard(root, chosen, report, python=probe.python, cuda=cuda, timeout_s=limit_s)
+
+        data_dir = Path(settings.data_dir)
+
+        def reopen(path: Path, text: str, target: Target) -> tuple[Program, Workload] | None:
+            found = kept.found(path, text, target, data_dir)
+            return None if found is None else (found.program, found.workload)
+
+        judged = guarding.guard(
+            root,
+            chosen,
+            report,
+            python=probe.python,
+            cuda=cuda,
+            timeout_s=limit_s,
+            data_dir=data_dir,
+            reopen=reopen,
+        )
         return [one async for one in judged]
 
 

@@ -25,7 +25,7 @@ from pygls.lsp.server import LanguageServer
 from kernel_lsp import __version__, config, documents, session, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, Consents
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.hostclient import HostClient
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
@@ -62,6 +62,8 @@ class Server(LanguageServer):
         self.abilities = Abilities()
         self.session = Session()
         self.editor_settings: dict[str, Any] = {}
+        self.folder_settings: dict[str, dict[str, Any]] = {}
+        """What the editor says of single workspace folders, over `editor_settings`."""
         self.trusted = True
         """False when the editor says that the user does not trust the workspace."""
         self.consents = Consents(config.default_data_dir())
@@ -144,9 +146,16 @@ class Server(LanguageServer):
             self.reconfigure(folder)
         return self.session.settings(folder)
 
+    def are_stale(self, folder: str) -> bool:
+        """Whether the folder's settings are others by now than what counts."""
+        return folder in self._known_folders and self._load(folder)[0] != self.session.settings(folder)
+
+    def _load(self, folder: str) -> tuple[Settings, list[ConfigError]]:
+        return config.load(folder, editor={**self.editor_settings, **self.folder_settings.get(folder, {})})
+
     def reconfigure(self, folder: str) -> None:
         self._known_folders.add(folder)
-        settings, problems = config.load(folder, editor=self.editor_settings)
+        settings, problems = self._load(folder)
         self.session.configure(folder, settings)
         for problem in problems:
             self.say(f"{folder}: {problem}", types.MessageType.Warning)
@@ -156,6 +165,7 @@ class Server(LanguageServer):
             self.reconfigure(folder)
         for uri in self.session.documents:
             self.publish(uri)
+        self._ask_again()
 
     # --- from text to hints ------------------------------------------------------------------
 
@@ -364,7 +374,9 @@ class Server(LanguageServer):
     def _ask_again(self) -> None:
         if self.abilities.lens_refresh:
             self.workspace_code_lens_refresh(None)
-        if self.abilities.inlay_refresh and self.settings(self.root).inlay_hints:
+        if self.abilities.inlay_refresh and any(
+            self.settings(folder).inlay_hints for folder in self._known_folders
+        ):
             self.workspace_inlay_hint_refresh(None)
 
     def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:

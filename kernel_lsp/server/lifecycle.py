@@ -42,7 +42,7 @@ def make_server() -> Server:
     def on_initialize(params: types.InitializeParams) -> None:
         settings, trusted = _options(params.initialization_options)
         ls.start(abilities.of(params), settings, trusted=trusted)
-        reads.register(ls, ls.settings(ls.root))
+        reads.register(ls)
 
     async def on_shutdown(*arguments: Any) -> None:
         jobs.stop()

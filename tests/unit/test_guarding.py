@@ -360,7 +360,13 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     found = {
         one.acceptance.path: one
         async for one in guard(
-            tmp_path, chosen, told.append, python=sys.executable, cuda=False, timeout_s=300.0
+            tmp_path,
+            chosen,
+            told.append,
+            python=sys.executable,
+            cuda=False,
+            timeout_s=300.0,
+            data_dir=tmp_path,
         )
     }
     assert {path: one.holding for path, one in found.items()} == {
