@@ -70,10 +70,13 @@ def secrets(seed: int = 1) -> list[Sample]:
             some(HEX, 64),
         ]
 
-    shown = ['TOKEN = "{}"', "os.environ['API_KEY'] = '{}'", "  - name: KEY\n    value: {}", "client = Client({!r})"]
-    found = [
-        (place.format(token), token) for place in (*shown, "# old key: {}") for token in tokens()
+    shown = [
+        'TOKEN = "{}"',
+        "os.environ['API_KEY'] = '{}'",
+        "  - name: KEY\n    value: {}",
+        "client = Client({!r})",
     ]
+    found = [(place.format(token), token) for place in (*shown, "# old key: {}") for token in tokens()]
     with_password = [
         'engine = create_engine("postgresql+psycopg2://app:{}@db:5432/x")',
         "redis://:{}@cache:6379/0",
@@ -110,7 +113,9 @@ def secrets(seed: int = 1) -> list[Sample]:
         secret = some(AN, 68)
         found.append((f"https://discord.com/api/webhooks/{some(string.digits, 18)}/{secret}", secret))
         secret = b64(40).rstrip("=")
-        found.append((f"-----BEGIN OPENSSH PRIVATE KEY-----\n{secret}\n-----END OPENSSH PRIVATE KEY-----", secret))
+        found.append(
+            (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{secret}\n-----END OPENSSH PRIVATE KEY-----", secret)
+        )
         secret = some(AN, 32)
         found.append((f"https://api.example.com/v1/items?api_key={secret}&x=1", secret))
         secret = some(HEX, 40)
