@@ -1,6 +1,6 @@
 """A second corpus of secrets and harmless strings, written by somebody who had not read the rules.
 
-Kinds that services document, in places where people leave them (configuration, shell, code, comments, tests), and
+Kinds that services document, in places where people leave them (configuration, shell, code, comments), and
 what looks like them in programs of machine learning. All are drawn anew: none was ever real.
 """
 
