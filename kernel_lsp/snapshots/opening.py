@@ -30,7 +30,7 @@ import torch
 from kernel_lsp.errors import SnapshotError
 from kernel_lsp.files import read_source
 from kernel_lsp.records import Arguments, Home
-from kernel_lsp.snapshots import format, script, sources
+from kernel_lsp.snapshots import format, remaking, script, sources
 
 Spec = dict[str, Any]
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
@@ -354,6 +354,8 @@ class _Named:
             return self._tensor(value)
         if kind == "script":
             return self._script.find(value)
+        if kind == "made":
+            return remaking.made(value)
         if kind == "device":
             return self._maker.device(value)
         if kind == "generator":

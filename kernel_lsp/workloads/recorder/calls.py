@@ -16,6 +16,8 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
+from .sites import written_class
+
 SNAPSHOTS = "_kernel_lsp_snapshots"
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
 MAX_CALLS = 4
@@ -43,7 +45,7 @@ class Calls:
     ) -> dict[str, Any]:
         """``snapshot`` (the file's name), or ``not_kept`` (why there is none); and ``setting``."""
         begun = perf_counter()
-        kind = type(target)
+        kind = written_class(type(target))
         setting = setting_of(self._torch, device)
         found: dict[str, Any] = {"setting": setting, "module": kind.__module__, "class": kind.__qualname__}
         try:

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from . import describe, imports
 from .recording import OWN_PACKAGES, Recording
-from .sites import Glance, Look, Site
+from .sites import Glance, Look, Site, written_class
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 12
@@ -153,11 +153,12 @@ class _Modules:
     def site_of(self, kind: type) -> Site | None:
         if kind in self.sites:
             return self.sites[kind]
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        path = self.recording.within(file) or self.recording.library(file, kind.__module__)
+        named = written_class(kind)
+        file = getattr(sys.modules.get(named.__module__), "__file__", None)
+        path = self.recording.within(file) or self.recording.library(file, named.__module__)
         site = None
-        if path is not None and "<locals>" not in kind.__qualname__:
-            site = self.recording.site("module", path, kind.__qualname__, kind)
+        if path is not None and "<locals>" not in named.__qualname__:
+            site = self.recording.site("module", path, named.__qualname__, kind)
         self.sites[kind] = site
         return site
 
