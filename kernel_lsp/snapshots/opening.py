@@ -231,8 +231,9 @@ class _Script:
         sys.modules[SCRIPT] = module
         self._module = module  # what it had assigned may name its own classes
         try:
+            self._assign(module)  # a class body or a default may ask for it
             exec(code, module.__dict__)
-            self._assign(module)
+            self._assign(module)  # the rest: instances of these classes
         except ModuleNotFoundError as error:
             raise _not_found(error) from error
         except (Exception, SystemExit) as error:  # the program's own code runs here

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,17 +66,17 @@ def opened(tmp_path: Path) -> Callable[..., OpenedCall]:
     cloudpickle = calls._loaded(calls.CLOUDPICKLE, Path(store.cloudpickle_file()))
     keeper = keeping.Keeper(str(tmp_path), cloudpickle, torch)
 
-    def keep_and_open(target: Any, *args: Any, **kwargs: Any) -> OpenedCall:
-        kept = keeper.keep(target, args, kwargs, {})
-        home = Home(
-            module=__name__,
-            path=__file__,
+    def keep_and_open(target: Any, *args: Any, home: dict[str, str] | None = None) -> OpenedCall:
+        kept = keeper.keep(target, args, {}, {})
+        place = home or {"module": __name__, "path": __file__}
+        lived = Home(
+            **place,
             snapshot=str(tmp_path / kept.name),
             search_path=tuple(sys.path),
             pickler=store.cloudpickle_file(),
             device="cpu",
         )
-        return open_call(home, Path(__file__).read_text(), making.Drawn("cpu", 0))
+        return open_call(lived, Path(place["path"]).read_text(), making.Drawn("cpu", 0))
 
     return keep_and_open
 
@@ -218,3 +218,22 @@ def test_a_fake_tensor_has_no_memory(opened: Any) -> None:
     with fakes.FakeTensorMode():
         fake = torch.empty(3, 4)
     assert opened(Outer(lambda self, x: x.shape, fake=fake), torch.zeros(1)).target.fake.is_meta
+
+
+def test_definitions_of_a_script_may_ask_for_what_it_had_assigned_above_them(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nsmall = bool('x')\n"
+        "class Net(torch.nn.Module):\n"
+        "    width = 3 if small else 5\n"
+        "    def forward(self, x): return x + self.width\n"
+        "net = Net()\n"
+    )
+    main = ModuleType("__main__")
+    main.__file__ = str(script)
+    exec(script.read_text(), main.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    call = opened(main.net, torch.zeros(2), home={"module": "__main__", "path": str(script)})
+    assert called(call).shape == (2,) and call.target.width == 3
