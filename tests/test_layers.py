@@ -14,6 +14,7 @@ from kernel_lsp import parsing
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = {
+    "devices",
     "records",
     "errors",
     "config",
@@ -35,6 +36,8 @@ BASE = {
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
+    # What is known of GPUs and CPUs, as data: cost models, the gate and searches read it.
+    "devices": set(),
     "errors": set(),
     "positions": set(),
     "phases": set(),
@@ -121,6 +124,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 ONLY_STDLIB = {
+    "devices",
     "records",
     "errors",
     "config",
