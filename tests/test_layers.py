@@ -62,7 +62,10 @@ ALLOWED: dict[str, set[str]] = {
     "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
-    "consent": BASE,
+    # What must hold where allowed code runs.
+    "consent": BASE | {"consented", "confinement.layers"},
+    # What an answer is about: the place, its repository.
+    "consented": BASE,
     "probed": {"files"},
     "interpreter": BASE | {"probed", "confinement"},
     "analysis": BASE,
@@ -103,10 +106,10 @@ ALLOWED: dict[str, set[str]] = {
     "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit"},
     # Accepted rewrites, judged again. The host writes them when they are accepted.
     "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
-    "host": BASE | {"pipeline", "journal", "guarding"},
+    "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries"},
+    | {"entries", "confinement", "consented"},  # the question says what will hold
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -134,6 +137,7 @@ ONLY_STDLIB = {
     "parsing",
     "notebooks",
     "consent",
+    "consented",
     "interpreter",
     "probed",
     "process",
