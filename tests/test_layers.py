@@ -72,11 +72,13 @@ ALLOWED: dict[str, set[str]] = {
     "workloads": BASE,
     # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and timer.
     "snapshots": BASE,
-    "skillbook": BASE,
+    # Who made what comes from others.
+    "signatures": {"errors", "files", "foreign"},
+    "skillbook": BASE | {"signatures"},
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     # A checkpoint is checked against the vocabulary and the shapes that this version can run.
-    "models": BASE | {"agents.compact", "agents.backbones.small.shape"},
+    "models": BASE | {"agents.compact", "agents.backbones.small.shape", "signatures"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process", "snapshots"},
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
@@ -103,13 +105,19 @@ ALLOWED: dict[str, set[str]] = {
     | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
     | {"cache", "presenter"},
     # Whole programs: what they call, and their own step.
-    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit"},
-    # Accepted rewrites, judged again. The host writes them when they are accepted.
-    "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
+    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit", "patching"},
+    # Rewrites of installed packages as files of the workspace, and what such a file makes of the package's.
+    "patching": BASE | {"rewrite.edit"},
+    # Accepted rewrites, judged again, patches of installed packages too. The host writes them when they are
+    # accepted.
+    "guarding": BASE
+    | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
+    | {"snapshots.store"},  # where recorded programs have imported a patched package from
     "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries", "confinement", "consented"},  # the question says what will hold
+    | {"entries", "signatures"}
+    | {"confinement", "consented"},  # the question says what will hold
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -143,9 +151,11 @@ ONLY_STDLIB = {
     "process",
     "confinement",
     "origins",
+    "signatures",
     "analysis",
     "workloads",
     "entries",
+    "patching",
 }
 MAY_IMPORT_TORCH = (
     "snapshots.opening",

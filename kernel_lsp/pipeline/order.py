@@ -24,7 +24,7 @@ from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
-from kernel_lsp.pipeline.tournament import Report, rank
+from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
     Job,
@@ -35,6 +35,7 @@ from kernel_lsp.records import (
     SearchMode,
     SearchPlan,
     Verdict,
+    rank,
 )
 from kernel_lsp.rewrite.client import Capture
 from kernel_lsp.skillbook import Skillbook
@@ -271,7 +272,7 @@ class Pipeline:
             workspace=Path(folder) if folder else None,
             data_dir=Path(self.settings.data_dir),
         )
-        return skillbook.load(places)
+        return skillbook.load(places, data_dir=Path(self.settings.data_dir))
 
     async def _quick(self, one: Opened, report: Report) -> Outcome:
         job, device, gate = one.prepared.job, one.bench.device, one.gate

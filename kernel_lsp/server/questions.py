@@ -13,7 +13,8 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from kernel_lsp import consented
+from kernel_lsp import consented, signatures
+from kernel_lsp.config import Settings
 from kernel_lsp.confinement.held import Held, tried
 from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.consent import Answer
@@ -22,6 +23,7 @@ from kernel_lsp.server.app import Server
 
 log = logging.getLogger("kernel_lsp")
 ANSWER_TIMEOUT_S = 600.0
+MAX_SKILLS = 50
 ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
 _ANSWERS = {ALLOW: Answer.ALLOW, ON_REQUEST: Answer.ON_REQUEST, NEVER: Answer.NEVER}
 SHOW, NO = "Show first", "No"
@@ -65,8 +67,10 @@ class Questions:
         answer = ls.consents.answer(folder, setting=setting, path=path)
         if answer is Answer.NEVER or (answer is not None and setting == "always"):
             return answer
-        if answer is not None and ls.consents.required(folder) <= (await self._held()).closed:
-            return answer
+        if answer is not None:
+            held = await self._held()
+            if held.problem or ls.consents.required(folder) <= held.closed:
+                return answer  # where it could not be tried the entry refuses what lacks a layer
         asked = self._asking.get(folder)
         if asked is not None and asked.done() and not asked.cancelled() and asked.result() is not None:
             del self._asking[folder]  # answered, about something else than what is there now
@@ -102,7 +106,8 @@ class Questions:
         ls.set_status("warning", f"{Path(folder).name}: waiting for consent to measure")
         try:
             held = await self._held()
-            answer = _ANSWERS.get(await self._choice(question(folder, held), list(_ANSWERS)) or "")
+            text = question(folder, held) + await ls.off_loop(_about_unsigned, folder, ls.settings(folder))
+            answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS)) or "")
         finally:
             ls.set_status("ok", None)
         if answer is not None:
@@ -161,3 +166,23 @@ class Questions:
             log.warning("a question was not answered: %s", error)
             return None
         return getattr(reply, "title", None)
+
+
+def _about_unsigned(folder: str, settings: Settings) -> str:
+    """Skills that would run with it and that nobody has signed, or not whoever is trusted."""
+    keyring = signatures.Keyring(settings.data_dir)
+    places = [
+        Path(folder) / "skills",
+        *(Path(folder) / Path(one).expanduser() for one in settings.skill_folders),
+    ]
+    found = []
+    for place in places:
+        try:
+            skills = sorted(path.parent for path in place.glob("*/SKILL.md"))[:MAX_SKILLS]
+            found += [skill for skill in skills if not keyring.vouches(skill)]
+        except OSError:
+            continue
+    if not found:
+        return ""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f" So do skills that nobody you trust has signed: {', '.join(s.name for s in found[:3])}{more}."
