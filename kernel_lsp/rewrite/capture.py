@@ -138,6 +138,10 @@ def _capture_recorded(
         if module is not None:
             refusals.of_module(program.entry, module)
             answers.knows([*module.parameters(), *module.buffers(), *tensors])
+        if module is None and call.args:
+            raise CaptureError(
+                f"{program.entry} takes *args or arguments without a name", "name the parameters"
+            )
         callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
         with mode, answers, autocast, autocast.watching(), answers.watching():
@@ -354,7 +358,7 @@ def _as_forward(function: Any) -> Any:
     """The same function under the one name whose frames torch.export keeps in its stack traces: they say
     which statement made a node. Decorated functions stay as they are."""
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_filename.startswith("<kernel-lsp"):
+    if code is None or code.co_name != function.__name__ or not is_program(code.co_filename):
         return function
     return _named_forward(function)
 
