@@ -61,11 +61,16 @@ class _Modules:
         def find(kind: type) -> Site | None:
             return cast("Site | None", self.recording.safely(lambda: self.site_of(kind)))
 
+        def look_at_files() -> None:
+            prior = self.recording.compile_frames(None)  # as in Recording.watch
+            self.recording.safely(functions.scan)
+            self.recording.compile_frames(prior)
+
         def seldom(
             site: Site, glance: Glance, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> Any:
             if len(sys.modules) != functions.modules:
-                self.recording.safely(functions.scan)
+                look_at_files()
             return watch(
                 site,
                 glance,
@@ -100,14 +105,14 @@ class _Modules:
         def recorded_init(self_: Any, /, *args: Any, **kwargs: Any) -> None:
             construct(self_, *args, **kwargs)
             if len(sys.modules) != functions.modules and not is_compiling():
-                self.recording.safely(functions.scan)
+                look_at_files()
             if not is_compiling() and sites.get(type(self_), UNKNOWN) is not None:
                 self.recording.safely(lambda: self.constructed(self_))
                 if self.recording.calls is not None:
                     self.recording.safely(lambda: self.watch_forward(type(self_)))
 
         module.__call__, module.__init__ = recorded_call, recorded_init
-        self._stay_out_of_graphs(recorded_call, seldom, find, Recording.watch, Site.glance)
+        self._stay_out_of_graphs(recorded_call, seldom, look_at_files, find, Recording.watch, Site.glance)
 
     def watch_forward(self, kind: type) -> None:
         """See direct calls of the ``forward`` that this class or one of its bases defines."""
