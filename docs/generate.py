@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import inspect
 import itertools
+import json
 import re
 import textwrap
 import typing
@@ -55,6 +56,7 @@ def pages() -> dict[str, str]:
         "rules.md": "\n".join(rule_lines()),
         "skills.md": "\n".join(skill_lines()),
         "server.md": "\n".join(server_lines()),
+        "settings.schema.json": json.dumps(settings_schema(), indent=2) + "\n",
     }
 
 
@@ -179,7 +181,8 @@ def setting_lines() -> Iterator[str]:
         "(`KERNEL_LSP_` and the name in capitals), the editor (under `kernel-lsp`), flags of a command. "
         "In TOML and in editors dashes may stand for underscores. A value that cannot be used is "
         "reported, and the next lower source counts. Settings marked *not from a project* are ignored in "
-        "`pyproject.toml`: a repository that you cloned may not decide them for you."
+        "`pyproject.toml`: a repository that you cloned may not decide them for you. "
+        "[A JSON schema](settings.schema.json) has all of them."
     )
     yield ""
     described = attribute_docs(config)
@@ -196,6 +199,9 @@ def limits_of(one: dataclasses.Field[Any], hint: Any) -> str:
         parts.append("one of " + ", ".join(f"`{choice}`" for choice in choices))
     elif "low" in one.metadata:
         parts.append(f"from {one.metadata['low']:g} to {one.metadata['high']:g}")
+    elif words := one.metadata.get("table_of"):
+        values = "lists of rules" if words == "lists" else ", ".join(f"`{word}`" for word in words)
+        parts.append(f"a table whose values are {values}")
     elif typing.get_origin(hint) is tuple:
         parts.append("a list of words")
     if one.name in config.NOT_FROM_PROJECT:
@@ -209,6 +215,37 @@ def written(default: Any) -> str:
     if default == ():
         return "empty"
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def settings_schema() -> dict[str, Any]:
+    """`[tool.kernel-lsp]`, or the settings of an editor, as a JSON schema."""
+    described = attribute_docs(config)
+    hints = typing.get_type_hints(config.Settings)
+    properties = {}
+    for one in dataclasses.fields(config.Settings):
+        text = " ".join(described[one.name].split())
+        properties[one.name] = {"description": text, **value_schema(one, hints[one.name])}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of kernel-lsp",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties | {n.replace("_", "-"): p for n, p in properties.items() if "_" in n},
+    }
+
+
+def value_schema(one: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+    if choices := one.metadata.get("choices"):
+        return {"enum": list(choices)}
+    hint = without_none(hint)
+    if words := one.metadata.get("table_of"):
+        texts = {"type": "array", "items": {"type": "string"}}
+        return {"type": "object", "additionalProperties": texts if words == "lists" else {"enum": [*words]}}
+    if typing.get_origin(hint) is tuple:
+        return {"type": "array", "items": {"type": "string"}}
+    name = {bool: "boolean", int: "integer", float: "number"}.get(hint, "string")
+    limits = {"low": "minimum", "high": "maximum"}
+    return {"type": name} | {limits[key]: one.metadata[key] for key in limits if key in one.metadata}
 
 
 def attribute_docs(module: Any) -> dict[str, str]:
@@ -231,9 +268,9 @@ def rule_lines() -> Iterator[str]:
     yield from wrap(
         "Static findings: they come from the text of a file alone, nothing runs, and they are no claims "
         "of speed. `warning` and `error` mean that results can be wrong or that a kernel does not "
-        "compile. A comment `# kernel-lsp: off KL101` silences a rule for its line, below it for a "
-        "target, and before the first statement for a file; the setting `disabled_rules` does so "
-        "everywhere."
+        "compile. A comment `# kernel-lsp: ignore[KL101]` silences a rule for its line, below it for a "
+        "target, and before the first statement for a file; [settings](../how-to/check.md) do so "
+        "everywhere or by file."
     )
     rules: list[Rule | ScriptRule] = sorted([*RULES, *SCRIPT_RULES], key=lambda rule: rule.id)
     for digit, title in (("1", "PyTorch modules"), ("2", "Triton kernels"), ("3", "Training scripts")):

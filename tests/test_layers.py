@@ -29,6 +29,8 @@ BASE = {
     "origins",
     "scratch",
     "tallies",
+    "rulesets",
+    "notebooks",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -40,6 +42,11 @@ ALLOWED: dict[str, set[str]] = {
     "wire": {"records", "errors"},
     "config": {"records", "errors", "wire", "foreign"},
     "origins": {"errors"},
+    # What settings say of rules, and which paths they mean: the same in `check` and in the server.
+    "patterns": set(),
+    "rulesets": {"records", "config", "patterns"},
+    # Cells as one program, for `check` and for editors.
+    "notebooks": {"records", "foreign", "parsing"},
     "bootstrap": set(),
     "files": {"foreign"},
     "fences": set(),
@@ -51,7 +58,8 @@ ALLOWED: dict[str, set[str]] = {
     "cache": BASE,
     "tallies": set(),
     "scores": set(),
-    "confinement": {"bootstrap"},
+    # The entry refuses with an error of ours, and what is tried lies in a scratch folder.
+    "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
     "consent": BASE,
@@ -61,11 +69,13 @@ ALLOWED: dict[str, set[str]] = {
     "workloads": BASE,
     # Calls of recorded programs: written by the recorder, opened by engine, judge, worker and timer.
     "snapshots": BASE,
-    "skillbook": BASE,
+    # Who made what comes from others.
+    "signatures": {"errors", "files", "foreign"},
+    "skillbook": BASE | {"signatures"},
     "library": BASE | {"skillbook"},
     "agents": BASE | {"process", "confinement"},
     # A checkpoint is checked against the vocabulary and the shapes that this version can run.
-    "models": BASE | {"agents.compact", "agents.backbones.small.shape"},
+    "models": BASE | {"agents.compact", "agents.backbones.small.shape", "signatures"},
     "search": BASE | {"agents", "evaluator.roofline", "rewrite.choices"},
     "rewrite": BASE | {"process", "snapshots"},
     "evaluator": BASE | {"process", "confinement", "bootstrap", "snapshots"},
@@ -75,7 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     "session": BASE
     | {"documents", "analysis", "workloads", "rewrite.edit", "presenter", "journal.tracker"}
     | {"snapshots.store"},  # of which targets a recorded call can be opened
-    "checker": BASE | {"analysis"},
+    "checker": BASE | {"analysis", "patterns"},
     # What of a workspace can be run, found by looking at it.
     "entries": BASE,
     "hostclient": BASE | {"process"},
@@ -92,13 +102,18 @@ ALLOWED: dict[str, set[str]] = {
     | {"analysis", "workloads", "skillbook", "library", "agents", "rewrite", "evaluator", "pipeline"}
     | {"cache", "presenter"},
     # Whole programs: what they call, and their own step.
-    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit"},
-    # Accepted rewrites, judged again. The host writes them when they are accepted.
-    "guarding": BASE | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness"},
+    "programs": BASE | {"analysis", "workloads", "snapshots", "pipeline", "rewrite.edit", "patching"},
+    # Rewrites of installed packages as files of the workspace, and what such a file makes of the package's.
+    "patching": BASE | {"rewrite.edit"},
+    # Accepted rewrites, judged again, patches of installed packages too. The host writes them when they are
+    # accepted.
+    "guarding": BASE
+    | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
+    | {"snapshots.store"},  # where recorded programs have imported a patched package from
     "host": BASE | {"pipeline", "journal", "guarding"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries"},
+    | {"entries", "signatures"},
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -124,15 +139,18 @@ ONLY_STDLIB = {
     "positions",
     "phases",
     "parsing",
+    "notebooks",
     "consent",
     "interpreter",
     "probed",
     "process",
     "confinement",
     "origins",
+    "signatures",
     "analysis",
     "workloads",
     "entries",
+    "patching",
 }
 MAY_IMPORT_TORCH = (
     "snapshots.opening",
@@ -235,7 +253,7 @@ def test_the_server_process_never_imports_torch_sql_or_numpy() -> None:
     code = (
         "import sys, kernel_lsp.server\n"
         "heavy = {'torch', 'triton', 'sqlalchemy', 'numpy', 'libcst', 'typer', 'rich', 'transformers'}\n"
-        "heavy = (heavy | {'httpx2', 'keyring'}) & set(sys.modules)\n"
+        "heavy = (heavy | {'httpx2', 'keyring', 'pathspec'}) & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

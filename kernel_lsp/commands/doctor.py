@@ -13,7 +13,7 @@ from kernel_lsp import __version__, interpreter, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
-from kernel_lsp.confinement import layers
+from kernel_lsp.confinement import held
 from kernel_lsp.errors import ConfigError, ModelError
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.models import GRAPH, KERNEL, Store
@@ -38,7 +38,7 @@ def doctor(
     findings = [
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
-        _sandbox(console.run(layers.tried())),
+        _sandbox(console.run(held.tried())),
         _compiler(),
         *_library(settings),
         _journal(settings),
@@ -142,12 +142,14 @@ def _sharing(settings: Settings) -> Finding:
     )
 
 
-def _sandbox(held: layers.Held) -> Finding:
+def _sandbox(tried: held.Held) -> Finding:
     """What confines candidates here, and what it leaves open, as a child of ours has just tried."""
-    left_open = f"; left open: {', '.join(held.left_open)}" if held.left_open else ""
-    closed = held.problem is None and not held.left_open
+    left_open = f"; left open: {', '.join(tried.open)}" if tried.open else ""
+    closed = tried.problem is None and not tried.open
     remedy = None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
-    return Finding(part="sandbox", ok=closed, found=held.problem or f"{held.words}{left_open}", remedy=remedy)
+    return Finding(
+        part="sandbox", ok=closed, found=tried.problem or f"{tried.words}{left_open}", remedy=remedy
+    )
 
 
 def _compiler() -> Finding:

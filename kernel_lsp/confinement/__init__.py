@@ -1,17 +1,14 @@
-"""What a child may touch and use: limits, folders, environment, and bubblewrap where it has to do the work.
+"""What a child may touch and use: limits, folders, environment; the rest of this package makes it so.
 
-Covered: memory, processor time, file size, number of processes; an environment without secrets; with
-bubblewrap also network, a read-only file system with one scratch folder, a private /tmp and /proc.
-Children forked by a zygote confine themselves (confinement/confine.py) from the same record.
+Covered: memory, processor time, file size, number of processes; an environment without secrets; folders.
+entry.py is the one way in which something foreign is started; confine.py is what happens in the child, also
+in one that a zygote has forked.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,61 +46,8 @@ class Confinement:
     replaced: Mapping[Path, Path] = field(default_factory=dict)
     """Path of a file -> the file that it, and all it starts, sees in its place."""
     gpu: bool = False
-
-    @property
-    def note(self) -> str:
-        return (
-            "bubblewrap" if bubblewrap() else "no bubblewrap: limits only, network and files are not confined"
-        )
-
-    def wrap(self, argv: Sequence[str]) -> list[str]:
-        """``argv`` behind bubblewrap when this machine can use it, else unchanged."""
-        program = bubblewrap()
-        if program is None:
-            return list(argv)
-        device = ["--dev-bind", "/dev", "/dev"] if self.gpu else ["--dev", "/dev"]
-        hidden = [part for folder in self.hidden if folder.exists() for part in ("--tmpfs", str(folder))]
-        interpreter = Path(argv[0]).parent.parent
-        shown = (BOOTSTRAP.parent, interpreter, *self.readable)
-        shown += self.overlaid  # read-only: only the newest bubblewrap knows overlays
-        pairs = [
-            *((folder, folder) for folder in shown),
-            *((f, path.resolve()) for path, f in self.replaced.items()),
-        ]
-        visible = [part for file, path in pairs for part in ("--ro-bind", str(file), str(path))]
-        scratch = str(self.scratch)
-        shared = [part for folder in self.writable for part in ("--bind", str(folder), str(folder))]
-        return [
-            program, "--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
-            "--ro-bind", "/", "/", *device, "--proc", "/proc", "--tmpfs", "/dev/shm",
-            "--tmpfs", "/tmp", *hidden, *visible, *shared,
-            "--bind", scratch, scratch, "--chdir", scratch, "--", *argv,
-        ]  # fmt: skip
-
-
-@functools.cache
-def bubblewrap() -> str | None:
-    """Path of a bubblewrap that really works here (containers often forbid namespaces)."""
-    program = shutil.which("bwrap")
-    if program is None or os.environ.get("KERNEL_LSP_NO_BWRAP"):
-        return None
-    probe = [
-        program,
-        "--unshare-net",
-        "--unshare-pid",
-        "--ro-bind",
-        "/",
-        "/",
-        "--proc",
-        "/proc",
-        "--",
-        "true",
-    ]
-    try:
-        done = subprocess.run(probe, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return program if done.returncode == 0 else None
+    nesting: bool = False
+    """Whether children of it confine themselves further, as a zygote's do."""
 
 
 KEPT = frozenset({

@@ -26,6 +26,8 @@ MAKE = 0b1_1111_1111 << 4
 READ = READ_FILE | READ_DIR
 TCP = 0b11
 SCOPES = 0b11
+SCOPED = 6
+"""From this ABI on no signal reaches a process outside."""
 _PATH_BENEATH, _VERSION = 1, 1
 
 
@@ -37,16 +39,18 @@ def abi() -> int:
         return 0
 
 
-def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, own_proc: bool) -> int:
+def restrict(
+    *, writable: Iterable[str], readable: Iterable[str], gpu: bool, own_proc: bool, nesting: bool = False
+) -> int:
     """Restrict this process and all it starts, for good; returns the ABI.
 
-    Needs no_new_privs. Raises OSError.
+    ``nesting``: its children have a /proc/self of their own. Needs no_new_privs. Raises OSError.
     """
     version = abi()
     handled = WRITE_FILE | READ | MAKE
     handled |= (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     handled |= IOCTL_DEV if version >= 5 else 0
-    network, scoped = (TCP if version >= 4 else 0), (SCOPES if version >= 6 else 0)
+    network, scoped = (TCP if version >= 4 else 0), (SCOPES if version >= SCOPED else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     attributes = struct.pack("=QQQ", handled, network, scoped)[:size]
     ruleset = linux.syscall("landlock_create_ruleset", CREATE, attributes, size, 0)
@@ -57,12 +61,22 @@ def restrict(*, writable: Iterable[str], readable: Iterable[str], gpu: bool, own
             _allow(ruleset, path, (READ | WRITE_FILE | IOCTL_DEV) & handled)
         # A thread's name is written through /proc, by CUDA's driver among others.
         _allow(ruleset, "/proc/self", (READ | WRITE_FILE | TRUNCATE) & handled)
+        if nesting:
+            written = WRITE_FILE | TRUNCATE if gpu or not _changes_the_machine() else 0
+            _allow(ruleset, "/proc", (READ | written) & handled)
         for path in writable:
             _allow(ruleset, path, handled & ~IOCTL_DEV)
         linux.syscall("landlock_restrict_self", RESTRICT, ruleset, 0)
     finally:
         os.close(ruleset)
     return version
+
+
+def _changes_the_machine() -> bool:
+    """Whether this process could write kernel settings through /proc: only root, and not in a container."""
+    with contextlib.suppress(OSError):
+        return os.geteuid() == 0 and not os.statvfs("/proc/sys").f_flag & os.ST_RDONLY
+    return False
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

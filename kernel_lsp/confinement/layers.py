@@ -1,61 +1,56 @@
-"""Layers of confinement: their names, the words for them, and which of them hold on this machine.
+"""Layers of confinement: their names, the words for them, and what they keep closed.
 
-    held = await tried()      a confined child of ours has tried to get out; nothing is inferred
-    OVERLAYS in held.layers, held.left_open
+    layers -> guarantees      what a child must not be able to do, and which layers keep it from that
+    held = await tried()      a confined child of ours has tried to get out (held.py); nothing is inferred
 
 Standard library only.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
-import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernel_lsp.confinement import BOOTSTRAP, clean_environment
-
-MOUNTS, OVERLAYS, REPLACED = "mounts", "overlays", "replaced files"
+PROCESSES, NETWORK, IPC, MOUNTS, PROC = "processes", "network", "ipc", "mounts", "proc"
+OVERLAYS, REPLACED = "overlays", "replaced files"
 LANDLOCK, SECCOMP, PRIVILEGES = "Landlock", "seccomp", "no privileges"
-MODULE = "kernel_lsp.confinement.trying"
-TRYING_S = 30.0
+PROMISED = frozenset({PROCESSES, NETWORK, IPC, MOUNTS, PROC, LANDLOCK, SECCOMP, PRIVILEGES})
+"""Layers that an answer to the question for consent rests on."""
+
+INHERITED = frozenset({NETWORK, IPC, "process count"})
+"""What of a zygote's namespaces holds for its children, whatever they can add."""
+
+FILES, NET, SERVICES = "files are closed", "the network is closed", "local services are closed"
+OTHERS, RIGHTS = "other processes are closed", "privileges are dropped"
+GUARANTEES: dict[str, str] = {
+    FILES: "files of yours and of others can be read and written",
+    NET: "the network can be reached",
+    SERVICES: "sockets of local services can be reached",
+    OTHERS: "other processes of yours can be read, traced or signaled",
+    RIGHTS: "privileges of this user stay (root's, or a program's that gives them)",
+}
+"""What must hold before anything of a workspace is run -> what is open where it does not."""
+OF_A_ZYGOTE = frozenset({FILES, NET, SERVICES, RIGHTS})
+"""What must hold for a process that only imports packages and forks children who confine themselves."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """What a confined child of ours found when it tried."""
+def guarantees(layers: Iterable[str]) -> frozenset[str]:
+    """What is closed where these layers took effect."""
+    held = frozenset(layers)
+    ways = {
+        FILES: ({MOUNTS}, {LANDLOCK}),
+        NET: ({NETWORK}, {SECCOMP}),
+        SERVICES: ({SECCOMP},),
+        OTHERS: ({PROCESSES, PROC}, {LANDLOCK, SECCOMP}),
+        RIGHTS: ({PRIVILEGES},),
+    }
+    return frozenset(name for name, any_of in ways.items() if any(way <= held for way in any_of))
 
-    layers: frozenset[str] = frozenset()
-    words: str = "nothing confines"
-    left_open: tuple[str, ...] = ()
-    """What it could do although it should not, in words."""
-    problem: str | None = None
-    """Why it could not be tried."""
 
-
-async def tried() -> Held:
-    """Which layers hold here, by trying them in a child of this process's own interpreter. Never raises."""
-    with tempfile.TemporaryDirectory(prefix="kernel-lsp-") as scratch:
-        try:
-            child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-B", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=scratch,
-                env={**clean_environment(), "TMPDIR": scratch},
-            )
-            out, err = await asyncio.wait_for(child.communicate(), TRYING_S)
-            said = json.loads(out)
-        except (OSError, ValueError, TimeoutError) as error:
-            return Held(problem=f"confinement could not be tried: {error}")
-    if not said.get("layers"):
-        return Held(problem=f"confinement could not be tried: {err.decode(errors='replace')[-300:]}")
-    layers = said["layers"]
-    return Held(layers=names(layers), words=describe(layers), left_open=tuple(said["left_open"]))
+def left_open(layers: Iterable[str]) -> tuple[str, ...]:
+    """What is not closed there, in words."""
+    held = guarantees(layers)
+    return tuple(words for name, words in GUARANTEES.items() if name not in held)
 
 
 def names(layers: Mapping[str, Any]) -> frozenset[str]:

@@ -41,6 +41,8 @@ class View:
     replaced: dict[str, str] = field(default_factory=dict)
     """Path of a file -> the file that is seen in its place."""
     gpu: bool = False
+    software: list[str] = field(default_factory=list)
+    """Folders of programs besides those of this process's interpreter."""
     size: int = 2 * 1024**3
     """Bytes that may be written to the private folders, and again to the overlays."""
 
@@ -50,7 +52,7 @@ def make_own(view: View) -> list[str]:
 
     Needs a private mount namespace. Raises OSError.
     """
-    shown = {path: _clone(path) for path in _shown(view)}
+    clones = {path: _clone(path) for path in shown(view)}
     edited = {path: _clone(file) for path, file in view.replaced.items()}
     _read_only(AT_FDCWD, b"/", AT_RECURSIVE)
     covers = [path for path in visible.covered() if path not in PRIVATE]
@@ -60,8 +62,10 @@ def make_own(view: View) -> list[str]:
         os.makedirs(path, exist_ok=True)
         _tmpfs(path, f"size={view.size},mode=1777")
     if os.geteuid() == 0:
-        _hide_what_only_root_reads("/etc")
-    _show(view, shown)
+        for path in only_root_reads("/etc"):
+            with contextlib.suppress(OSError):
+                _hide(path)
+    _show(view, clones)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
     os.symlink("/proc/self/fd", "/dev/fd")
@@ -77,21 +81,21 @@ def make_own(view: View) -> list[str]:
                 _place(tree, path)
             layers.append(REPLACED)
     for path in covers:
-        if path not in shown:
+        if path not in clones:
             _read_only(AT_FDCWD, path.encode(), 0)
     return layers
 
 
-def _show(view: View, shown: dict[str, int]) -> None:
+def _show(view: View, clones: dict[str, int]) -> None:
     """Each at its place, the outer ones first: what lies nearer counts."""
     writable = {*view.writable, *map(os.path.realpath, view.writable)}
-    for path in sorted({*shown, *view.hidden}, key=lambda path: path.count("/")):
+    for path in sorted({*clones, *view.hidden}, key=lambda path: path.count("/")):
         if path in view.hidden:
             _hide(path)
             continue
         if path not in writable and not path.startswith("/dev/"):
-            _read_only(shown[path], b"", AT_EMPTY_PATH | AT_RECURSIVE)
-        _place(shown[path], path)
+            _read_only(clones[path], b"", AT_EMPTY_PATH | AT_RECURSIVE)
+        _place(clones[path], path)
 
 
 def _lay_over(view: View) -> None:
@@ -120,11 +124,13 @@ def _like(path: str, upper: str) -> None:
         os.chown(upper, found.st_uid, found.st_gid)
 
 
-def _shown(view: View) -> list[str]:
+def shown(view: View) -> list[str]:
     """Everything that gets a mount of its own, by the name it was given and by its real one."""
     covers = visible.covered()
     asked = [*view.readable, *view.writable, *view.overlaid]
-    asked += [path for path in visible.software() if _below(os.path.realpath(path), covers)]
+    asked += [
+        path for path in (*visible.software(), *view.software) if _below(os.path.realpath(path), covers)
+    ]
     found = {*asked, *map(os.path.realpath, asked), *visible.devices(gpu=view.gpu)}
     return sorted(path for path in found if os.path.exists(path))
 
@@ -140,12 +146,14 @@ def _hide(path: str) -> None:
         _place(_clone("/dev/null"), path)
 
 
-def _hide_what_only_root_reads(folder: str) -> None:
+def only_root_reads(folder: str) -> list[str]:
     """Without capabilities root still reads files of its own, such as the passwords' hashes."""
+    found = []
     for entry in list(os.scandir(folder)):
         with contextlib.suppress(OSError):
             if not entry.is_symlink() and not entry.stat().st_mode & stat.S_IROTH:
-                _hide(entry.path)
+                found.append(entry.path)
+    return found
 
 
 def _tmpfs(path: str, options: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import struct
 
 from kernel_lsp.confinement import linux
@@ -33,8 +34,38 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "clock_adjtime": (305, 266), "syslog": (103, 116), "lookup_dcookie": (212, 18),
     "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "vhangup": (153, 58),
     "connect": (42, 203), "personality": (135, 92),
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181), "migrate_pages": (256, 238),
+    "process_mrelease": (448, 448),
     "ioperm": (173, None), "iopl": (172, None), "modify_ldt": (154, None),
 }  # fmt: skip
+NESTING = frozenset({"mount", "umount2", "open_tree", "move_mount", "mount_setattr", "unshare"})
+"""What a process needs whose children confine themselves by namespaces."""
+SIGNALS: dict[str, tuple[int, int]] = {
+    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
+}  # fmt: skip
+"""Calls whose first argument says who is signaled."""
+OF_A_PROCESS: dict[str, tuple[int, int]] = {
+    "prlimit64": (302, 261), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274), "sched_setaffinity": (203, 122), "move_pages": (279, 239),
+}  # fmt: skip
+"""Calls whose first argument is a process, 0 for the caller."""
+OF_A_GROUP: dict[str, tuple[int, int]] = {"setpriority": (141, 140), "ioprio_set": (251, 30)}
+"""Calls whose first argument says what sort of thing the second, 0 for the caller, is a number of."""
+KIND = {"setpriority": 0, "ioprio_set": 1}
+"""The sort that is a process."""
+METADATA: dict[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
+    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463),
+    "removexattrat": (466, 466), "file_setattr": (469, 469),
+}  # fmt: skip
+"""Calls that change modes, owners, times and attributes, which Landlock does not hold."""
 SOCKET, SOCKETPAIR, CLONE, PRCTL, CLONE3 = (41, 198), (53, 199), (56, 220), (157, 167), (435, 435)
 SECCOMP = (317, 277)
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
@@ -49,6 +80,8 @@ SOCKET_TYPES = 0xF
 _AND, _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x54, 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+_DONE = 0
+"""Not done, although the caller is told that it was: compilers stop where they cannot set a mode."""
 _SET_MODE_FILTER, _SPEC_ALLOW = 1, 4
 
 
@@ -56,19 +89,25 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def install() -> None:
-    """Filter this process and all it starts, for good. Needs no_new_privs. Raises OSError."""
-    code = program()
+def install(*, nesting: bool = False, signals: bool = True, metadata: bool = True) -> None:
+    """Filter this process and all it starts, for good. Needs no_new_privs. Raises OSError.
+
+    ``nesting``: its children confine themselves further. ``signals``: False where nothing else keeps
+    signals from processes outside; it may then signal itself alone. ``metadata``: False where no view of its
+    own keeps modes and times of files outside; none is changed then, which the caller is not told.
+    """
+    code = program(nesting=nesting, itself=None if signals else os.getpid(), metadata=metadata)
     head = _Program(len(code) // 8, code)
     number = SECCOMP[_machine()]
     # SPEC_ALLOW: without it older kernels slow the process down, and it is being timed.
     linux.syscall("seccomp", number, _SET_MODE_FILTER, _SPEC_ALLOW, ctypes.byref(head))
 
 
-def program() -> bytes:
-    """The filter as instructions of classic BPF."""
+def program(*, nesting: bool = False, itself: int | None = None, metadata: bool = True) -> bytes:
+    """The filter as instructions of classic BPF. ``itself``: the one process that may be signaled."""
     machine = _machine()
-    denied = sorted(number for numbers in DENIED.values() if (number := numbers[machine]) is not None)
+    names = DENIED.keys() - (NESTING if nesting else set())
+    denied = sorted(number for name in names if (number := DENIED[name][machine]) is not None)
     parts = [
         _step(_LOAD, _ARCH),
         _step(_EQUAL, AUDIT_ARCH[machine], 1, 0),
@@ -81,8 +120,20 @@ def program() -> bytes:
         *_when(SOCKET[machine], _unless_local_stream()),
         *_when(SOCKETPAIR[machine], _unless_local_stream()),
         *_when(CLONE[machine], _unless_argument(_step(_ANY_BIT, NAMESPACES, 0, 1))),
-        *_when(PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1))),
     ]
+    if not nesting:
+        parts += _when(PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1)))
+    if itself is not None:
+        for numbers in SIGNALS.values():
+            parts += _when(numbers[machine], _unless_argument(_step(_EQUAL, itself, 1, 0)))
+        for numbers in OF_A_PROCESS.values():
+            parts += _when(numbers[machine], _unless_itself(itself))
+        for name, numbers in OF_A_GROUP.items():
+            parts += _when(numbers[machine], _unless_itself(itself, kind=KIND[name]))
+    if not metadata:
+        changed = sorted(number for both in METADATA.values() if (number := both[machine]) is not None)
+        for number in changed:
+            parts += _when(number, [_fail(_DONE)])
     for number in denied:
         parts += _when(number, [_fail(errno.EPERM)])
     return b"".join([*parts, _step(_RETURN, _ALLOW)])
@@ -108,6 +159,19 @@ def _when(number: int, then: list[bytes]) -> list[bytes]:
 def _unless_argument(test: bytes) -> list[bytes]:
     """Fail unless ``test`` of the first argument's low half skips the failure; ends in any case."""
     return [_step(_LOAD, _ARGUMENT), test, _fail(errno.EPERM), _step(_RETURN, _ALLOW)]
+
+
+def _unless_itself(itself: int, kind: int | None = None) -> list[bytes]:
+    """Fail unless the first argument, or with ``kind`` the second after that one, is 0 or this process."""
+    checked = [] if kind is None else [_step(_LOAD, _ARGUMENT), _step(_EQUAL, kind, 0, 3)]
+    return [
+        *checked,
+        _step(_LOAD, _ARGUMENT if kind is None else _SECOND_ARGUMENT),
+        _step(_EQUAL, 0, 2, 0),
+        _step(_EQUAL, itself, 1, 0),
+        _fail(errno.EPERM),
+        _step(_RETURN, _ALLOW),
+    ]
 
 
 def _unless_local_stream() -> list[bytes]:

@@ -1,7 +1,7 @@
-"""Run as a program: confine a child as candidates are confined, and have it try to get out.
+"""Run as a program, confined as a zygote is: fork a child as a zygote does, and have it try to get out.
 
-Prints one JSON object: the layers that took effect, and what could be done all the same. Runs only our own
-code; the parent's face is layers.py. Standard library only.
+Standard input: what there is to reach (held.py). Standard output: one JSON object, the layers that took
+effect and what could be done all the same. Runs only our own code; standard library only.
 """
 
 from __future__ import annotations
@@ -11,36 +11,31 @@ import json
 import os
 import signal
 import socket
-import tempfile
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kernel_lsp.confinement import confine, linux, namespaces
-from kernel_lsp.confinement.layers import OVERLAYS, REPLACED
+from kernel_lsp.confinement.layers import OVERLAYS, PROCESSES, REPLACED
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp(prefix="kernel-lsp-"))
-    for name in ("scratch", "overlaid", "neighbor"):
-        (folder / name).mkdir()
-    secret, file, edited = folder / "neighbor" / "secret", folder / "file", folder / "edited"
-    for path, text in ((secret, "secret"), (file, "file"), (edited, "edited")):
-        path.write_text(text)
+    asked = json.load(sys.stdin)
+    folder = Path(asked["folder"])
+    (folder / "overlaid").mkdir()
+    file, edited = folder / "file", folder / "edited"
+    for path in (file, edited):
+        path.write_text(path.name)
     order = confine.Order(
         scratch=str(folder / "scratch"),
         overlaid=[str(folder / "overlaid")],
         replaced={str(file): str(edited)},
     )
-    with _listening(folder) as attempts:
-        attempts["files of others can be read"] = lambda: bool(secret.read_text())
-        attempts["files of others can be written"] = lambda: bool(secret.write_text("changed"))
-        parent = os.getpid()
-        attempts["other processes can be signaled"] = lambda: _signals(parent)
-        attempts["other processes can be seen"] = lambda: bool(os.listdir(f"/proc/{parent}/task"))
-        attempts[OVERLAYS] = lambda: bool((folder / "overlaid" / "written").write_text("x"))
-        attempts[REPLACED] = lambda: file.read_text() == "edited"
-        told = _told_by_a_child(order, attempts)
+    attempts = _attempts(asked, folder / "neighbor" / "secret")
+    attempts[OVERLAYS] = lambda: bool((folder / "overlaid" / "written").write_text("x"))
+    attempts[REPLACED] = lambda: file.read_text() == "edited"
+    told = _told_by_a_child(order, attempts, asked["pid"])
     if told:
         worked = set(told["left_open"]) & {OVERLAYS, REPLACED}
         if (folder / "overlaid" / "written").exists():
@@ -51,16 +46,33 @@ def main() -> None:
     print(json.dumps(told))
 
 
-def _told_by_a_child(order: confine.Order, attempts: dict[str, Callable[[], bool]]) -> dict[str, Any]:
+def _attempts(asked: dict[str, Any], secret: Path) -> dict[str, Callable[[], bool]]:
+    return {
+        "files of others can be read": lambda: bool(secret.read_text()),
+        "files of others can be written": lambda: bool(secret.write_text("changed")),
+        "the network can be reached": lambda: _connects(socket.AF_INET, tuple(asked["tcp"])),
+        "sockets of local services can be reached": lambda: _connects(socket.AF_UNIX, asked["service"]),
+        "abstract sockets of other programs can be reached": lambda: _connects(
+            socket.AF_UNIX, asked["abstract"]
+        ),
+    }
+
+
+def _told_by_a_child(
+    order: confine.Order, attempts: dict[str, Callable[[], bool]], outside: int
+) -> dict[str, Any]:
     tree = namespaces.enter_process_tree()
     reading, writing = os.pipe()
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
             os.close(reading)
             linux.prctl("pdeathsig", linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             os.dup2(2, 1)
             layers = confine.confine(order, {}, tree=tree)
+            if PROCESSES not in layers["namespaces"]:  # in a tree of its own, numbers are others'
+                for number in (outside, parent):
+                    attempts[f"process {number} can be signaled"] = lambda number=number: _signals(number)  # type: ignore[misc]
             left_open = [words for words, attempt in attempts.items() if _succeeds(attempt)]
             os.write(writing, json.dumps({"layers": layers, "left_open": left_open}).encode())
         os._exit(0)
@@ -68,32 +80,16 @@ def _told_by_a_child(order: confine.Order, attempts: dict[str, Callable[[], bool
     with open(reading, "rb") as pipe:
         told = pipe.read()
     os.waitpid(pid, 0)
-    return dict(json.loads(told)) if told else {}
+    found = dict(json.loads(told)) if told else {}
+    signaled = "other processes can be signaled"
+    words = [signaled if "can be signaled" in said else said for said in found.get("left_open", ())]
+    return {**found, "left_open": list(dict.fromkeys(words))} if found else {}
 
 
 def _succeeds(attempt: Callable[[], bool]) -> bool:
     with contextlib.suppress(OSError):
         return attempt()
     return False
-
-
-@contextlib.contextmanager
-def _listening(folder: Path) -> Any:
-    """Somebody to reach, in every way that is to be closed."""
-    abstract = f"\0kernel-lsp-{os.getpid()}"
-    with contextlib.ExitStack() as stack:
-        attempts: dict[str, Callable[[], bool]] = {}
-        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()
-        attempts["the network can be reached"] = lambda: _connects(socket.AF_INET, tcp)
-        for words, name in (
-            ("sockets of local services can be reached", str(folder / "neighbor" / "socket")),
-            ("abstract sockets of other programs can be reached", abstract),
-        ):
-            server = stack.enter_context(socket.socket(socket.AF_UNIX))
-            server.bind(name)
-            server.listen()
-            attempts[words] = lambda name=name: _connects(socket.AF_UNIX, name)  # type: ignore[misc]
-        yield attempts
 
 
 def _signals(pid: int) -> bool:

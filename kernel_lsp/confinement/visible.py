@@ -8,8 +8,10 @@ Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
+import pwd
 import sys
 from collections.abc import Iterable
 
@@ -69,11 +71,23 @@ def program_folders() -> list[str]:
     found |= {os.environ.get(name, "") for name in NAMING}
     for name in LISTING:
         found |= set(os.environ.get(name, "").split(":"))
-    private = {os.path.expanduser("~"), "/", "/tmp", "/home", "/root"}
-    return sorted(path for path in map(os.path.normpath, found - {""}) if _is_program(path, private))
+    kept = private()
+    return sorted(path for path in map(os.path.normpath, found - {""}) if is_program(path, kept))
 
 
-def _is_program(path: str, private: Iterable[str]) -> bool:
+def private() -> set[str]:
+    """Folders that are never shown as a whole, nor what they lie in."""
+    home = pwd.getpwuid(os.getuid()).pw_dir if _has_account() else "/"
+    return {os.path.expanduser("~"), home, "/", "/tmp", "/home", "/root"}
+
+
+def _has_account() -> bool:
+    with contextlib.suppress(KeyError):
+        return bool(pwd.getpwuid(os.getuid()))
+    return False
+
+
+def is_program(path: str, private: Iterable[str]) -> bool:
     """A home is no folder of programs, although it may stand in somebody's PATH."""
     return os.path.isabs(path) and not any(
         os.path.commonpath([path, place]) == path for place in private if os.path.isabs(place)
@@ -91,8 +105,12 @@ def _of_editable_packages() -> list[str]:
 
 
 def devices(*, gpu: bool) -> list[str]:
-    names = [name for name in os.listdir("/dev") if name.startswith(GPU_DEVICES)] if gpu else []
-    return [path for path in (f"/dev/{name}" for name in (*DEVICES, *names)) if os.path.exists(path)]
+    found = [f"/dev/{name}" for name in DEVICES]
+    return [path for path in (*found, *(gpu_devices() if gpu else ())) if os.path.exists(path)]
+
+
+def gpu_devices() -> list[str]:
+    return [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith(GPU_DEVICES)]
 
 
 def covered() -> list[str]:

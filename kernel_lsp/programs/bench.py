@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.files import read_source
+from kernel_lsp.patching import store
+from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, stepping, targets
-from kernel_lsp.programs.composing import Variant
+from kernel_lsp.programs.composing import Variant, Workspace
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, Measured
-from kernel_lsp.programs.mirror import Mirror, is_own
+from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import Clock, Run, Way
@@ -72,6 +74,8 @@ class Bench:
         self.agreements: dict[str, Agreement] = {}
         self.taken: dict[str, tuple[int, int]] = {}
         self.notes: list[str] = []
+        place = store.place_of(plan.root, plan.folder, plan.command)
+        self._workspace = Workspace(root=plan.root, place=place)
         self._report = report
         self._stack = ExitStack()
         self._mirrors: dict[str | None, Mirror] = {}
@@ -190,8 +194,9 @@ class Bench:
         mode = best.mode if best is not None and not best.regional else None
         if begun is not None and mode not in (None, "default"):
             ways += self._compiled(begun, mode)
-        for variant in composing.with_targets(looked, begun, self.shares):
-            kept = self._verified(variant, begun)
+        for variant in composing.with_targets(looked, begun, self.shares, self._workspace):
+            self.notes += variant.notes
+            kept = self._verified(variant, begun) if variant.composed else None
             if kept is not None:
                 ways.append(Way(name=kept.name, variant=kept.name))
                 if kept.name == composing.KERNELS and mode is not None:
@@ -211,7 +216,7 @@ class Bench:
         for _ in range(MOST_LEFT_OUT):
             if self._agrees(self._add(variant)):
                 return variant
-            less = composing.without_last(variant, begun)
+            less = composing.without_last(variant, begun, self._workspace)
             if less is None:
                 break
             variant = less

@@ -217,7 +217,10 @@ class Finding:
     span: Span
     message: str
     severity: str = "hint"
-    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
+    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile); settings may
+    choose another one, and also ``information``."""
+    unnecessary: bool = False
+    """What is marked does nothing and can go: editors draw it faded."""
     data: Json = field(default_factory=dict)
 
 

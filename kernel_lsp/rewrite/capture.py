@@ -228,6 +228,8 @@ def _unreadable(entry: str, source: str) -> CaptureError:
 def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
     """As the evaluator decides it: a workload in train mode with something to train, or inputs that
     require gradients."""
+    if workload.setting.gradients is False or workload.setting.inference:
+        return False
     leaves = pytree.tree_leaves((call.args, call.kwargs))
     trained = workload.training is True and module is not None
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or (

@@ -20,8 +20,9 @@ from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
 from kernel_lsp.server import entries, prompts
-from kernel_lsp.server.app import RequestFailed, Server
+from kernel_lsp.server.app import Server
 from kernel_lsp.server.jobs import Jobs
+from kernel_lsp.server.protocol import BadArguments, RequestFailed
 from kernel_lsp.server.reads import edit_for
 
 Handler = Callable[[Server, Jobs, Json], Any]
@@ -40,7 +41,7 @@ def _adapter(ls: Server, jobs: Jobs, handler: Handler) -> Callable[..., Any]:
         try:
             result = handler(ls, jobs, first)
             return await result if hasattr(result, "__await__") else result
-        except KernelLspError as error:
+        except (KernelLspError, OSError) as error:  # a path of the client's may be none of this machine
             raise RequestFailed(str(error)) from error
 
     return run
@@ -102,7 +103,7 @@ def search_deeper(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     try:
         mode = SearchMode(arguments.get("mode", SearchMode.EVOLVE))
     except ValueError as error:
-        raise RequestFailed(f"{error}; allowed: {', '.join(SearchMode)}") from error
+        raise BadArguments(f"{error}; allowed: {', '.join(SearchMode)}") from error
     jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True))
     ls.shown_changed(uri)
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
@@ -132,9 +133,9 @@ def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
     Arguments: `folder`, `origin`, `answer` (true or false).
     """
-    folder, answer = str(arguments.get("folder") or ls.root), arguments.get("answer", True)
+    folder, answer = _folder(ls, arguments), arguments.get("answer", True)
     if not isinstance(answer, bool):
-        raise RequestFailed(f"answer {answer!r} is neither true nor false")
+        raise BadArguments(f"answer {answer!r} is neither true nor false")
     origin = origins.endpoint(_text(arguments, "origin")).origin
     jobs.questions.answered_remote(folder, origin, allowed=answer)
     return {"folder": folder, "origin": origin, "allowed": answer}
@@ -245,10 +246,10 @@ async def entry_points(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     """
     uri, configurations = arguments.get("uri"), arguments.get("configurations")
     if uri is not None and not isinstance(uri, str):
-        raise RequestFailed(f"uri {uri!r} is no text")
+        raise BadArguments(f"uri {uri!r} is no text")
     if configurations is not None and not isinstance(configurations, list):
-        raise RequestFailed("configurations is no list")
-    folder = str(arguments.get("folder") or (ls.place(uri)[0] if uri else ls.root))
+        raise BadArguments("configurations is no list")
+    folder = _folder(ls, arguments, ls.place(uri)[0] if uri else None)
     return await entries.listed(ls, folder, uri, configurations)
 
 
@@ -268,11 +269,11 @@ def trust(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
     Arguments: `folder`, `answer` (`allow`, `on_request`, `never`).
     """
-    folder = str(arguments.get("folder") or ls.root)
+    folder = _folder(ls, arguments)
     try:
         answer = Answer(arguments.get("answer", "allow"))
     except ValueError as error:
-        raise RequestFailed(f"{error}; allowed: {', '.join(Answer)}") from error
+        raise BadArguments(f"{error}; allowed: {', '.join(Answer)}") from error
     jobs.grant(folder, answer)
     return {"folder": folder, "answer": answer.value}
 
@@ -316,7 +317,7 @@ def _limit(arguments: Json, key: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < math.inf:
-        raise RequestFailed(f"{key} = {value!r} is no number from 1 on")
+        raise BadArguments(f"{key} = {value!r} is no number from 1 on")
     return value
 
 
@@ -325,8 +326,15 @@ def _count(arguments: Json, key: str) -> int | None:
     return None if value is None else int(value)
 
 
+def _folder(ls: Server, arguments: Json, otherwise: str | None = None) -> str:
+    folder = arguments.get("folder") or otherwise or ls.root
+    if not isinstance(folder, str) or "\0" in folder:
+        raise BadArguments(f"folder {folder!r} is no path")
+    return folder
+
+
 def _text(arguments: Json, key: str) -> str:
     value = arguments.get(key)
     if not isinstance(value, str):
-        raise RequestFailed(f"the command needs the argument {key!r}: pass one object that has it")
+        raise BadArguments(f"the command needs the argument {key!r}: pass one object that has it")
     return value

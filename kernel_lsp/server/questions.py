@@ -13,12 +13,15 @@ from pathlib import Path
 
 from lsprotocol import types
 
+from kernel_lsp import signatures
+from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.server.app import Server
 
 log = logging.getLogger("kernel_lsp")
 ANSWER_TIMEOUT_S = 600.0
+MAX_SKILLS = 50
 ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
 _ANSWERS = {ALLOW: Answer.ALLOW, ON_REQUEST: Answer.ON_REQUEST, NEVER: Answer.NEVER}
 SHOW, NO = "Show first", "No"
@@ -80,6 +83,7 @@ class Questions:
             f"kernel-lsp wants to run code from {folder} to measure how fast it is. "
             "It runs confined, and nothing leaves this machine."
         )
+        text += await ls.off_loop(_about_unsigned, folder, ls.settings(folder))
         try:
             answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS)) or "")
         finally:
@@ -129,3 +133,23 @@ class Questions:
             log.warning("a question was not answered: %s", error)
             return None
         return getattr(reply, "title", None)
+
+
+def _about_unsigned(folder: str, settings: Settings) -> str:
+    """Skills that would run with it and that nobody has signed, or not whoever is trusted."""
+    keyring = signatures.Keyring(settings.data_dir)
+    places = [
+        Path(folder) / "skills",
+        *(Path(folder) / Path(one).expanduser() for one in settings.skill_folders),
+    ]
+    found = []
+    for place in places:
+        try:
+            skills = sorted(path.parent for path in place.glob("*/SKILL.md"))[:MAX_SKILLS]
+            found += [skill for skill in skills if not keyring.vouches(skill)]
+        except OSError:
+            continue
+    if not found:
+        return ""
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f" So do skills that nobody you trust has signed: {', '.join(s.name for s in found[:3])}{more}."

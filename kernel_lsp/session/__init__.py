@@ -7,7 +7,9 @@ keeps its last good analysis. Not covered: when to analyze or to measure (server
 
 from __future__ import annotations
 
-from kernel_lsp import analysis
+from pathlib import PurePath
+
+from kernel_lsp import analysis, rulesets
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
@@ -72,8 +74,12 @@ class Session(Fates):
         return self.documents[uri].touched(where)
 
     def findings(self, uri: str, where: Span) -> list[Finding]:
+        """Those that are reported."""
         document = self.documents[uri]
-        return [f for f in document.analysis.findings if touches(f.span, where)]
+        rules, path = rulesets.of(self.settings(document.folder)), PurePath(document.path)
+        if rules.excludes(path):
+            return []
+        return [f for f in rules.applied(document.analysis, path).findings if touches(f.span, where)]
 
     def fixes(self, uri: str, where: Span) -> list[tuple[Finding, str, list[TextEdit]]]:
         """Findings with the title and edits of what mends them, of the text as it is."""
@@ -158,19 +164,22 @@ class Session(Fates):
 
     def _finding_hints(self, document: Document, covered: set[str | None], settings: Settings) -> list[Hint]:
         hints = []
-        for finding in document.analysis.findings:
-            superseded = finding.target in covered and finding.severity == "hint"
-            if superseded or finding.rule in settings.disabled_rules:
-                continue
+        rules, path = rulesets.of(settings), PurePath(document.path)
+        if rules.excludes(path):
+            return []
+        found = rules.applied(document.analysis, path).findings
+        for finding in sorted(found, key=lambda one: -rulesets.rank(one.severity)):
+            if finding.target in covered and finding.severity == "hint":
+                continue  # a rewrite that is measured says more
             if not self._finding_silenced(document, finding.rule, fingerprint_of(document, finding)):
                 hints.append(wording.finding_hint(finding))
-        flagged = {finding.target for finding in document.analysis.findings}
+        flagged = {finding.target for finding in found}
         missing = [
             t
             for t in document.analysis.targets
             if t.qualname in document.unmeasurable and t.qualname in flagged
         ]
-        if NO_WORKLOAD not in settings.disabled_rules:
+        if rules.reports(NO_WORKLOAD, path):
             hints += [
                 wording.workload_hint(t)
                 for t in missing

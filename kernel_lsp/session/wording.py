@@ -41,6 +41,8 @@ def finding_hint(finding: Finding) -> Hint:
         message=finding.message,
         qualname=finding.target,
         page=str(analysis.page(finding)),
+        severity=finding.severity,
+        unnecessary=finding.unnecessary,
         data=finding.data,
     )
 

@@ -15,6 +15,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from stories import TAKEN_BACK
 
+from kernel_lsp.confinement import entry
+
 SILENT = {"static_hints": False}
 
 
@@ -320,9 +322,9 @@ async def test_no_interpreter_of_the_folder_is_run_before_consent(launch: Launch
     python = tmp_path / "project" / ".venv" / "bin" / "python"
     ran = tmp_path / "ran"
     python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    python.write_text("#!/bin/sh\n")
     python.chmod(0o755)
-    none = {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
+    none = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", entry.RECORD: str(ran)}
     async with launch(fault=None, answer=None, environment=none) as session:
         uri = session.open("model.py", EXAMPLE)
         await until(lambda: session.questions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shutil
@@ -9,7 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
+
+from kernel_lsp import config
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -32,9 +36,18 @@ def prose_lines(page: Path) -> list[str]:
 
 def test_the_reference_is_what_the_code_says() -> None:
     pages = runpy.run_path(str(DOCS / "generate.py"))["pages"]()
-    committed = {page.name: page.read_text() for page in (DOCS / "reference").glob("*.md")}
+    committed = {page.name: page.read_text() for page in (DOCS / "reference").iterdir()}
     stale = [name for name in {*pages, *committed} if pages.get(name) != committed.get(name)]
     assert not stale, "run: python docs/generate.py"
+
+
+def test_the_schema_of_settings_takes_what_the_program_takes() -> None:
+    schema = json.loads((DOCS / "reference" / "settings.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for table in ({"budget": 4, "disabled-rules": ["KL101"]}, {"budget": 0}, {"devise": "cpu"}):
+        _, problems = config.load(None, editor=table, environ={})
+        assert validator.is_valid(table) == (problems == []), table
 
 
 def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, Measured
-from kernel_lsp.programs.mirror import Mirror, is_own
+from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import Run, Way
