@@ -14,6 +14,7 @@ import inspect
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -101,6 +102,14 @@ class _Modules:
                 return call(self_, *args, **kwargs)
             return seldom(site, glance, self_, args, kwargs)
 
+        recorded_init = self._recorded_init(construct, look_at_files)
+        module.__call__, module.__init__ = recorded_call, recorded_init
+        self._stay_out_of_graphs(recorded_call, seldom, look_at_files, find, Recording.watch, Site.glance)
+
+    def _recorded_init(self, construct: Any, look_at_files: Callable[[], None]) -> Any:
+        """What stands in for ``Module.__init__``."""
+        is_compiling, sites, functions = self.torch.compiler.is_compiling, self.sites, self.functions
+
         @functools.wraps(construct)
         def recorded_init(self_: Any, /, *args: Any, **kwargs: Any) -> None:
             construct(self_, *args, **kwargs)
@@ -111,8 +120,7 @@ class _Modules:
                 if self.recording.calls is not None:
                     self.recording.safely(lambda: self.watch_forward(type(self_)))
 
-        module.__call__, module.__init__ = recorded_call, recorded_init
-        self._stay_out_of_graphs(recorded_call, seldom, look_at_files, find, Recording.watch, Site.glance)
+        return recorded_init
 
     def watch_forward(self, kind: type) -> None:
         """See direct calls of the ``forward`` that this class or one of its bases defines."""
