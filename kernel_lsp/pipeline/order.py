@@ -24,7 +24,7 @@ from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
-from kernel_lsp.pipeline.tournament import Report, rank
+from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
     Job,
@@ -35,6 +35,7 @@ from kernel_lsp.records import (
     SearchMode,
     SearchPlan,
     Verdict,
+    rank,
 )
 from kernel_lsp.rewrite.client import Capture
 from kernel_lsp.skillbook import Skillbook

@@ -92,7 +92,7 @@ from kernel_lsp.records.plans import (
     SearchSummary,
     StopReason,
 )
-from kernel_lsp.records.proposals import Card, Proposal, Verdict
+from kernel_lsp.records.proposals import Card, Proposal, Verdict, rank
 from kernel_lsp.records.recordings import Busy, Launch
 from kernel_lsp.records.rewrites import (
     SEMANTIC_PARAMETERS,
@@ -278,5 +278,6 @@ __all__ = [
     "Workload",
     "WorkloadOrigin",
     "Workshop",
+    "rank",
     "split_arguments",
 ]
