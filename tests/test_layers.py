@@ -65,7 +65,10 @@ ALLOWED: dict[str, set[str]] = {
     "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
-    "consent": BASE,
+    # What must hold where allowed code runs.
+    "consent": BASE | {"consented", "confinement.layers"},
+    # What an answer is about: the place, its repository.
+    "consented": BASE,
     "probed": {"files"},
     "interpreter": BASE | {"probed", "confinement"},
     "analysis": BASE,
@@ -113,10 +116,11 @@ ALLOWED: dict[str, set[str]] = {
     "guarding": BASE
     | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
     | {"snapshots.store"},  # where recorded programs have imported a patched package from
-    "host": BASE | {"pipeline", "journal", "guarding"},
+    "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries", "signatures"},
+    | {"entries", "signatures"}
+    | {"confinement", "consented"},  # the question says what will hold
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -145,6 +149,7 @@ ONLY_STDLIB = {
     "parsing",
     "notebooks",
     "consent",
+    "consented",
     "interpreter",
     "probed",
     "process",

@@ -53,6 +53,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
+def test_an_installation_is_one_package_and_its_trainer_runs(installed: Path, tmp_path: Path) -> None:
+    (site,) = installed.parent.glob("lib/python*/site-packages")
+    ours = {one.name.partition("-")[0] for one in site.iterdir()} - {"borrowed.pth", "pip", "setuptools"}
+    assert ours - {"_distutils_hack", "distutils", "pkg_resources", "__pycache__"} == {"kernel_lsp"}
+    assert (site / "kernel_lsp" / "py.typed").exists()
+    (tmp_path / "trainer.py").write_text("raise SystemExit('another package of that name')")
+    command = [installed / "kernel-lsp", "train", "tool", "generated", "--", "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0 and "--count" in done.stdout, done.stdout + done.stderr
+
+
 def here(page: Path) -> list[Block]:
     return [block for block in blocks(page, "sh") if not block.note]
 
