@@ -1,4 +1,4 @@
-"""The generated candidates of benchmarks/gate.py: how many there are, and that they are what they are called."""
+"""The generated candidates of benchmarks/gate.py: enough of them, and what they are called."""
 
 import itertools
 import json

@@ -254,14 +254,17 @@ def compare_edges(
     The reference means what it returns where the oracle, rounded to its type, is of the same kind; where it
     overflows on its way, another order of the same sums may not. What it makes finite must be finite. An
     infinite result may be NaN instead, as a difference of two terms is where one of them was written. NaN out
-    of infinities says that there is no answer, and a rewrite may give one; NaN out of NaN says that something
-    went wrong before, which nobody may hide.
+    of infinities says that there is no answer, and a rewrite may give one. NaN out of NaN says that something
+    went wrong before, which nobody may hide: some of it must be left (a product with zeros, which a rewrite
+    may leave out, spreads it to more places).
     """
     rounded = oracle.to(reference.dtype)
     meant = _kinds(rounded) == _kinds(reference)
-    if family != NOT_A_NUMBER:
-        meant &= ~torch.isnan(reference)
+    lost = meant & torch.isnan(reference)
+    meant &= ~lost
     wrong = meant & (_kinds(candidate) != _kinds(reference))
+    if family == NOT_A_NUMBER and not bool((lost & torch.isnan(candidate)).any()):
+        wrong |= lost
     wrong &= ~(torch.isinf(reference) & torch.isnan(candidate))
     if not bool(wrong.any()):
         return None
