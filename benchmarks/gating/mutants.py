@@ -260,7 +260,7 @@ EVERYWHERE = (
     ),
 )
 """Mutations of the frame, for every program."""
-HONEST = (
+HONEST: tuple[dict[str, str], ...] = (
     {},
     {"result": "Through.apply(y)"},
     {"after": "y = y.clone()"},
