@@ -172,7 +172,9 @@ def _targets(found: ProgramOutcome) -> Table:
 
 def _found(one: Looked) -> str:
     if one.proposal is not None:
-        return one.proposal.candidate.summary
+        speedup = one.proposal.evaluation.speedup
+        here = f"{speedup.mid:.2g}x here, {one.share:.0%} of the step: " if speedup else ""
+        return here + one.proposal.candidate.summary
     return (one.outcome.note if one.outcome else one.why_not) or "nothing"
 
 

@@ -16,6 +16,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+IS_ENABLED = torch.is_grad_enabled
+"""Torch's own, whatever the program is told meanwhile (answers.py)."""
 SWITCHES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
 SWITCHING_FILES = ("/torch/utils/checkpoint.py", "/torch/nn/")
 """Files of torch's that switch gradients on behalf of a program."""
@@ -44,7 +46,7 @@ class Histories:
         if self.is_switched or not made or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
             return
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            before = torch.is_grad_enabled()
+            before = IS_ENABLED()
             torch._C._set_grad_enabled(True)
             try:
                 given = pytree.tree_map(self._shadow, (args, kwargs))

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -274,3 +275,11 @@ def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Pa
     assert KeptRuns(tmp_path, fresh=True).find([EDITED, 0, {"a.py": "x = 1"}]) is None
     (tmp_path / "runs.json").write_text("[")
     assert KeptRuns(tmp_path, fresh=False).find([EDITED, 0, {"a.py": "x = 1"}]) is None
+
+
+def test_a_single_rewrite_says_what_it_is_of_the_step() -> None:
+    speedup = Interval(low=2.0, mid=2.1, high=2.2, confidence=0.99)
+    evaluation = SimpleNamespace(speedup=speedup)
+    proposal = SimpleNamespace(evaluation=evaluation, candidate=SimpleNamespace(summary="fuse add and mul"))
+    one = looked(NORM, 0.06, outcome=SimpleNamespace(best=proposal, note=None))
+    assert programs._found(one) == "2.1x here, 6% of the step: fuse add and mul"
