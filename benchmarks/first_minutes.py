@@ -1,6 +1,6 @@
 """From nothing to the first verified rewrite on the screen: python benchmarks/first_minutes.py [--out FILE]
 
-The commands of docs/neovim.md, as they stand and in their order, by a person with an empty home: a
+The commands of docs/how-to/neovim.md, as they stand and in their order, by a person with an empty home: a
 clone of HEAD, a fresh environment for the tools, another for the project with torch, nothing in pip's cache,
 no verdict known. Then Neovim with the page's settings opens the page's example, and the rewrite is applied
 (tests/e2e/neovim_story.lua). Times are of the machine alone. Not covered: reading, installing Python and the
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 from pages import blocks  # noqa: E402 - how the tests read the pages
 
-PAGE = ROOT / "docs" / "neovim.md"
+PAGE = ROOT / "docs" / "how-to" / "neovim.md"
 STORY = ROOT / "tests" / "e2e" / "neovim_story.lua"
 BAR_S = 300
 PATIENCE_S = 240

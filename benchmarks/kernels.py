@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.records import Program, Skill, Step, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import Program, Setting, Skill, Step, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.rewrite.engine import Session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -193,7 +193,7 @@ def rewrite(case: Case, dtype: str, device: str = "cuda") -> str:
         path=str(folder), executable=True,
     )  # fmt: skip
     program = Program(source=case.program(dtype), entry="Model", kind=TargetKind.MODULE)
-    workload = Workload(name="benchmark", origin=WorkloadOrigin.GET_INPUTS)
+    workload = Workload(name="benchmark", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False))
     session = Session(program, workload, device, [skill])
     matches = session.rewrites[case.skill].match(session.graph)
     if not matches:

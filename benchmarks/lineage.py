@@ -7,7 +7,7 @@ is timed. Then a fresh process judges each accepted step again. Everything judge
 that was stopped, also by --limit-s, goes on with the same command. Two files are written: --out, and beside
 it the whole records (``….records.json``), from which drafts can be made elsewhere. On a CPU the interpreter
 judges small shapes: nothing has an effect, nothing is reproduced.
-Not covered: whether the skills help on other kernels (lineage_transfer.py).
+Not covered: whether the skills help on other kernels (trainer/LOG.md: they hardly do).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 PICTURE = Path(__file__).with_name("optimize.svg")
-PAGE = Path(__file__).with_name("neovim.md")
+PAGE = Path(__file__).parent / "how-to" / "neovim.md"
 COLUMNS = 112
 
 

@@ -23,10 +23,21 @@ from kernel_lsp.errors import ConfigError
 
 PREFIX = "KERNEL_LSP_"
 SECTION = "kernel-lsp"
+SEVERITIES = ("hint", "information", "warning", "error")
+"""How a finding can be reported, the mildest first."""
 
 
 def default_data_dir() -> str:
     return platformdirs.user_data_dir("kernel-lsp", appauthor=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileIgnores:
+    """One line of ``per-file-ignores``."""
+
+    pattern: str
+    """As in .gitignore, from the folder of the settings on."""
+    rules: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,8 +114,20 @@ class Settings:
     """Evidence in the hover of a target's name, when there is any."""
     static_hints: bool = True
     """Findings of the static rules, which are no claims of speed."""
+    select: tuple[str, ...] = ()
+    """Rules that are reported, by id or by its beginning (``KL2``); empty: all."""
+    ignore: tuple[str, ...] = ()
+    """Rules that are not reported, likewise. Where several fit, the longest counts, and of equals this."""
     disabled_rules: tuple[str, ...] = ()
     """Rule ids that are never reported, e.g. KL101."""
+    per_file_ignores: tuple[FileIgnores, ...] = field(default=(), metadata={"table_of": "lists"})
+    """By pattern of paths (as in .gitignore, from the folder on): rules that are not reported there."""
+    severity: tuple[tuple[str, str], ...] = field(default=(), metadata={"table_of": SEVERITIES})
+    """By rule, or by the beginning of its id: hint, information, warning or error, not the rule's own."""
+    exclude: tuple[str, ...] = ()
+    """Files and folders that are not checked: patterns as in .gitignore, from the folder on."""
+    respect_gitignore: bool = True
+    """What .gitignore files name is not checked."""
     evaluate_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 86400.0})
     """Wall time for judging one candidate."""
     capture_timeout_s: float = field(default=120.0, metadata={"low": 1.0, "high": 86400.0})
@@ -127,7 +150,7 @@ class Settings:
 
 _HINTS = typing.get_type_hints(Settings)
 _FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
-_NOT_FROM_PROJECT = frozenset(
+NOT_FROM_PROJECT = frozenset(
     {
         "consent",
         "python",
@@ -174,7 +197,7 @@ def _merge(values: dict[str, Any], where: str, table: Mapping[str, Any], problem
         if name not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
             problems.append(ConfigError(f"{where}: unknown setting {key!r}", f"known settings: {known}"))
-        elif where.startswith("pyproject") and name in _NOT_FROM_PROJECT:
+        elif where.startswith("pyproject") and name in NOT_FROM_PROJECT:
             remedy = "set it in the editor or the environment; a project may not decide this for its readers"
             problems.append(ConfigError(f"{where}: {key} is ignored here", remedy))
         else:
@@ -245,6 +268,18 @@ def _texts(value: Any) -> tuple[str, ...]:
     raise ValueError(f"a list of texts (in the environment: separated by {os.pathsep!r})")
 
 
+def _file_ignores(value: Any) -> tuple[FileIgnores, ...]:
+    if not isinstance(value, Mapping):
+        raise ValueError('a table of lists of rules, e.g. {"tests/" = ["KL1"]}')
+    return tuple(FileIgnores(pattern=str(name), rules=_texts(rules)) for name, rules in value.items())
+
+
+def _severities(value: Any) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, Mapping) and all(word in SEVERITIES for word in value.values()):
+        return tuple((str(rule), str(word)) for rule, word in value.items())
+    raise ValueError(f'a table of {", ".join(SEVERITIES)}, e.g. {{KL2 = "error"}}')
+
+
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     int: _integer,
     int | None: _integer,
@@ -254,8 +289,15 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     str: _text,
     str | None: _text,
     tuple[str, ...]: _texts,
+    tuple[FileIgnores, ...]: _file_ignores,
+    tuple[tuple[str, str], ...]: _severities,
 }
 _DEFAULTS = Settings()
+
+
+def has_section(folder: Path) -> bool:
+    """Whether the folder's pyproject.toml says anything to us; one that cannot be read does not."""
+    return bool(_project_table(folder, []))
 
 
 def _project_table(folder: Path | str | None, problems: list[ConfigError]) -> Mapping[str, Any]:

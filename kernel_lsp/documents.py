@@ -36,14 +36,27 @@ def wanted(uri: str, text: str) -> bool:
 
 
 def path_of(uri: str) -> Path | None:
-    """The file behind a ``file:`` URI; None for documents that have none (untitled, notebook cells)."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file":
+    """The file behind a ``file:`` URI of this machine; None for documents that have none (untitled, notebook
+    cells, another machine's share), and for what is no URI at all."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
         return None
     path = unquote(parts.path)
-    if os.name == "nt":  # file:///c:/x
-        path = path.lstrip("/")
-    return Path(path)
+    if parts.scheme != "file" or "\0" in path:
+        return None
+    if os.name == "nt":  # file:///c:/x, file://server/share/x
+        return Path(f"//{parts.netloc}{path}" if parts.netloc else path.lstrip("/"))
+    if parts.netloc not in ("", "localhost") or not path.startswith("/"):
+        return None
+    return Path(os.path.normpath(path))
+
+
+def is_uri(text: str) -> bool:
+    try:
+        return bool(urlsplit(text).scheme)
+    except ValueError:
+        return False
 
 
 def read(uri: str, within: str | Path | None = None) -> Snapshot | None:

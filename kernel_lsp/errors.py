@@ -17,6 +17,8 @@
     ├── JournalError          the journal could not be opened or written
     ├── BackboneError         the language model could not be asked, or gave no answer
     ├── ModelError            a trained policy that cannot be used, or is worse than what is used
+    ├── SignatureError        a signature that does not hold
+    │   └── Unsigned          nobody has signed it
     ├── ArchiveError          a search archive that cannot be read or written
     └── ClusterError          a cluster that cannot be used, or is lost
         └── JobFailed         one job of it; the others go on
@@ -101,6 +103,14 @@ class ModelError(KernelLspError):
 
 class BackboneError(KernelLspError):
     """The language model could not be asked, or gave no answer."""
+
+
+class SignatureError(KernelLspError):
+    """A signature that does not hold, or cannot be made."""
+
+
+class Unsigned(SignatureError):
+    """Nobody has signed it."""
 
 
 class ArchiveError(KernelLspError):

@@ -13,14 +13,14 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_lsp import probed, scratch, wire
-from kernel_lsp.confinement import clean_environment
+from kernel_lsp.confinement import Confinement, clean_environment, entry
+from kernel_lsp.errors import Unconfined
 
 PROBE_TIMEOUT_S = 60.0
 _IN_FOLDER = (".venv", "venv", "env", ".pixi/envs/default")
@@ -73,6 +73,12 @@ class Probe:
     """sm_90 …"""
     torch_problem: str | None = None
     triton_problem: str | None = None
+
+    @property
+    def gpu(self) -> tuple[str | None, str | None]:
+        """Capability and name of the GPU, as `devices.describe` takes them."""
+        return self.capability, self.device
+
     problem: str | None = None
     """Why it could not be asked at all."""
 
@@ -139,13 +145,16 @@ async def _ask(python: str, data_dir: Path | None) -> Probe:
 
 async def _asked(python: str, data_dir: Path | None, neutral: Path) -> Probe:
     try:
-        process = await asyncio.create_subprocess_exec(
-            _absolute(python), "-B", "-c", _SCRIPT, _MARK,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            cwd=neutral, env=clean_environment(),
-        )  # fmt: skip
+        begun = await entry.start(
+            (_absolute(python), "-B", "-c", _SCRIPT, _MARK),
+            confinement=Confinement(scratch=neutral, gpu=True),
+            environment=clean_environment(),
+        )
+        process = begun.process
     except OSError as error:
         return Probe(python=python, problem=f"cannot be run: {error.strerror or error}")
+    except Unconfined as error:
+        return Probe(python=python, problem=str(error))
     try:
         out, err = await asyncio.wait_for(process.communicate(), PROBE_TIMEOUT_S)
     except TimeoutError:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Iterable
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _UNIT_BYTES = {"utf-8": 1, "utf-16": 2, "utf-32": 4}
+_MAX_UNITS = {1: 4, 2: 2, 4: 1}
 _CODECS = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 
 
@@ -43,14 +45,42 @@ class Positions:
         start = self._starts[line]
         stop = self._starts[line + 1] if line + 1 < len(self._starts) else len(self.text)
         content = self.text[start:stop].rstrip("\r\n")
-        units = 0
-        for index, char in enumerate(content):
-            if units >= character:
-                return start + index
-            units += self._units(char)
-        return start + len(content)
+        return start + self._index(content, character)
+
+    def _index(self, content: str, character: int) -> int:
+        """How many characters of a line lie before a position; one inside a character means its end."""
+        if character >= len(content) * _MAX_UNITS[self._unit] or self._units(content) <= character:
+            return len(content)
+        if self._unit == 4 or content.isascii():
+            return max(0, character)
+        low, high = 0, min(len(content), max(0, character))  # a character has one unit or more
+        while low < high:
+            middle = (low + high) // 2
+            if self._units(content[:middle]) < character:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _units(self, piece: str) -> int:
         if piece.isascii():
             return len(piece)
         return len(piece.encode(self._codec, errors="surrogatepass")) // self._unit
+
+
+def edited(
+    text: str, encoding: str, changes: Iterable[tuple[tuple[int, int], tuple[int, int], str] | str]
+) -> str:
+    """The text after changes in their order: each the new text alone, or (start, end, new text) in positions.
+
+    A position that is not there means the nearest one that is, and of two in the wrong order the first is the
+    start: what vscode-languageserver does too.
+    """
+    for change in changes:
+        if isinstance(change, str):
+            text = change
+            continue
+        positions = Positions(text, encoding)
+        start, end = sorted(positions.offset(*at) for at in change[:2])
+        text = text[:start] + change[2] + text[end:]
+    return text

@@ -18,16 +18,17 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 from kernel_lsp import wire
-from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, Confinement, Limits, bubblewrap, environment_for
-from kernel_lsp.errors import Unconfined, WorkerLost
+from kernel_lsp.confinement import BOOTSTRAP, Confinement, Limits, entry, environment_for
+from kernel_lsp.confinement.layers import PROCESSES, describe, names
+from kernel_lsp.errors import WorkerLost
 
-__all__ = ["Child", "Confinement", "Limits", "Process", "bubblewrap", "start"]
+__all__ = ["Child", "Confinement", "Limits", "Process", "start"]
 
 LOG_TAIL_BYTES = 64 * 1024
 MARK = "KERNEL_LSP_CHILD"
@@ -56,8 +57,9 @@ class Process(Protocol):
 class Started:
     """A process that we have started ourselves, in a session of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
-        self._process, self._mark = process, mark
+    def __init__(self, process: asyncio.subprocess.Process, mark: str, *, own_tree: bool = False) -> None:
+        """``own_tree``: all that it starts ends with it."""
+        self._process, self._mark, self._own_tree = process, mark, own_tree
         self.pid = process.pid
         self.wait = process.wait
 
@@ -69,7 +71,7 @@ class Started:
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)  # own session: also ends compilers it started
-        if not bubblewrap():  # with it, the PID namespace has ended with its first process
+        if not self._own_tree:
             await end_marked(self._mark)
         with contextlib.suppress(TimeoutError):  # wait() also waits for pipes that a stray may still hold
             await asyncio.wait_for(self.wait(), 5)
@@ -90,7 +92,7 @@ class Child:
     ) -> None:
         self.name, self.process, self.confined = name, process, confined
         self.layers: frozenset[str] = frozenset()
-        """Layers of confinement that took effect, by name (evaluator/processes/layers.py)."""
+        """Layers of confinement that took effect, by name (confinement/layers.py)."""
         self.ended_because = ""
         """Why somebody else than the asker ends it; set before it is killed."""
         self._reader, self._writer, self._log_stream = reader, writer, log
@@ -240,7 +242,7 @@ class Child:
             return "stopped talking"
         if code < 0:
             return f"was ended by {signal.Signals(-code).name}"
-        # bubblewrap reports its child's signal the way a shell does
+        # a guardian reports its child's signal the way a shell does
         return (
             f"was ended by {signal.Signals(code - 128).name}" if 128 < code < 160 else f"exited with {code}"
         )
@@ -258,35 +260,42 @@ async def start(
     confinement: Confinement | None = None,
     environment: dict[str, str] | None = None,
 ) -> Child:
-    """Start one of our modules in the interpreter ``python``; None confines nothing. Raises OSError, and
-    Unconfined when it would see a file that is to be replaced."""
-    if confinement and confinement.replaced and bubblewrap() is None:
-        raise Unconfined(UNEDITED, "install bubblewrap, or allow user namespaces")
+    """Start one of our modules in the interpreter ``python``; None confines nothing and is for our own code
+    alone. Raises OSError, and Unconfined when less holds here than is required."""
     rlimits = json.dumps({key: value for key, value in asdict(limits).items() if value is not None})
     # Only what is confined is disposable: the host still has events to write when its pipe closes.
     ending = "leave-with-pipe" if confinement else "read-to-the-end"
     argv = [python, "-B", str(BOOTSTRAP), rlimits, ending, module, *arguments]
     mark = f"{MARK}={secrets.token_hex(8)}"
     extra = {**(environment or {}), MARK: mark.partition("=")[2]}
-    process = await asyncio.create_subprocess_exec(
-        *(confinement.wrap(argv) if confinement else argv),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=confinement.scratch if confinement else None,
-        env=environment_for(confinement, extra),
-        start_new_session=True,
-        limit=2**20,
-    )
+    seen = environment_for(confinement, extra)
+    if confinement is None:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=seen,
+            start_new_session=True,
+            limit=2**20,
+        )
+        layers: Mapping[str, Any] = {}
+    else:
+        begun = await entry.start(
+            argv, confinement=confinement, environment=seen, limits=limits, stdin=subprocess.PIPE
+        )
+        process, layers = begun.process, begun.layers
     assert process.stdin and process.stdout and process.stderr
-    return Child(
+    child = Child(
         module.removeprefix("kernel_lsp."),
-        Started(process, mark),
+        Started(process, mark, own_tree=PROCESSES in names(layers)),
         reader=process.stdout,
         writer=process.stdin,
         log=process.stderr,
-        confined=confinement.note if confinement else "",
+        confined=describe(layers) if layers else "",
     )
+    child.layers = names(layers)
+    return child
 
 
 async def end_marked(mark: str) -> None:
@@ -302,9 +311,9 @@ async def end_marked(mark: str) -> None:
 
 def _marked(mark: bytes) -> list[int]:
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
             with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
+                if mark in (place / "environ").read_bytes():
+                    found.append(int(place.name))
     return found

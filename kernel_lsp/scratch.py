@@ -1,7 +1,7 @@
 """Scratch folders that say whose they are, so that those of processes that were killed are removed.
 
     with scratch.folder("engine") as folder: ...
-    tempfile.mkdtemp(prefix=scratch.prefix("gate"))
+    scratch.make("gate"), scratch.room()
 
 They hold source text, and `kill -9` leaves them behind. A name says its process: the number, the namespace
 that it is a number of (containers may share /tmp), and when it began, since numbers come again. The first
@@ -12,6 +12,7 @@ and Ray's folder, whose name must be short.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -35,10 +36,33 @@ def prefix(kind: str) -> str:
     return f"kernel-lsp-{kind}-{_namespace()}.{os.getpid()}.{began}-"
 
 
+def room() -> Path:
+    """The folder of this process in which its scratch folders lie: all that its children can write to lies
+    below it. It goes when the process ends."""
+    return _room(os.getpid())
+
+
+@functools.cache
+def _room(pid: int) -> Path:
+    made = Path(tempfile.mkdtemp(prefix=prefix("room")))
+    atexit.register(_leave, pid, made)
+    return made
+
+
+def _leave(pid: int, made: Path) -> None:
+    if os.getpid() == pid:  # not in a fork
+        leftovers.remove(made)
+
+
+def make(kind: str) -> Path:
+    """A new folder in the room. ``kind``: a word of a to z, for who looks there."""
+    return Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=room()))
+
+
 @contextlib.contextmanager
 def folder(kind: str) -> Iterator[Path]:
     """A new folder that is removed in the end, whatever was made in it."""
-    made = Path(tempfile.mkdtemp(prefix=prefix(kind)))
+    made = make(kind)
     try:
         yield made
     finally:

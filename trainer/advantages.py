@@ -3,7 +3,7 @@
 A `Row` is one reply with its reward or return. Each scheme is a function `rows -> one number per row`, so
 recipes exchange them by name (`ADVANTAGES`); rows of the same group are compared with each other and with
 nothing else. Pure, no torch. Rejected rows stay in their group: rejection masks tokens, later (losses.py;
-methods.md 2.3, "order matters").
+arXiv 2602.05885, "order matters").
 Not covered: token masks; which turns are worth a row at all (batches.py).
 """
 
@@ -19,7 +19,7 @@ from trainer.records import Agent
 K = TypeVar("K", bound=Hashable)
 
 SELECTION_WEIGHT, SUMMARY_WEIGHT = 0.3, 0.5
-"""daVinci-kernel's "loss weights", which it applies to advantages (methods.md 1.5)."""
+"""daVinci-kernel's "loss weights", which it applies to advantages (arXiv 2606.16497)."""
 KEVIN_GAMMA = 0.4
 EPSILON = 1e-6
 """Added to a deviation: a group whose rewards are all alike teaches nothing instead of dividing by 0."""
@@ -56,7 +56,8 @@ def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
 def trloo(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
     """Policy: A = N / (N - 1) (G - mean G) within (task, turn), over all schemes; N = 1 gives A = G.
 
-    G: return over the rollout's turns (daVinci-kernel and Dr. Kernel, methods.md 1.5 and 2.3; published gamma
+    G: return over the rollout's turns (daVinci-kernel and Dr. Kernel, arXiv 2606.16497 and arXiv
+    2602.05885; published gamma
     1). The factor makes the mean that of the *others*: a mean that counts the row itself shrinks the gradient
     by 1 - 1/N, and N differs by turn. No division by a deviation.
     Selection and summary: `leave_one_out` with 0.3 and 0.5.
@@ -84,7 +85,7 @@ def grpo(rows: Sequence[Row], gamma: float = 1.0) -> list[float]:
 def kevin(rows: Sequence[Row], gamma: float = KEVIN_GAMMA) -> list[float]:
     """Policy: A = (G - mean G) / (std G + 1e-6) over *all* turns of all rollouts of the task, gamma 0.4.
 
-    Kevin (arXiv 2507.11948, methods.md 3.3): with m rollouts of n turns, m n rows in one group. Selection and
+    Kevin (arXiv 2507.11948): with m rollouts of n turns, m n rows in one group. Selection and
     summary as in `trloo`.
     """
     return _scored(rows, _returns(rows, gamma), [(row.agent, row.task) for row in rows])
@@ -110,7 +111,7 @@ ADVANTAGES: dict[str, Advantage] = {"trloo": trloo, "grpo": grpo, "kevin": kevin
 def leave_one_out(rewards: Sequence[float], weight: float) -> list[float]:
     """A_j = w (R_j - mean of the other R); one that is alone gets 0, having nothing to be compared with.
 
-    daVinci-kernel (methods.md 1.5), w = 0.3 for selections of a task and 0.5 for summaries of one trigger.
+    daVinci-kernel (arXiv 2606.16497), w = 0.3 for selections of a task and 0.5 for summaries of one trigger.
     """
     return [weight * value for value in _others(rewards, alone=False)]
 
@@ -118,8 +119,8 @@ def leave_one_out(rewards: Sequence[float], weight: float) -> list[float]:
 def mean_absolute(advantages: Sequence[float], rows: Sequence[Row]) -> list[float]:
     """Divided by the mean |A| of the task's policy rows; a task of zeros stays zero.
 
-    The released daVinci-kernel scripts set this (``adv_cross_scheme``, methods.md 1.5); there per token, here
-    per row, so that long replies do not set the scale.
+    The released daVinci-kernel scripts set this (``adv_cross_scheme``, arXiv 2606.16497); there
+    per token, here per row, so that long replies do not set the scale.
     """
     found = list(advantages)
     policy = [i for i, row in enumerate(rows) if row.agent is Agent.POLICY]
@@ -134,7 +135,7 @@ def mean_absolute(advantages: Sequence[float], rows: Sequence[Row]) -> list[floa
 def informative(rows: Sequence[Row]) -> set[str]:
     """Tasks some of whose groups have different rewards: only these teach.
 
-    daVinci-kernel drops the others, judged by the last turn (methods.md 1.6); here any turn of any agent
+    daVinci-kernel drops the others, judged by the last turn (arXiv 2606.16497); here any turn of any agent
     counts, or a task whose first turns differ is lost.
     """
     groups = _groups([(row.agent, row.task, row.step) for row in rows])

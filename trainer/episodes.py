@@ -1,6 +1,7 @@
 """One batch of rollouts in words: selections, turns of the policy, judgements, summaries.
 
-The order of daVinci-kernel's step (methods.md 1.3), with its faults mended: every rollout has its own id, the
+The order of daVinci-kernel's step (arXiv 2606.16497), with its faults mended: every rollout has
+its own id, the
 null scheme takes part in the selections' baseline, a summary is measured on other tasks than its source.
 All asks of one kind go to the sampler together. Nothing here is random but the sampler, whose seed is
 (run, step, question), so that a step that is repeated after a crash is the same step.

@@ -6,7 +6,7 @@ policy's scores among the plans (what TRLOO estimates from a few samples; Willia
 score is the log-probability of a talk, or of a question the expected ln(gain) over a temperature: what the
 product follows in either case. Supervised steps go before: weights by advantage (losses.py), or words of
 gains, softly. Rows come packed (packed.py), so that a step's host time is a few array operations.
-Not covered: which schedule is best (short.py); the whole grammar, which supervised words keep alive.
+Not covered: which schedule is best (launch_policy.py); the whole grammar, which supervised words keep alive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAIN = math.log(2) / 8
 REPORTED = 10
 """Steps between two lines of progress: on two cores a step takes 4 to 10 s."""
 TEMPERATURE = 0.2
-"""Of advantage-weighted imitation, as plan-small@1 had it."""
+"""Of advantage-weighted imitation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

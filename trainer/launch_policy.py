@@ -32,7 +32,7 @@ from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import replace_file
 from kernel_lsp.models import HeldOut
 from kernel_lsp.records import Json
-from trainer import config, exact, launches, models, packed, shipping, short, weighing
+from trainer import config, exact, launches, models, packed, shipping, weighing
 from trainer.exact import Lesson, Schedule
 from trainer.launch_report import Looked, comparable, policy, report
 from trainer.launches import Launches
@@ -51,6 +51,11 @@ SCHEDULES = {
 }
 TINY = replace(SCHEDULES["plain"], steps=6, rl_steps=3, batch=16, tasks=3)
 RESERVE_S = 5.0
+
+SHAPE = {"hidden": 192, "layers": 4, "heads": 3, "key_heads": 1, "head": 64, "inner": 512}
+"""1.9 M parameters."""
+TINY_SHAPE = {"hidden": 32, "layers": 1, "heads": 1, "key_heads": 1, "head": 32, "inner": 64}
+"""For tests."""
 
 
 # --- rows ------------------------------------------------------------------------------------------
@@ -133,7 +138,7 @@ class Run:
 
 def fresh(seed: int, device: str, tiny: bool) -> Any:
     """A model of random weights."""
-    shape = short.SHAPES["tiny" if tiny else "weigh"] | {"words": "compact", "context": 4096}
+    shape = (TINY_SHAPE if tiny else SHAPE) | {"words": "compact", "context": 4096}
     recipe = config.read({"seed": seed, "model": shape, "sft": {}}, Path("launch.toml"))
     return models.load(recipe, ())[0].to(device)
 

@@ -1,6 +1,6 @@
 """What a policy for kernels, or the rule, suggests first of measured plans, looked up; and both compared.
 
-Not covered: what a policy says beyond these plans (benchmarks/suggestions.py).
+Not covered: what a policy says beyond these plans.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Shapes: R rows (one reply each), T tokens (padded). ``mask`` (R, T), bool: true on sampled tokens that count;
 ``logprobs`` (R, T) of the present weights, with gradient; everything else is constant. A row whose mask is
 empty counts in no mean. Log-probabilities are natural, in float32.
-Sources are sections of the design notes (methods.md) with the paper behind them.
+Each function names the paper that it comes from; what differs from it is said beside.
 Not covered: rewards and advantages, which are numbers per row by now.
 """
 
@@ -32,14 +32,15 @@ Aggregate = Callable[[Tensor, Tensor, Tensor], Tensor]
 def sum_rows(loss: Tensor, mask: Tensor, whole: Tensor) -> Tensor:
     """Sum over tokens, mean over the rows that still have an unmasked token, divided by 1000.
 
-    daVinci-kernel and Dr. Kernel (methods.md 1.6, 2.7). A row that was rejected whole does not shrink the
-    others. Without any row: 0.
+    daVinci-kernel and Dr. Kernel (arXiv 2606.16497 and arXiv 2602.05885). A row that was rejected
+    whole does not shrink the others. Without any row: 0.
     """
     return (loss * mask).sum() / whole.any(dim=1).sum().clamp(min=1) / SCALE
 
 
 def constant_length(loss: Tensor, mask: Tensor, whole: Tensor) -> Tensor:
-    """Sum over tokens / (rows x 1000): no reward for being short. Dr. GRPO, as Kevin has it (methods.md 3.4).
+    """Sum over tokens / (rows x 1000): no reward for being short. Dr. GRPO, as Kevin has it (arXiv
+    2507.11948).
 
     All rows count, also rejected ones.
     """
@@ -83,7 +84,7 @@ def clipped(
 
     rho = exp(logprobs - old); L = max(-A rho, -A clip(rho, 1 - low, 1 + high)), and for A < 0 not above
     -A dual. ``old`` (R, T): of the weights that began this update; ``advantages`` (R,) or (R, T).
-    daVinci-kernel and Dr. Kernel: 0.2, 0.28, 3 (methods.md 1.6); Kevin without the dual clip (dual = inf).
+    daVinci-kernel and Dr. Kernel: 0.2, 0.28, 3 (arXiv 2606.16497); Kevin without the dual clip (dual = inf).
     """
     spread = advantages if advantages.dim() == 2 else advantages[:, None]
     ratio = torch.exp(logprobs - old)
@@ -103,7 +104,7 @@ def truncated_importance(trained: Tensor, sampled: Tensor, cap: float = 2.0) -> 
 
     Truncated importance sampling (Yao et al. 2025, "your efficient RL framework secretly brings you
     off-policy training"): for rollouts of another engine or of older weights. The published daVinci run has
-    none (methods.md 1.6).
+    none (arXiv 2606.16497).
     """
     return torch.exp(trained.detach() - sampled).clamp(max=cap)
 
@@ -119,7 +120,8 @@ def in_band(
     """Rows whose *trajectory* was sampled by nearly these weights, (R,), bool.
 
     w = exp(mean over all unmasked tokens of all rows of the trajectory of (trained - sampled)), kept when
-    low <= w <= high (mismatch rejection sampling: methods.md 2.4). ``trajectories``: a key per row. The mean
+    low <= w <= high (mismatch rejection sampling: arXiv 2602.05885). ``trajectories``: a key per
+    row. The mean
     is over tokens, not of the rows' means. A trajectory without tokens is kept: it has nothing to be wrong.
     """
     numbers = {key: place for place, key in enumerate(dict.fromkeys(trajectories))}
@@ -133,7 +135,7 @@ def in_band(
 
 
 def not_vetoed(trained: Tensor, sampled: Tensor, mask: Tensor, least: float = VETO) -> Tensor:
-    """Rows none of whose tokens has trained / sampled < 1e-4, (R,), bool (methods.md 2.4)."""
+    """Rows none of whose tokens has trained / sampled < 1e-4, (R,), bool (arXiv 2602.05885)."""
     ratio = torch.exp(trained.detach() - sampled)
     return ~((ratio < least) & mask).any(dim=1)
 
@@ -147,7 +149,7 @@ def profiled(
 ) -> list[bool]:
     """Which rows stay: of right ones with probability clip((PR - 0.3) / 0.1, 0, 1), of others all.
 
-    Profiling rejection sampling (methods.md 2.5). ``draws``: uniform in [0, 1), one per row. ``correct`` is
+    Profiling rejection sampling (arXiv 2602.05885). ``draws``: uniform in [0, 1), one per row. ``correct`` is
     false for decoys (`rewards.Judged`), so that their zero is learned from; the released code asks for a flag
     that nobody writes (1.12, fault 4). An unknown coverage keeps the row.
     """
@@ -181,7 +183,7 @@ def advantage_weighted(
 def best_step(logprobs: Tensor, best: Tensor) -> Tensor:
     """-log p of rows that are their trajectory's best step, 0 elsewhere; ``best`` (R,), bool.
 
-    Kernel-Smith (methods.md 5.4): all steps leak (later prompts hold better kernels), first steps teach
+    Kernel-Smith (arXiv 2603.28342): all steps leak (later prompts hold better kernels), first steps teach
     translation only. Mask the others too, so that they are in no mean.
     """
     return -logprobs * best[:, None]

@@ -3,7 +3,7 @@
 Every reward is a function `Judged -> terms`, so recipes exchange them by name (`REWARDS`) and curves show
 each term. None is an answer: what was not measured earns nothing, costs nothing, and is no row. A decoy
 (right values without the claimed work) is not right here, and nothing reads a second flag for it.
-Sources are sections of the design notes (methods.md) with the paper behind them.
+Each function names the paper that it comes from; what differs from it is said beside.
 Not covered: credit over turns and between agents (advantages.py).
 """
 
@@ -81,7 +81,7 @@ def _speedup(turn: Turn | None) -> float | None:
 def davinci(found: Judged, cap: float = 6.0) -> Terms | None:
     """r = 0.5 C + 0.5 min(s, U) C + 0.5 PR C with U = 6; failures and decoys 0.
 
-    daVinci-kernel (arXiv 2606.16497, released code; methods.md 1.4). There is no lower limit of s: a right
+    daVinci-kernel (arXiv 2606.16497, released code). There is no lower limit of s: a right
     but slow kernel earns its fraction.
     """
     return _halves(found, cap, 0.5)
@@ -90,7 +90,7 @@ def davinci(found: Judged, cap: float = 6.0) -> Terms | None:
 def dr_kernel(found: Judged, cap: float = 3.0) -> Terms | None:
     """r = C + C min(s, 3) + C PR; failures and decoys 0.
 
-    Dr. Kernel (arXiv 2602.05885; methods.md 2.2). Its released code has half of it, which no advantage with a
+    Dr. Kernel (arXiv 2602.05885). Its released code has half of it, which no advantage with a
     group mean can tell apart from a smaller learning rate.
     """
     return _halves(found, cap, 1.0)
@@ -106,14 +106,14 @@ def _halves(found: Judged, cap: float, weight: float) -> Terms | None:
 
 
 def kevin(found: Judged) -> Terms | None:
-    """S = 0.3 C + C s, without an upper limit; failures 0. Kevin (arXiv 2507.11948; methods.md 3.3)."""
+    """S = 0.3 C + C s, without an upper limit; failures 0. Kevin (arXiv 2507.11948)."""
     if not found.correct:
         return {"correct": 0.0, "speed": 0.0}
     return None if found.speedup is None else {"correct": 0.3, "speed": found.speedup}
 
 
 def parent_relative(found: Judged) -> Terms | None:
-    """r = C s / s_parent. Kernel-Smith (arXiv 2603.28342; methods.md 5.4).
+    """r = C s / s_parent. Kernel-Smith (arXiv 2603.28342).
 
     Without a parent that was right, the target itself is the parent (s_parent = 1).
     """
@@ -125,7 +125,7 @@ def parent_relative(found: Judged) -> Terms | None:
 def milestone(found: Judged, by: float = 1.05) -> Terms | None:
     """-1 failed, 1 right, 2 more than 5 % faster than eager, 3 also than torch.compile.
 
-    CUDA Agent (arXiv 2602.24286; methods.md 7). Our speedups are lower bounds. Faster than eager and never
+    CUDA Agent (arXiv 2602.24286). Our speedups are lower bounds. Faster than eager and never
     compared with torch.compile is unknown: 2 or 3.
     """
     if not found.correct:
@@ -184,7 +184,8 @@ class Rollout:
     """One rollout's policy rewards, turn by turn; turns without a reward are left out."""
 
     id: str
-    """Its own: rollouts of one scheme that share one collapse into their last (methods.md 1.12, fault 1)."""
+    """Its own: rollouts of one scheme that share one collapse into their last (a fault of the code
+    of arXiv 2606.16497)."""
     scheme: str
     skills: frozenset[str] = frozenset()
     """What the scheme had chosen; schemes with the same set are one."""
@@ -204,8 +205,9 @@ def schemes(
 ) -> dict[str, float]:
     """Scheme -> what its skills were worth: over turns first (max), then over its rollouts (mean).
 
-    daVinci-kernel (methods.md 1.4). All rollouts of schemes with the same skills are pooled. The null scheme
-    is one like any other, so that the baseline knows what no skills are worth (fault 2 of the released code,
+    daVinci-kernel (arXiv 2606.16497). All rollouts of schemes with the same skills are pooled. The
+    null scheme
+    is one like any other, so that the baseline knows what no skills are worth (a fault of the released code,
     where it is left out). Schemes none of whose turns have a reward are not in the answer.
     Raises ValueError when two rollouts have one id.
     """
@@ -227,7 +229,7 @@ def summary(uplifts: Sequence[Sequence[float]]) -> float:
     """What a summary earns: max over its drafts of the mean uplift on other tasks, 0 without an uplift.
 
     ``uplifts``: per accepted draft ln(speedup with / without) on each task *other than its source*, paired.
-    daVinci-kernel takes the speedup of one greedy sample on the source task itself (methods.md 1.4; fault 5
+    daVinci-kernel takes the speedup of one greedy sample on the source task itself (arXiv 2606.16497; a fault
     of 1.12), which rewards remembering the task. A draft without a measured task earns nothing.
     """
     means = [math.fsum(of_draft) / len(of_draft) for of_draft in uplifts if of_draft]

@@ -1,6 +1,6 @@
 """The last step of a shipped policy: a trainer's checkpoint as what `kernel-lsp models use` takes.
 
-    python -m trainer.shipping CHECKPOINT FOLDER --name plan-small --version 1 --held-out check.json
+    python -m trainer.shipping CHECKPOINT FOLDER --name NAME --version 1 --held-out check.json
 
 Leaves out what only training needs, rounds the weights to bfloat16 (27 MB) and seals them with the held-out
 check (`kernel_lsp.models.HeldOut` as JSON), with which they are taken or refused. FOLDER under

@@ -70,7 +70,7 @@ class ModelNew(nn.Module):
 POINTWISE = """\
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     y = tl.load(y_ptr + offs, mask=offs < n)
-    tl.store(out_ptr + offs, tl.maximum(y, 0.0) * y + 1, mask=offs < n)"""
+    tl.store(out_ptr + offs, tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL) * y + 1, mask=offs < n)"""
 SOFTMAX = """\
     offs = tl.arange(0, BLOCK)
     row = tl.program_id(0) * n + offs

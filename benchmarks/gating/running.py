@@ -60,8 +60,9 @@ class Bench:
     lanes: int
 
     def request(self, reference: str, candidate: str, **budget: Any) -> EvaluationRequest:
-        """Without torch.compile and with short rounds, unless ``budget`` says otherwise."""
-        made = request_from_files(reference, candidate, device=self.device, has_cuda=self.device == "cuda")
+        """Inference, without torch.compile and with short rounds, unless ``budget`` says otherwise."""
+        cuda = self.device == "cuda"
+        made = request_from_files(reference, candidate, device=self.device, has_cuda=cuda, inference=True)
         return replace(made, budget=Budget(**{"compile_s": 0, "timing_s": 0.5, "call_s": 20, **budget}))
 
     def here(self, request: EvaluationRequest, *, timed: bool) -> EvaluationRequest:

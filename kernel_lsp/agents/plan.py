@@ -25,7 +25,7 @@ MAX_CHAIN = 12
 PLAINER = 0.95
 """Generated kernels must promise more than this: what is about as fast without them is easier to read,
 compiles at once and is never far from the original's values. By 5,091 plans measured on an H200
-(benchmarks/plan_order.py), 1.0 and 0.9 would choose a little worse."""
+(trainer/LOG.md), 1.0 and 0.9 would choose a little worse."""
 MAX_RIVALS = 4
 """Courses in which another skill gets what the best chain gave to the most promising one."""
 

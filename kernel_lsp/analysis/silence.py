@@ -1,8 +1,8 @@
-"""``# kernel-lsp: off [rules]`` comments: what the author does not want to hear about.
+"""``# kernel-lsp: off KL101`` or ``ignore[KL101]``: what the author does not want to hear about.
 
 In the comment lines above a target, or on its decorator or name line: the target. Before the
-first statement (a docstring aside): the file. On the line of a finding: that finding.
-Without rules everything is off, and a target that is off is no target at all.
+first statement (a docstring aside), or as ``ignore-file`` wherever it stands: the file. On the line of a
+finding: that finding. Without rules everything is off, and a target that is off is no target at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from kernel_lsp.analysis.source import DefinitionNode, SourceFile, walk
 
 _MARK = "kernel-lsp:"
-_OFF = re.compile(r"#\s*kernel-lsp:\s*off\b(?P<rules>(?:[\s,]*KL\d+)*)\s*(?:$|[#—(-])")
+_OFF = re.compile(
+    r"#\s*kernel-lsp:\s*(?:off|ignore(?P<file>-file)?)(?![\w-])"
+    r"(?P<rules>\s*\[\s*KL\d+(?:[\s,]+KL\d+)*\s*\]|(?:[\s,]*KL\d+)*)\s*(?:$|[#—(-])"
+)
 _RULE = re.compile(r"KL\d+")
 ALL = frozenset({"*"})
 
@@ -52,17 +55,18 @@ def silence(file: SourceFile) -> Silence:
     """All off comments of a file. Free when the file has none."""
     if _MARK not in file.text:
         return Silence({}, frozenset())
-    lines = {
-        number: frozenset(_RULE.findall(match["rules"])) or ALL
+    found = {
+        number: match
         for number in range(1, file.num_lines + 1)
         if (match := _OFF.search(file.line_text(number)))
     }
-    if lines:
+    if found:
         strings = _lines_inside_strings(file.tree)
-        lines = {number: rules for number, rules in lines.items() if number not in strings}
+        found = {number: match for number, match in found.items() if number not in strings}
+    lines = {number: frozenset(_RULE.findall(match["rules"])) or ALL for number, match in found.items()}
     first = _first_statement_line(file.tree)
-    at_top = [rules for number, rules in lines.items() if number < first]
-    return Silence(lines, frozenset().union(*at_top))
+    of_file = [rules for number, rules in lines.items() if number < first or found[number]["file"]]
+    return Silence(lines, frozenset().union(*of_file))
 
 
 def _first_statement_line(tree: ast.Module) -> float:

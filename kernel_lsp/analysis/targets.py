@@ -104,8 +104,10 @@ def _target(file: SourceFile, known: Structure, qualname: str, node: DefinitionN
     if known.jit_functions.get(qualname) is node:
         launchers = known.launchers.get(node.name, ())
         return Found(qualname, TargetKind.TRITON_KERNEL, node, launchers)
-    if isinstance(node, ast.FunctionDef) and "." not in qualname and _takes_tensors(file, node):
-        return Found(qualname, TargetKind.FUNCTION, node)
+    if isinstance(node, ast.FunctionDef) and "." not in qualname:
+        names = {name for name, _ in known.definitions}
+        if _takes_tensors(file, node) or f"_{qualname}_eager" in names:  # which we have rewritten
+            return Found(qualname, TargetKind.FUNCTION, node)
     return None
 
 
@@ -192,17 +194,31 @@ def _calls_torch_on_parameters(file: SourceFile, node: ast.FunctionDef) -> bool:
     names = {p.arg for p in parameters(node)}
     for statement in node.body:
         for call in walk(statement):
-            if (
-                isinstance(call, ast.Call)
-                and call.args
-                and isinstance(call.args[0], ast.Name)
-                and call.args[0].id in names
-                and is_tensor_operation(file.dotted(call.func))
-            ):
+            if not isinstance(call, ast.Call):
+                continue
+            operand = _root(call.args[0]) if call.args else None
+            if operand in names and is_tensor_operation(file.dotted(call.func)):
+                return True
+            method = call.func if isinstance(call.func, ast.Attribute) else None
+            if method is not None and method.attr in _METHODS and _root(method) in names:
                 return True
     return False
 
 
+def _root(node: ast.expr) -> str | None:
+    """``x`` of ``x.view(-1)[0]``: the name that a chain of attributes, calls and subscripts begins with."""
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+# Methods that tensors have and arrays and tables of other libraries have not.
+_METHODS = words(
+    """
+    unsqueeze masked_fill softmax log_softmax sigmoid rsqrt contiguous logsumexp index_select bmm topk
+    scatter scatter_add gather permute amax amin multinomial requires_grad_
+    """
+)
 # Lower-case functions of torch that take something other than tensors.
 _NOT_OPERATIONS = words(
     """

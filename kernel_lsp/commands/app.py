@@ -28,9 +28,11 @@ PLACES = {
     "doctor": "doctor",
     "trust": "serve",
     "guard": "guard",
+    "patches": "patches",
     "report": "report",
     "skills": "skills",
     "models": "models",
+    "keys": "keys",
     "sessions": "sessions",
     "train": "train",
 }

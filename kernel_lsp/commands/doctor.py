@@ -13,8 +13,10 @@ from kernel_lsp import __version__, interpreter, skillbook
 from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement import held
+from kernel_lsp.confinement.layers import GUARANTEES
+from kernel_lsp.consent import Consents
 from kernel_lsp.errors import ConfigError, ModelError
-from kernel_lsp.evaluator.processes import layers
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.models import GRAPH, KERNEL, Store
 from kernel_lsp.models.manifest import verify
@@ -38,7 +40,8 @@ def doctor(
     findings = [
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
-        _sandbox(console.run(layers.tried())),
+        _sandbox(console.run(held.tried())),
+        *_promised(folder.absolute(), settings),
         _compiler(),
         *_library(settings),
         _journal(settings),
@@ -142,12 +145,23 @@ def _sharing(settings: Settings) -> Finding:
     )
 
 
-def _sandbox(held: layers.Held) -> Finding:
+def _sandbox(tried: held.Held) -> Finding:
     """What confines candidates here, and what it leaves open, as a child of ours has just tried."""
-    left_open = f"; left open: {', '.join(held.left_open)}" if held.left_open else ""
-    closed = held.problem is None and not held.left_open
+    left_open = f"; left open: {', '.join(tried.open)}" if tried.open else ""
+    closed = tried.problem is None and not tried.open
     remedy = None if closed else "allow user namespaces here, or use a kernel with Landlock (Linux 5.13)"
-    return Finding(part="sandbox", ok=closed, found=held.problem or f"{held.words}{left_open}", remedy=remedy)
+    return Finding(
+        part="sandbox", ok=closed, found=tried.problem or f"{tried.words}{left_open}", remedy=remedy
+    )
+
+
+def _promised(folder: Path, settings: Settings) -> list[Finding]:
+    """What was accepted for this folder: where less holds than its answer rests on, nothing is run."""
+    required = Consents(settings.data_dir).required(folder)
+    accepted = [words for name, words in GUARANTEES.items() if name not in required]
+    if not accepted:
+        return []
+    return [Finding(part="accepted here", ok=True, found="; ".join(accepted), remedy=None)]
 
 
 def _compiler() -> Finding:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 import typer
 
-from kernel_lsp import guarding, interpreter
-from kernel_lsp.commands import console
-from kernel_lsp.commands.check import Format
-from kernel_lsp.errors import EvaluationError, KernelLspError
+from kernel_lsp import guarding, interpreter, signatures
+from kernel_lsp.commands import console, keys
+from kernel_lsp.errors import EvaluationError, KernelLspError, SignatureError, Unsigned
 from kernel_lsp.evaluator.evidence import PATIENCE
 from kernel_lsp.files import read_source
 from kernel_lsp.journal import outcomes
+from kernel_lsp.pipeline import kept
 from kernel_lsp.presenter import guarding as presenting
-from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Proposal
+from kernel_lsp.records import Acceptance, EventKind, Guarded, Holding, Program, Proposal, Target, Workload
 
 Found = list[tuple[Path, Acceptance]]
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    SARIF = "sarif"
 
 
 def guard(
@@ -27,12 +34,15 @@ def guard(
         None, dir_okay=False, help="Write a patch here that takes back what failed, for git apply."
     ),
     device: str = typer.Option("auto", help="auto, cuda or cpu."),
+    unsigned: bool = keys.UNSIGNED,
+    allow_rollback: bool = keys.ALLOW_ROLLBACK,
 ) -> None:
     """Judge every accepted rewrite again, on this machine and with these versions.
 
     Reads .kernel-lsp/accepted, which --apply and the editors write; runs code of the repository in confined
-    processes. Exit code 0: all pay or are right where speed cannot be judged, 1: one became wrong or slow,
-    2: one could not be judged.
+    processes. In CI each must be signed (`kernel-lsp keys sign`), unless --unsigned says that the review of
+    the repository covers it; a signature that does not hold is never passed over. Exit code 0: all pay or
+    are right where speed cannot be judged, 1: one became wrong or slow, 2: one could not be judged.
     """
     inside = path.absolute()
     root = console.workspace_of(inside / "here" if inside.is_dir() else inside)
@@ -43,6 +53,8 @@ def guard(
         for file, one in read
         if isinstance(one, Acceptance) and (root / one.path).is_relative_to(inside)
     ]
+    chosen, unbelieved = _believed(chosen, unsigned=unsigned, allow_rollback=allow_rollback)
+    problems += unbelieved
     found = console.run(_judged(root, chosen, device)) if chosen else []
     if patch is not None:
         _write(patch, root, found)
@@ -53,6 +65,24 @@ def guard(
     }
     console.write(render[format](found, problems).rstrip("\n") + "\n")
     raise typer.Exit(_exit_code(found, problems))
+
+
+def _believed(chosen: Found, *, unsigned: bool, allow_rollback: bool) -> tuple[Found, list[str]]:
+    """What is signed, or need not be; and what is wrong with the others."""
+    ring, believed, problems = keys.keyring(), list[tuple[Path, Acceptance]](), list[str]()
+    for file, one in chosen:
+        try:
+            ring.verify(file, kind=keys.Kind.EVIDENCE.value, allow_rollback=allow_rollback)
+        except Unsigned as error:
+            if signatures.refuses_unsigned() and not unsigned:
+                remedy = "sign it (`kernel-lsp keys sign`), or say --unsigned"
+                problems.append(f"{error.cause}: refused in CI ({remedy})")
+                continue
+        except SignatureError as error:
+            problems.append(str(error))
+            continue
+        believed.append((file, one))
+    return believed, problems
 
 
 def keep(proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
@@ -80,7 +110,23 @@ async def _judged(root: Path, chosen: Found, device: str) -> list[Guarded]:
     cuda = bool(probe.cuda) and settings.device != "cpu"
     with console.progress("guard") as report:
         limit_s = PATIENCE * settings.evaluate_timeout_s
-        judged = guarding.guard(root, chosen, report, python=probe.python, cuda=cuda, timeout_s=limit_s)
+
+        data_dir = Path(settings.data_dir)
+
+        def reopen(path: Path, text: str, target: Target) -> tuple[Program, Workload] | None:
+            found = kept.found(path, text, target, data_dir)
+            return None if found is None else (found.program, found.workload)
+
+        judged = guarding.guard(
+            root,
+            chosen,
+            report,
+            python=probe.python,
+            cuda=cuda,
+            timeout_s=limit_s,
+            data_dir=data_dir,
+            reopen=reopen,
+        )
         return [one async for one in judged]
 
 

@@ -19,7 +19,7 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import JournalError, SkillError
 from kernel_lsp.journal import Journal, open_journal, outcomes
 from kernel_lsp.journal.tracker import offer_of
-from kernel_lsp.records import Event, Job, LearnedSkill, Outcome, Proposal
+from kernel_lsp.records import Event, EventKind, Job, LearnedSkill, Outcome, Proposal
 from kernel_lsp.session.fates import Fates
 
 CLIENT = "kernel-lsp command line"
@@ -73,6 +73,12 @@ def accepted(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, p
             journal.record(events + fates.tracker.observed(offer.identity, offer.after, "change", now))
     if proposals:
         journal.save_tracker(fates.tracker.export())
+
+
+def patched(journal: Journal, proposals: Sequence[Proposal], *, folder: Path, path: Path) -> None:
+    """A rewrite of an installed package was accepted as a patch. What becomes of it, `kernel-lsp patches` and
+    guard know: its target stands in no file of the workspace that could be looked at."""
+    journal.record(outcomes.events(EventKind.ACCEPTED, proposals, folder=folder, path=path, client=None))
 
 
 def looked(journal: Journal, folder: Path, data_dir: Path) -> list[LearnedSkill]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from kernel_lsp import config, wire
-from kernel_lsp.commands import console
+from kernel_lsp.commands import console, keys
 from kernel_lsp.errors import KernelLspError, ModelError
 from kernel_lsp.models import GRAPH, KERNEL, RULE, TARGETS, Model, Store
 
@@ -64,15 +64,21 @@ def show(
 @app.command()
 def use(
     name: str = typer.Argument(..., help="A policy, `rule`, or the folder of a checkpoint to install."),
+    unsigned: bool = keys.UNSIGNED,
+    allow_rollback: bool = keys.ALLOW_ROLLBACK,
 ) -> None:
     """Switch: the next request about what it plans is planned by it, any other as the package has it.
 
-    One that did worse on held-out tasks is refused.
+    One that did worse on held-out tasks is refused. Whose folder it is says its signature
+    (`kernel-lsp keys`); what nobody has signed is asked about, and refused in CI.
     """
     store = _store()
     try:
         place = Path(name)
-        chosen = store.install(place).id if name != RULE and place.is_dir() else name
+        chosen = name
+        if name != RULE and place.is_dir():
+            keys.require(place, keys.Kind.POLICY, unsigned=unsigned, allow_rollback=allow_rollback)
+            chosen = store.install(place).id
         model = store.use(chosen)
     except KernelLspError as error:
         console.fail(error)

@@ -15,8 +15,10 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import SourceFile, read_source, write_source
 from kernel_lsp.journal import outcomes
+from kernel_lsp.patching import store as patching
+from kernel_lsp.patching.store import is_installed
 from kernel_lsp.pipeline import Pipeline, callers
-from kernel_lsp.presenter import cards, misses
+from kernel_lsp.presenter import breaks, cards, misses
 from kernel_lsp.presenter.searches import search_lines
 from kernel_lsp.records import (
     COMPILE,
@@ -31,6 +33,7 @@ from kernel_lsp.records import (
     Verdict,
 )
 from kernel_lsp.rewrite import edit
+from kernel_lsp.snapshots.store import recordings
 
 CANCELLED = "cancelled; what was tried is kept: the same command goes on from there, --fresh begins anew"
 
@@ -76,6 +79,9 @@ def optimize(
         30, min=8, help="Of a program: steps that are recorded, and of each timed run."
     ),
     minutes: float = typer.Option(10.0, min=0.0, help="Of a program: how long its targets are worked on."),
+    run_seconds: float = typer.Option(
+        300.0, min=10.0, help="Of a program: how long one run may take to its last step."
+    ),
 ) -> None:
     """Find what can be faster in FILE, prove, check and measure rewrites, and show the evidence.
 
@@ -92,12 +98,13 @@ def optimize(
             budget=budget,
             steps=steps,
             minutes=minutes,
+            run_seconds=run_seconds,
             fresh=fresh,
             apply=apply,
             as_json=as_json,
         )
     requests = _requests(words[0])
-    folder = console.workspace_of(requests[0].path)
+    folder = _workspace_of(requests[0].path)
     settings = console.settings(
         folder, device=device, budget=budget, policy=policy, model=model, endpoint=endpoint
     )
@@ -133,6 +140,11 @@ def optimize(
     raise typer.Exit(_exit_code([outcome for _, outcome in results]))
 
 
+def _workspace_of(path: Path) -> Path:
+    """Of an installed package's file the workspace that the command runs in: its rewrite belongs there."""
+    return console.workspace_of(Path.cwd() / "here" if is_installed(path.absolute()) else path)
+
+
 def _requests(argument: str) -> list[Request]:
     name, _, target = argument.partition("::")
     path = Path(name)
@@ -147,7 +159,7 @@ def _requests(argument: str) -> list[Request]:
             KernelLspError(f"{name}, line {found.problem.line}: {found.problem.message}", "mend the syntax")
         )
     names = _named(snapshot, found, target) if target else _names(found)
-    shares = workloads.shares_in(path, console.workspace_of(path))
+    shares = workloads.shares_in(path, _workspace_of(path))
     names.sort(key=lambda qualname: -shares.get(qualname, 0.0))  # what takes most of a recorded run first
     if not names:
         console.fail(
@@ -184,8 +196,12 @@ def _recorded(
             job = _job(request, folder, settings, None, None)
             journaling.save(journal, outcome, begun, job=job, folder=folder, settings=settings)
         path = results[0][0].path
-        applied = _apply(path, results) if apply else []
-        journaling.accepted(journal, applied, folder=folder, path=path)
+        if apply and is_installed(path.absolute()):
+            applied, path = _patch(path, results, folder, settings)
+            journaling.patched(journal, applied, folder=folder, path=path)
+        else:
+            applied = _apply(path, results) if apply else []
+            journaling.accepted(journal, applied, folder=folder, path=path)
         guard.keep(applied, folder=folder, path=path)
     return applied
 
@@ -241,19 +257,68 @@ async def _run(pipeline: Pipeline, job: Job, *, alone: bool) -> Outcome:
 
 def _apply(path: Path, results: list[tuple[Request, Outcome]]) -> list[Proposal]:
     """Write every winner; the file must still be what was judged."""
-    winners = [outcome.best for _, outcome in results if outcome.best]
-    source = read_source(path)
-    if source.text != results[0][0].source.text:
-        console.fail(KernelLspError(f"{path} changed while it was judged", "run the command again"))
-    text = source.text
-    for winner in winners:
-        snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
-        target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
-        if target and winner.candidate.edit and target.fingerprint == winner.fingerprint:
-            text = edit.apply_edit(text, target.span, winner.candidate.edit)
+    winners, source = _winners(path, results)
+    text = _with(winners, path, source.text)
     if winners:
         write_source(path, text, source.encoding)
     return winners
+
+
+def _patch(
+    path: Path, results: list[tuple[Request, Outcome]], folder: Path, settings: Settings
+) -> tuple[list[Proposal], Path]:
+    """Write every winner of an installed file into a patch module of the workspace: which it is."""
+    winners, source = _winners(path, results)
+    path = path.absolute()
+    module, command = _called(path, Path(settings.data_dir), folder)
+    library = patching.library_of(path, module)
+    place = patching.place_of(folder, Path.cwd(), command)
+    file = place.file(library)
+    if not winners:
+        return [], file
+    text = _with(winners, path, patching.begun(place, library, source.text))
+    try:
+        made = patching.files(place, library, source.text, text)
+        for one, content in made.items():
+            one.parent.mkdir(parents=True, exist_ok=True)
+            write_source(one, content, read_source(one).encoding if one.exists() else "utf-8")
+    except (KernelLspError, OSError, UnicodeEncodeError) as error:
+        console.fail(KernelLspError(f"the patch cannot be written: {error}", "the library is as it was"))
+    words = f"patch: {', '.join(str(one.relative_to(folder)) for one in made)}"
+    if place.script is None:
+        words += f"; add to your program, before its models are made: {patching.LINE}"
+    console.err.print(words, markup=False, soft_wrap=True)
+    return winners, file
+
+
+def _called(path: Path, data_dir: Path, folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Under which name a program has imported an installed file, and the command that did."""
+    for recording in recordings(data_dir, folder):
+        for way in recording.ways:
+            if recording.path_of(way).resolve() == path.resolve() and way.get("module"):
+                return str(way["module"]), recording.command
+    module = patching.module_of(path)
+    if module is None:
+        console.fail(KernelLspError(f"{path} lies in no folder of packages", "record the program first"))
+    return module, ()
+
+
+def _winners(path: Path, results: list[tuple[Request, Outcome]]) -> tuple[list[Proposal], SourceFile]:
+    source = read_source(path)
+    if source.text != results[0][0].source.text:
+        console.fail(KernelLspError(f"{path} changed while it was judged", "run the command again"))
+    return [outcome.best for _, outcome in results if outcome.best], source
+
+
+def _with(winners: list[Proposal], path: Path, text: str) -> str:
+    for winner in winners:
+        snapshot = Snapshot(uri=path.absolute().as_uri(), text=text)
+        target = analysis.find_target(analysis.analyze(snapshot), winner.qualname)
+        if target is None or winner.candidate.edit is None:
+            continue
+        if target.fingerprint == winner.fingerprint or is_installed(path):  # an older patch may be in it
+            text = edit.apply_edit(text, target.span, winner.candidate.edit)
+    return text
 
 
 def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> None:
@@ -263,6 +328,8 @@ def _show(results: list[tuple[Request, Outcome]], applied: list[Proposal]) -> No
             console.out.print(_table(outcome.proposals))
         if outcome.note:
             console.out.print(f"  {outcome.note}", markup=False)
+        for line in breaks.lines(outcome, request.path.name):
+            console.out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         for line in misses.lines(outcome, request.path.name):
             console.out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
         for line in search_lines(outcome.search) if outcome.search else ():

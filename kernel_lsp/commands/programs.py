@@ -15,21 +15,19 @@ from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.files import read_source, write_source
 from kernel_lsp.journal import outcomes
+from kernel_lsp.patching.store import LINE, is_own
 from kernel_lsp.pipeline import Pipeline
-from kernel_lsp.presenter import cards
-from kernel_lsp.programs import optimizing, stepping
+from kernel_lsp.presenter import breaks, cards
+from kernel_lsp.programs import measuring, optimizing, stepping
 from kernel_lsp.programs.bench import Plan
 from kernel_lsp.programs.composing import Variant
 from kernel_lsp.programs.measuring import AS_IS, Measured
-from kernel_lsp.programs.mirror import is_own
 from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.shares import IN_OPTIMIZER, OTHER, Shares
 from kernel_lsp.programs.stepping import Way
 from kernel_lsp.programs.targets import Looked
 from kernel_lsp.records import Interval, Job
 
-WORTH = 1.01
-"""Ratio of the step's times from which edits are offered; its interval's lower bound must be above 1."""
 SHOWN = 20
 
 
@@ -40,6 +38,7 @@ def optimize(
     budget: int,
     steps: int,
     minutes: float,
+    run_seconds: float,
     fresh: bool,
     apply: bool,
     as_json: bool,
@@ -55,6 +54,7 @@ def optimize(
         device=device,
         steps=steps,
         minutes=minutes,
+        run_s=run_seconds,
         budget=budget,
         fresh=fresh,
     )
@@ -73,7 +73,8 @@ def optimize(
         console.print_json(**_told(found), offered=offered is not None, applied=applied_paths)
     else:
         _show(found, offered, applied)
-    if found.measured is None or found.measured.step_ms(AS_IS) is None:
+    measured = found.measured
+    if measured is None or measured.step_ms(AS_IS) is None or measured.unfinished:
         raise typer.Exit(console.EXIT_CANNOT)
     raise typer.Exit(console.EXIT_OK if offered else console.EXIT_NO)
 
@@ -88,11 +89,12 @@ async def _optimized(plan: Plan, settings: Settings) -> ProgramOutcome:
 
 
 def gains(found: ProgramOutcome) -> bool:
-    """Whether our edits make the program faster than its best other way."""
-    if found.measured is None or found.best is None or found.without is None:
+    """Whether our edits make the program faster than its best other way. Where one did not finish nobody
+    knows which that is, and nothing is faster."""
+    if found.measured is None or found.best is None or found.without is None or found.measured.unfinished:
         return False
     ratio = found.measured.ratio(found.without, found.best)
-    return ratio is not None and ratio.mid >= WORTH and ratio.low > 1.0
+    return ratio is not None and measuring.pays(ratio)
 
 
 def _offered(found: ProgramOutcome) -> Variant | None:
@@ -120,17 +122,22 @@ def _job(one: Looked, plan: Plan) -> Job:
 def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settings) -> list[Path]:
     """Write all edits of the workspace's files, after a look that every file is still what was measured."""
     texts = {path: text for path, text in offered.texts.items() if is_own(path, plan.root)}
-    sources = {path: read_source(path) for path in texts}
-    if any(sources[path].text != offered.before[path] for path in texts):
+    sources = {path: read_source(path) for path in texts if path.exists()}
+    if {path: source.text for path, source in sources.items()} != {
+        path: text for path, text in offered.before.items() if path in texts
+    }:
         console.fail(KernelLspError("a file changed while the program was measured", "run the command again"))
     for path, text in texts.items():
-        write_source(path, text, sources[path].encoding)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_source(path, text, sources[path].encoding if path in sources else "utf-8")
     with journaling.journal(settings) as journal:
-        for path in texts:
+        for path in {one.path for one in offered.composed}:
             mine = [p for one in offered.composed if one.path == path and (p := one.proposal) is not None]
-            if mine:
+            if (place := offered.patches.get(path)) is not None:
+                journaling.patched(journal, mine, folder=plan.root, path=place)
+            else:
                 journaling.accepted(journal, mine, folder=plan.root, path=path)
-                guard.keep(mine, folder=plan.root, path=path)
+            guard.keep(mine, folder=plan.root, path=place or path)
     return list(texts)
 
 
@@ -139,6 +146,9 @@ def _apply(found: ProgramOutcome, offered: Variant, plan: Plan, settings: Settin
 
 def _show(found: ProgramOutcome, offered: Variant | None, applied: list[Path]) -> None:
     console.out.print(_targets(found))
+    for one in found.targets:
+        for line in breaks.lines(one.outcome, one.path.name) if one.outcome is not None else ():
+            console.out.print(line, markup=False, highlight=False, soft_wrap=True)
     if found.shares is not None:
         console.out.print(_where(found, found.shares), markup=False, soft_wrap=True)
     if found.measured is not None:
@@ -162,7 +172,9 @@ def _targets(found: ProgramOutcome) -> Table:
 
 def _found(one: Looked) -> str:
     if one.proposal is not None:
-        return one.proposal.candidate.summary
+        speedup = one.proposal.evaluation.speedup
+        here = f"{speedup.mid:.2g}x here, {one.share:.0%} of the step: " if speedup else ""
+        return here + one.proposal.candidate.summary
     return (one.outcome.note if one.outcome else one.why_not) or "nothing"
 
 
@@ -177,7 +189,7 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
 
 def _ways(measured: Measured) -> Table:
     table = Table(
-        "way", "step", "against as it is (95 %)", "memory", "first step", title="the program's step"
+        "way", "step", "against as it is (99 %)", "memory", "first step", title="the program's step"
     )
     for way, runs in measured.runs.items():
         step, failed = measured.step_ms(way), measured.failed(way)
@@ -222,19 +234,19 @@ def _conclusion(found: ProgramOutcome, offered: Variant | None, applied: list[Pa
         yield f"applied to {', '.join(str(path) for path in applied)}"
     elif offered is not None:
         yield f"{len(offered.texts)} files change: apply the edits with --apply"
-    if offered is not None and (installed := _installed(offered, Path(found.recording.root))):
-        yield (
-            f"files of installed packages are never written: the gain includes rewrites in"
-            f" {', '.join(installed)}, which --apply leaves out"
-        )
-    elif mine is not None:
+    if offered is not None and offered.patches:
+        yield from _patches(offered, Path(found.recording.root))
+    elif offered is None and mine is not None and not measured.unfinished:
         yield "the edits do not pay in this program: nothing is offered"
     if mine is not None and mine.mode is not None and offered is not None:
         yield f"and {_how(mine)}"
 
 
-def _installed(offered: Variant, root: Path) -> list[str]:
-    return [str(path) for path in offered.texts if not is_own(path, root)]
+def _patches(offered: Variant, root: Path) -> Iterator[str]:
+    names = ", ".join(sorted(str(path.relative_to(root)) for path in offered.patches.values()))
+    yield f"rewrites of installed packages are patch modules of the workspace: {names}"
+    if any(not is_own(path, root) for path in offered.texts):
+        yield f"no script of this workspace runs first; add before the program's models are made: {LINE}"
 
 
 def _how(way: Way) -> str:
@@ -267,6 +279,7 @@ def _told(found: ProgramOutcome) -> dict[str, Any]:
                 "files": [str(path) for path in one.texts],
                 "targets": [f"{target.path}::{target.qualname}" for target in one.composed],
                 "agreement": found.agreements.get(one.name),
+                "patches": {str(path): str(place) for path, place in one.patches.items()},
             }
             for one in found.variants.values()
         ],

@@ -286,4 +286,4 @@ def _settings() -> Settings:
 
 def _load(settings: Settings) -> Skillbook:
     places = skillbook.folders(settings.skill_folders, workspace=Path.cwd(), data_dir=Path(settings.data_dir))
-    return skillbook.load(places)
+    return skillbook.load(places, data_dir=Path(settings.data_dir))

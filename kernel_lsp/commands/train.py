@@ -1,8 +1,9 @@
-"""``kernel-lsp train``: starts the trainer as a process of its own, with the interpreter that has torch.
+"""``kernel-lsp train``: starts the trainer as a process of its own, with the interpreter that has
+torch.
 
-The trainer is no part of the installed package's server half: it needs the ``train`` extra, and a checkout or
-an installation that has the ``trainer`` package. Not covered: what it does (trainer/).
-"""
+The trainer is a package of its own name that only its own processes can import: a wheel has it in
+a folder that is on nobody else's path, because another well-known package is named so too. It
+needs the ``train`` extra. Not covered: what it does (trainer/)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -18,8 +20,10 @@ from kernel_lsp.commands import console
 from kernel_lsp.errors import ConfigError, KernelLspError
 
 app = typer.Typer(help="Train the policy on recorded or logged rewrites.", no_args_is_help=True)
-ROOT = Path(__file__).resolve().parents[2]
-"""Of a checkout: where the trainer package lies."""
+PACKAGE = Path(__file__).resolve().parents[1]
+INSTALLED, CHECKOUT = PACKAGE / "_trainer", PACKAGE.parent
+FOUND = INSTALLED if INSTALLED.is_dir() else CHECKOUT
+"""The folder in which the trainer package lies."""
 RECIPE = typer.Argument(..., help="A TOML file, e.g. trainer/recipes/cpu-smoke.toml.")
 DRY_RUN = typer.Option(
     False, "--dry-run", help="Say what would be done, with memory and steps; start nothing."
@@ -49,12 +53,32 @@ def evaluate(recipe: Path = RECIPE, dry_run: bool = DRY_RUN, python: str | None 
     _start("evaluate", recipe, dry_run, python)
 
 
+@app.command("tool", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run_tool(
+    context: typer.Context,
+    name: str = typer.Argument(..., help="E.g. export, generated, recording: a module of the trainer."),
+    python: str | None = PYTHON,
+) -> None:
+    """Another program of the trainer, with its own options: what `python -m trainer.NAME` is in a
+    checkout."""
+    if not name.isidentifier() or not (FOUND / "trainer" / f"{name}.py").is_file():
+        console.fail(
+            KernelLspError(f"the trainer has no program {name}", "docs/how-to/training.md names some")
+        )
+    _wait([python or sys.executable, "-m", f"trainer.{name}", *context.args])
+
+
 def _start(what: str, recipe: Path, dry_run: bool, python: str | None) -> None:
-    """Ends with the trainer's exit code; Ctrl-C reaches it, and it goes on from its checkpoint next time."""
+    """Ends with the trainer's exit code; Ctrl-C reaches it, and it goes on from its checkpoint
+    next time."""
     try:
         command = command_of(what, recipe, dry_run, python or sys.executable)
     except KernelLspError as error:
         console.fail(error)
+    _wait(command)
+
+
+def _wait(command: list[str]) -> NoReturn:
     child = subprocess.Popen(command, env=_environment())
     while True:
         try:
@@ -91,6 +115,6 @@ def _gpus(recipe: Path) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """With the checkout's trainer findable, wherever the command was called."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    """With the trainer findable, wherever the command was called."""
+    paths = [str(FOUND), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}

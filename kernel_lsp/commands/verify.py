@@ -19,7 +19,7 @@ from kernel_lsp.interpreter import Probe
 from kernel_lsp.presenter import verdicts
 from kernel_lsp.records import EvalStatus, Evaluation, Evidence
 
-DECIDED_BY_EVIDENCE = ("reference", "candidate", "device", "require", "precision")
+DECIDED_BY_EVIDENCE = ("reference", "candidate", "device", "require", "precision", "inference")
 
 SPEED_UNKNOWN = (
     "right; its speed is unknown, because Triton's interpreter judged it: --require correct accepts that,"
@@ -45,6 +45,9 @@ def verify(
     require: Require = typer.Option(Require.FASTER, help="Right and faster, or right alone."),
     precision: Precision = typer.Option(
         Precision.FAITHFUL, help="How much less accurate than the reference the candidate may be."
+    ),
+    inference: bool = typer.Option(
+        False, "--inference", help="Nobody differentiates these calls; else gradients belong to the result."
     ),
     repeated: Path | None = typer.Option(
         None, "--evidence", help="Repeat the verdict of this document instead, and say whether it holds."
@@ -73,7 +76,7 @@ def verify(
             EvaluationError("could not judge: two files are needed", "name them, or --evidence FILE")
         )
     settings = console.settings(console.workspace_of(reference), device=device)
-    kept = console.run(_judge(reference, candidate, settings, require, precision))
+    kept = console.run(_judge(reference, candidate, settings, require, precision, inference))
     raise typer.Exit(_tell(kept, save, as_json, conclusion(kept.evaluation, require, settings)))
 
 
@@ -86,10 +89,15 @@ def _given(context: typer.Context, name: str) -> bool:
 
 
 async def _judge(
-    reference: Path, candidate: Path, settings: Settings, require: Require, precision: Precision
+    reference: Path,
+    candidate: Path,
+    settings: Settings,
+    require: Require,
+    precision: Precision,
+    inference: bool,
 ) -> Evidence:
     texts = [program_text(path) for path in (reference, candidate)]
-    base = request_from_files(*texts, precision=precision)
+    base = request_from_files(*texts, precision=precision, inference=inference)
     probe = await _probe(reference.parent, settings)
     device = device_for(base, settings.device, bool(probe.cuda))
     faster = require is Require.FASTER

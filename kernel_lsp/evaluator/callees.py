@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 
 from kernel_lsp.errors import EvaluationError, SnapshotError, boundary
 from kernel_lsp.evaluator import programs
+from kernel_lsp.evaluator.gradients import is_differentiable
 from kernel_lsp.evaluator.tensors import PLAIN, map_tensors, same_bits, tensor_leaves
 from kernel_lsp.records import Arguments, Home, Program, Setting, Workload
 from kernel_lsp.snapshots import making, sources
@@ -150,6 +152,24 @@ class Subject:
         """Places of argument tensors that keep the values they were recorded with."""
 
     @property
+    def has_single(self) -> bool:
+        """Whether it could run in float32 although it does in 16 bits: all floating tensors of its own have
+        one type of 16 bits, or there are none and its source names no type."""
+        target = self.callee.target
+        state = target.state_dict().values() if isinstance(target, torch.nn.Module) else ()
+        tensors = [*state, *tensor_leaves(list(self.arguments(SEED)))]
+        dtypes = {t.dtype for t in tensors if isinstance(t, torch.Tensor) and t.dtype.is_floating_point}
+        return len(dtypes) == 1 and dtypes <= {torch.float16, torch.bfloat16}
+
+    @functools.cached_property
+    def single(self) -> Callee:
+        """The same in float32, where it is in 16 bits."""
+        target = self.callee.target
+        if not isinstance(target, torch.nn.Module):
+            return self.callee
+        return Callee(copy.deepcopy(target)._apply(in_single))
+
+    @property
     def conduct(self) -> Conduct:
         return Conduct()
 
@@ -173,11 +193,28 @@ class Subject:
 
     def records_gradients(self, arguments: Any) -> bool:
         """Whether calls are made to differentiate them."""
+        if self._is_inference:
+            return False
         if any(tensor.requires_grad for tensor in tensor_leaves(arguments)):
             return True
         target = self.callee.target
         trained = self._workload.training is True and isinstance(target, torch.nn.Module)
         return trained and any(parameter.requires_grad for parameter in target.parameters())
+
+    def may_record_gradients(self, arguments: Any) -> bool:
+        """Whether a program could differentiate such calls although this workload does not: nobody said that
+        they are inference, and a parameter or an input may require a gradient."""
+        if self._is_inference:
+            return False
+        target = self.callee.target
+        state = target.parameters() if isinstance(target, torch.nn.Module) else ()
+        trained = any(parameter.requires_grad for parameter in state)
+        return trained or any(map(is_differentiable, tensor_leaves(arguments)))
+
+    @property
+    def _is_inference(self) -> bool:
+        """The workload says so; what nobody said is no inference."""
+        return self._workload.setting.gradients is False or self._workload.setting.inference
 
 
 class RecordedSubject(Subject):
@@ -212,10 +249,17 @@ class RecordedSubject(Subject):
         return [tensors, {}]
 
     def records_gradients(self, arguments: Any) -> bool:
-        if self._workload.setting.gradients is False or self._workload.setting.inference:
+        if self._is_inference:
             return False
         state = self.callee.target.parameters() if isinstance(self.callee.target, torch.nn.Module) else ()
         return any(tensor.requires_grad for tensor in (*tensor_leaves(arguments), *state))
+
+    def may_record_gradients(self, arguments: Any) -> bool:
+        return False  # what records gradients was seen in the run
+
+    @property
+    def has_single(self) -> bool:
+        return False  # a program's own objects hold its types
 
     @property
     def conduct(self) -> Conduct:
@@ -424,6 +468,11 @@ class _Collecting:
 def _kind(value: Any) -> str:
     named = value if isinstance(value, type) else type(value)
     return f"{named.__module__.rpartition('.')[2]}.{named.__qualname__}"
+
+
+def in_single(tensor: torch.Tensor) -> torch.Tensor:
+    """In float32, if it has 16 bits."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

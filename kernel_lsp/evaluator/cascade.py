@@ -146,7 +146,7 @@ async def _tried(
         }
         await candidate(worker, "load", request.budget.load_s, init, **loading)
         await trials.run_trials(request, judge, worker, opened, found, report, begun)
-        await _finish(request, worker, sandbox, found, report)
+        await _finish(request, judge, worker, sandbox, found, report)
         closed, _ = await ask_judge(judge, "summary", request.budget.call_s)
         trials.note_closing(closed, found)
         if timer is None or closed["degenerate"]:
@@ -157,11 +157,12 @@ async def _tried(
 
 
 async def _finish(
-    request: EvaluationRequest, worker: Party, sandbox: Sandbox, found: Findings, report: Report
+    request: EvaluationRequest, judge: Party, worker: Party, sandbox: Sandbox, found: Findings, report: Report
 ) -> None:
     """What the worker has noticed and compiled; it is ended then."""
-    finished, _ = await candidate(worker, "finish", request.budget.call_s)
+    finished, _ = await candidate(worker, "finish", 2 * request.budget.call_s)
     guard_notes(finished["notes"], found)
+    await _refuse_growth(request, judge, finished["growth"], found)
     await decoys.check_kernels(request, worker, finished["launched"], found)
     await sandbox.end_worker(worker)
     if request.device == "cuda":
@@ -170,6 +171,21 @@ async def _finish(
         if tuned := finished["tuned"]:
             found.check("autotune", None, f"{'; '.join(map(str, tuned[:MAX_NOTES]))}: others were not judged")
         await _compile_kernels(request, sandbox, finished["kernels"], found, report)
+
+
+async def _refuse_growth(
+    request: EvaluationRequest, judge: Party, kept: dict[str, int], found: Findings
+) -> None:
+    """A candidate that keeps memory on every call, where its reference does not. Raises Rejected."""
+    if any(kept.values()):
+        theirs, _ = await ask_judge(judge, "growth", request.budget.call_s)
+        if any(kept[what] > 2 * int(theirs[what]) for what in ("host", "device", "tensors")):
+            size = max(int(kept["host"]), int(kept["device"]))
+            what = f"{size} bytes" if size else f"{int(kept['tensors'])} tensors"
+            detail = f"every call keeps {what} more, which the reference's does not"
+            found.check("memory-growth", False, detail)
+            raise Rejected(EvalStatus.WRONG_RESULT, f"memory grows without end: {detail}")
+    found.check("memory-growth", True)
 
 
 @contextlib.asynccontextmanager

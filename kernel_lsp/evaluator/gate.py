@@ -16,7 +16,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -43,13 +43,19 @@ class Gate:
     """Warm processes and a queue. Make one per process; end it with :meth:`close` or `async with`."""
 
     def __init__(
-        self, *, manners: Manners | None = None, idle_s: float = IDLE_S, cache: Path | None = None
+        self,
+        *,
+        manners: Manners | None = None,
+        idle_s: float = IDLE_S,
+        cache: Path | None = None,
+        readable: Iterable[Path] = (),
     ) -> None:
-        """``cache``: a folder for compiled kernels; None compiles in every process anew."""
+        """``cache``: a folder for compiled kernels; None compiles in every process anew. ``readable``: see
+        `Pool`; only a matter of time."""
         self.manners = manners or default()
         self._store = Store(cache) if cache else None
         self._idle_s = idle_s
-        self._pool = Pool(self.manners)
+        self._pool = Pool(self.manners, readable)
         self._judges = judges.Judges(self._pool, self._store)
         beside = max(1, len(os.sched_getaffinity(0)) // CORES_PER_CANDIDATE)
         self._places = {"cuda": asyncio.Semaphore(beside), "cpu": asyncio.Semaphore(1)}

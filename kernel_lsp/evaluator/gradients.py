@@ -14,6 +14,11 @@ from kernel_lsp.evaluator.tensors import tensor_leaves
 Gradients = dict[str, torch.Tensor | None]
 
 
+def is_differentiable(tensor: torch.Tensor) -> bool:
+    """Whether a program could ask for its gradient."""
+    return tensor.dtype.itemsize > 1 and (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
 def leaves_with_gradients(arguments: Any, target: Any) -> dict[str, torch.Tensor]:
     """What gradients are asked for: the inputs and parameters that require them, by name."""
     named = {f"input {i}": t for i, t in enumerate(tensor_leaves(arguments)) if t.requires_grad}
@@ -22,10 +27,17 @@ def leaves_with_gradients(arguments: Any, target: Any) -> dict[str, torch.Tensor
     return named
 
 
-def backward(result: Any, wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor]) -> Gradients:
-    """Gradients of the outputs that carry any, in order, weighted with ``cotangents``."""
+def backward(
+    result: Any, wanted: dict[str, torch.Tensor], cotangents: list[torch.Tensor], *, keep: bool = False
+) -> Gradients:
+    """Gradients of the outputs that carry any, in order, weighted with ``cotangents``.
+
+    ``keep``: the graph will be used once more.
+    """
     outputs = [t for t in tensor_leaves(result) if t.requires_grad]
     if not outputs or not wanted:
         return dict.fromkeys(wanted)
-    found = torch.autograd.grad(outputs, list(wanted.values()), cotangents, allow_unused=True)
+    found = torch.autograd.grad(
+        outputs, list(wanted.values()), cotangents, allow_unused=True, retain_graph=keep
+    )
     return dict(zip(wanted, found, strict=True))

@@ -95,8 +95,8 @@ class Trials:
     async def _drawn(self, trial: Json) -> tuple[Json, list[bytes]]:
         """What the worker is asked."""
         drawn, blobs = await ask_judge(self.judge, "trial", self.limit_s, number=trial["number"])
-        shared = {name: self.opened[name] for name in ("changed", "grad", "aliases")}
-        return {**drawn, **shared, "fresh": False}, blobs
+        shared = {name: self.opened[name] for name in ("changed", "aliases")}
+        return {**drawn, **shared, "grad": trial["grad"], "single": trial["single"], "fresh": False}, blobs
 
     async def _rehearsed(self) -> None:
         """The judge is ready to compare; of one that is lost the comparison itself tells."""
@@ -137,10 +137,12 @@ class Trials:
     async def _gradients(self, trial: Json) -> None:
         number = trial["number"]
         weights, blobs = await ask_judge(self.judge, "cotangents", self.limit_s, number=number)
-        reply, found = await candidate(self.worker, "backward", self.limit_s, blobs, **weights)
+        reply, found = await candidate(
+            self.worker, "backward", self.limit_s, blobs, twice=trial["twice"], **weights
+        )
         if "error" not in reply:
             guard_notes(reply["notes"], self.found)
-        told = {key: reply.get(key) for key in ("gradients", "error")}
+        told = {key: reply.get(key) for key in ("gradients", "again", "error")}
         verdict, _ = await ask_judge(self.judge, "gradients", self.limit_s, found, number=number, **told)
         self._settle(trial, "gradients", verdict, reply)
         self.gradients += verdict["compared"]
@@ -176,6 +178,9 @@ def variation(trial: Json) -> str:
     """What is special about a trial besides its values; empty: as the workload says."""
     layout, batch, way = trial["layout"], trial["batch"], trial["update"]
     parts = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
+    parts += [f"a dimension of {trial.get('size')}"] * (trial.get("group") is not None)
+    parts += ["in float32"] * bool(trial.get("single"))
+    parts += ["with gradients"] * bool(trial.get("grad"))
     parts += [f"one row of the {trial.get('edit')} changed"] * bool(trial.get("edit"))
     parts += [f"parameters by {way}"] * (way not in ("none", "load_state_dict"))
     return ", ".join([*parts, *["train() and eval() called before"] * bool(trial["switch"])])
@@ -204,7 +209,7 @@ async def run_trials(
         )
     if trials.strides:
         found.check("strides", None, trials.strides)
-    if opened["grad"]:
+    if trials.gradients:
         found.check("gradients", True, f"{trials.gradients} gradients compared")
     found.check("values", True, f"{len(found.errors)} trials against a float64 oracle")
 

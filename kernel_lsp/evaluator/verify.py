@@ -16,7 +16,7 @@ from kernel_lsp import parsing
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator.request import MAX_SOURCE_BYTES, EvaluationRequest, Precision
 from kernel_lsp.files import read_source
-from kernel_lsp.records import Program, TargetKind, Workload, WorkloadOrigin
+from kernel_lsp.records import Program, Setting, TargetKind, Workload, WorkloadOrigin
 
 NAMES = ("Model", "ModelNew")
 
@@ -55,11 +55,13 @@ def request_from_files(
     timeout_s: float = 300.0,
     entry: str | None = None,
     precision: Precision = Precision.FAITHFUL,
+    inference: bool = False,
 ) -> EvaluationRequest:
     """The request for two whole files; ``device`` may be auto, cuda, cpu or interpreter.
 
     Where there is no GPU and either program has Triton, both run in its interpreter. ``entry`` names the
-    class or function when it is not `Model`. Raises EvaluationError (`could not judge: …`) when a file
+    class or function when it is not `Model`. ``inference``: nobody differentiates these calls; else gradients
+    belong to the result. Raises EvaluationError (`could not judge: …`) when a file
     does not parse or defines nothing to judge.
     """
     reference = _parse(reference_text, "the reference")
@@ -73,7 +75,8 @@ def request_from_files(
             f"could not judge: the candidate defines neither {name} nor {name}New", "rename its class"
         )
     program = Program(source=reference_text, entry=name, kind=_defined(reference)[name])
-    workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS)
+    setting = Setting(gradients=False) if inference else Setting()
+    workload = Workload(name="get_inputs", origin=WorkloadOrigin.GET_INPUTS, setting=setting)
     if "get_inputs" not in _defined(reference):
         raise EvaluationError(
             "could not judge: the reference has no get_inputs()", "add a function that returns its inputs"

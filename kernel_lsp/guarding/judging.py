@@ -15,7 +15,8 @@ from kernel_lsp import analysis
 from kernel_lsp.errors import EvaluationError, KernelLspError
 from kernel_lsp.evaluator import EvaluationRequest, Gate, evidence
 from kernel_lsp.files import read_source
-from kernel_lsp.guarding import reverting
+from kernel_lsp.guarding import patches, reverting
+from kernel_lsp.patching import store
 from kernel_lsp.records import (
     Acceptance,
     EvalStatus,
@@ -26,10 +27,13 @@ from kernel_lsp.records import (
     Progress,
     Snapshot,
     Target,
+    Workload,
 )
 from kernel_lsp.rewrite.kernels import harness
 
 Report = Callable[[Progress], None]
+Reopen = Callable[[Path, str, Target], tuple[Program, Workload] | None]
+"""A recorded call of a target of this machine, by file, text and target; None: there is none."""
 STILL_FASTER = 1.0
 """A rewrite is offered at `Settings.threshold` and kept while it is faster at all."""
 
@@ -42,6 +46,8 @@ async def guard(
     python: str,
     cuda: bool,
     timeout_s: float,
+    data_dir: Path,
+    reopen: Reopen = lambda path, text, target: None,
 ) -> AsyncIterator[Guarded]:
     """One verdict per acceptance, in order; those that others were accepted on top of are left out.
 
@@ -52,7 +58,9 @@ async def guard(
         for done, (path, acceptance) in enumerate(chosen):
             words = f"{acceptance.path}::{acceptance.qualname}"
             report(Progress(phase="evaluate", message=words, done=done, total=len(chosen)))
-            judging = _Judging(gate=gate, python=python, cuda=cuda, timeout_s=timeout_s)
+            judging = _Judging(
+                gate=gate, python=python, cuda=cuda, timeout_s=timeout_s, data_dir=data_dir, reopen=reopen
+            )
             yield await _one(judging, root, path, acceptance)
 
 
@@ -70,6 +78,8 @@ class _Judging:
     python: str
     cuda: bool
     timeout_s: float
+    data_dir: Path
+    reopen: Reopen
 
 
 async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance) -> Guarded:
@@ -81,6 +91,8 @@ async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance
         return replace(blank, detail=f"its file is not there any more; delete {file}")
     except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
         return replace(blank, holding=Holding.UNKNOWN, detail=f"its file cannot be read: {error}")
+    if (patch := store.at(root / acceptance.path)) is not None:
+        return await _one_patch(judging, blank, patch)
     snapshot = Snapshot(uri=(root / acceptance.path).as_uri(), text=text)
     found = analysis.analyze(snapshot)
     if (problem := found.problem) is not None:
@@ -93,13 +105,57 @@ async def _one(judging: _Judging, root: Path, path: Path, acceptance: Acceptance
     if target.fingerprint == acceptance.before:
         return replace(here, holding=Holding.REVERTED, detail=f"the original is back; delete {file}")
     try:
-        launcher = _launcher(acceptance, file)
-        now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
-        request = _request(acceptance, now, judging)
+        if acceptance.evidence.reference.home is None:
+            launcher = _launcher(acceptance, file)
+            now = harness.judged(analysis.slice_program(snapshot, target), target, launcher)
+            request = _request(acceptance, now, judging)
+        else:
+            request = _recorded(acceptance, root / acceptance.path, text, target, judging)
         evaluation = await judging.gate.evaluate(request, lambda progress: None)
     except KernelLspError as error:  # what is wrong with one must not cost the verdicts on the others
         return replace(here, holding=Holding.UNKNOWN, detail=str(error))
     return _judged(here, text, target, request, evaluation)
+
+
+async def _one_patch(judging: _Judging, blank: Guarded, found: store.Found) -> Guarded:
+    """A rewrite of an installed package: the package's file with its patch module."""
+    acceptance, module = blank.acceptance, found.patch.library.module
+    try:
+        now = patches.patched(found, judging.python, judging.data_dir)
+        if isinstance(now, str):
+            remedy = f"optimize it again, or kernel-lsp patches remove {module}"
+            return replace(blank, holding=Holding.REVERTED, detail=f"{now}; {remedy}")
+        analyzed = analysis.analyze(Snapshot(uri=now.path.as_uri(), text=now.rewritten))
+        target = analysis.find_target(analyzed, acceptance.qualname)
+        if target is None or acceptance.qualname.partition(".")[0] not in found.patch.names:
+            return replace(blank, detail=f"its patch module has it no more; delete {blank.file}")
+        request = _recorded(acceptance, now.path, now.rewritten, target, judging, original=now.original)
+        evaluation = await judging.gate.evaluate(request, lambda progress: None)
+    except (KernelLspError, OSError, SyntaxError, UnicodeDecodeError) as error:
+        return replace(blank, holding=Holding.UNKNOWN, detail=str(error))
+    judged = _judged(replace(blank, line=1), read_source(found.path).text, target, request, evaluation)
+    if judged.failed and judged.revert is None:
+        return replace(judged, detail=f"{judged.detail}; remove it: kernel-lsp patches remove {module}")
+    return judged
+
+
+def _recorded(
+    acceptance: Acceptance,
+    path: Path,
+    text: str,
+    target: Target,
+    judging: _Judging,
+    original: str | None = None,
+) -> EvaluationRequest:
+    """``text``: of the file with the rewrite. Raises EvaluationError where no recorded call is left."""
+    recorded = judging.reopen(path, text, target)
+    if recorded is None:
+        cause = "no recorded call of it is on this machine"
+        raise EvaluationError(cause, "record the program again: kernel-lsp record -- python …")
+    before, workload = acceptance.evidence.reference, recorded[1]
+    program = replace(before, home=recorded[0].home, source=before.source if original is None else original)
+    now = replace(program, source=text)
+    return replace(_request(acceptance, now, judging), reference=program, workload=workload)
 
 
 def _launcher(acceptance: Acceptance, file: str) -> str:

@@ -16,12 +16,16 @@ from itertools import pairwise
 
 from kernel_lsp import analysis, parsing
 from kernel_lsp.errors import RewriteError
+from kernel_lsp.patching import making
 from kernel_lsp.records import Acceptance, Guarded, Snapshot, SourceEdit, Target
 from kernel_lsp.rewrite import edit
 
 
 def without(text: str, acceptance: Acceptance) -> str | None:
-    """The file as it would be; None when the target cannot be put back."""
+    """The file as it would be; None when the target cannot be put back (of a patch module: when nothing would
+    be left of it)."""
+    if making.read(text) is not None:
+        return making.without(text, [acceptance.qualname.partition(".")[0]])
     target = _find(text, acceptance.qualname)
     original = _original(acceptance)
     if target is None or original is None:

@@ -45,7 +45,7 @@ def accept(event: Event, evidence_file: Path) -> Path | None:
         before=str(event.data.get("before", "")),
         after=str(event.data.get("after", "")),
         accepted=event.time,
-        evidence=_public(kept),
+        evidence=_public(kept, Path(event.folder)),
     )
     path = Path(event.folder) / FOLDER / _name(acceptance)
     if not path.resolve().is_relative_to(Path(event.folder).resolve()):
@@ -63,10 +63,25 @@ def _name(acceptance: Acceptance) -> str:
     return f"{words[-80:].lstrip('-.')}-{hashlib.sha256(told.encode()).hexdigest()[:8]}.json"
 
 
-def _public(kept: Evidence) -> Evidence:
+def _public(kept: Evidence, folder: Path) -> Evidence:
+    """Without samples, and without paths of this machine: recorded calls are found where it is judged."""
     environment = kept.evaluation.environment
     told = {name: environment[name] for name in TOLD_OF_MACHINE if name in environment}
-    return replace(kept, samples=(), python=None, evaluation=replace(kept.evaluation, environment=told))
+    reference = kept.reference
+    if (home := reference.home) is not None:
+        place = Path(home.path)
+        path = place.relative_to(folder) if place.is_relative_to(folder) else Path(place.name)
+        home = replace(
+            home,
+            path=path.as_posix(),
+            snapshot=Path(home.snapshot).name,
+            search_path=(),
+            pickler="",
+            others=(),
+        )
+        reference = replace(reference, home=home)
+    evaluation = replace(kept.evaluation, environment=told)
+    return replace(kept, reference=reference, samples=(), python=None, evaluation=evaluation)
 
 
 def acceptances(root: Path) -> Iterator[tuple[Path, Acceptance | EvaluationError]]:

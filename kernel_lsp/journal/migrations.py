@@ -11,6 +11,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, inspect, select, text, update
 
 from kernel_lsp.errors import JournalError
+from kernel_lsp.journal import row_security
 from kernel_lsp.journal.models import Base, SchemaRow
 
 FIRST = 1
@@ -21,7 +22,7 @@ def _consent_to_training(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE proposals ADD COLUMN training BOOLEAN"))
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_consent_to_training]
+MIGRATIONS: list[Callable[[Connection], None]] = [_consent_to_training, row_security.secure]
 """MIGRATIONS[i] turns schema FIRST + i into FIRST + i + 1."""
 
 
@@ -33,6 +34,7 @@ def migrate(connection: Connection) -> None:
     """Run inside a write transaction. Raises JournalError on a schema that only a newer kernel-lsp knows."""
     if not inspect(connection).has_table(SchemaRow.__tablename__):
         Base.metadata.create_all(connection)
+        row_security.secure(connection)
         connection.execute(SchemaRow.__table__.insert().values(version=newest()))  # type: ignore[attr-defined]
         return
     version = connection.scalar(select(SchemaRow.version)) or 0

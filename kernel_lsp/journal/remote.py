@@ -5,8 +5,9 @@ a server that is away, restarts, is full or refuses: batches then go to the *spo
 machine that survives our own end too, and are delivered with the next write that gets through. Rows have
 names of their own, so that delivering one twice changes nothing. Each event is one message in `problems`.
 Everybody's rows stand apart by their `owner`, a random id that lies beside the spool: what one person
-dismisses, forgets or goes on with is never another's. Not covered: erasing traces from the server's own
-files (PostgreSQL's VACUUM and backups are its administrator's), encryption (say ``?sslmode=verify-full``).
+dismisses, forgets or goes on with is never another's; the server lets no other role write under it
+(row_security.py). Not covered: erasing traces from the server's own files (PostgreSQL's VACUUM and backups
+are its administrator's), encryption (say ``?sslmode=verify-full``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InterfaceError,
 from sqlalchemy.orm import Session
 
 from kernel_lsp.errors import JournalError
-from kernel_lsp.journal import rows
+from kernel_lsp.journal import row_security, rows
 from kernel_lsp.journal.database import Database, Unusable, Work
 from kernel_lsp.journal.migrations import migrate
 
@@ -118,7 +119,7 @@ class RemoteDatabase:
 
     def _prepare(self) -> None:
         if not self._ready:
-            self._attempt(lambda session: _migrate(session.connection()))
+            self._attempt(lambda session: _migrate(session.connection(), self.owner))
             self._ready = True
 
     def _attempt(self, work: Callable[[Session], T]) -> T:
@@ -199,10 +200,11 @@ def _engine(url: str) -> Engine:
         ) from error
 
 
-def _migrate(connection: Connection) -> None:
+def _migrate(connection: Connection, owner: str) -> None:
     """One writer at a time makes or changes the tables; the others wait for it here."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
     migrate(connection)
+    row_security.claim(connection, owner)
 
 
 def _owner(folder: Path) -> str:

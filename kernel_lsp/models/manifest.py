@@ -14,7 +14,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_lsp import wire
+from kernel_lsp import signatures, wire
 from kernel_lsp.agents.backbones.small import shape
 from kernel_lsp.agents.compact import VERSION, tokenizer
 from kernel_lsp.errors import ModelError
@@ -115,7 +115,11 @@ def seal(
     notes: str = "",
 ) -> Manifest:
     """Finish a checkpoint: hash every file that is there and write the manifest. Raises OSError."""
-    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != NAME)
+    files = sorted(
+        file
+        for file in folder.iterdir()
+        if file.is_file() and file.name != NAME and not file.name.startswith(signatures.STATEMENT)
+    )
     made = Manifest(
         name=name,
         version=version,

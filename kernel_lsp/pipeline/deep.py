@@ -22,7 +22,7 @@ from kernel_lsp.errors import BackboneError, SkillError
 from kernel_lsp.files import keep_newest
 from kernel_lsp.pipeline import learning
 from kernel_lsp.pipeline.opened import Bench, Opened
-from kernel_lsp.pipeline.tournament import LANES, Report, rank
+from kernel_lsp.pipeline.tournament import LANES, Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.pipeline.workshop import EngineWorkshop
 from kernel_lsp.records import (
@@ -49,6 +49,7 @@ from kernel_lsp.records import (
     Strategy,
     Task,
     Verdict,
+    rank,
 )
 from kernel_lsp.search import attempts, bottleneck
 from kernel_lsp.search.archive import SUFFIX, SqliteArchive

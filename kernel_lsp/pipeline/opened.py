@@ -95,11 +95,13 @@ async def opened(
     async with (
         gate.forks() as start,
         _expecting(tournament, gate) as give_up,
-        _engine(prepared, bench, settings, start) as engine,
+        engine_of(prepared, bench, settings, start) as engine,
     ):
         executable = [skill for skill in bench.skills.skills if skill.executable]
         with phases.phase("capture"):
-            capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
+            capture = await engine.open(
+                prepared.program, prepared.workload, bench.device, executable, gpu=bench.probe.gpu
+            )
         matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
         if not any(_may_be_timed(site, bench.device) for site in capture.sites):
             give_up()
@@ -135,7 +137,7 @@ def _may_be_timed(site: Site, device: str) -> bool:
 
 
 @asynccontextmanager
-async def _engine(
+async def engine_of(
     prepared: Prepared, bench: Bench, settings: Settings, start: Start
 ) -> AsyncIterator[Engine]:
     """The user's definitions run in the engine (on fake tensors), so it is confined too."""

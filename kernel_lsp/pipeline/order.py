@@ -18,12 +18,13 @@ from kernel_lsp.evaluator import Gate
 from kernel_lsp.evaluator.sharing.manners import Manners, Rules
 from kernel_lsp.library.usage import skill_of
 from kernel_lsp.models import GRAPH, KERNEL
-from kernel_lsp.pipeline import places, recipes, silence, turns
+from kernel_lsp.models.store import FOLDER as MODELS
+from kernel_lsp.pipeline import parts, places, recipes, silence, turns
 from kernel_lsp.pipeline.opened import Bench, Opened, opened
 from kernel_lsp.pipeline.policies import Policies
 from kernel_lsp.pipeline.prepare import Prepared, prepare
 from kernel_lsp.pipeline.search import Search
-from kernel_lsp.pipeline.tournament import Report, rank
+from kernel_lsp.pipeline.tournament import Report
 from kernel_lsp.pipeline.turns import Turn
 from kernel_lsp.records import (
     Job,
@@ -34,6 +35,7 @@ from kernel_lsp.records import (
     SearchMode,
     SearchPlan,
     Verdict,
+    rank,
 )
 from kernel_lsp.rewrite.client import Capture
 from kernel_lsp.skillbook import Skillbook
@@ -65,8 +67,15 @@ class Pipeline:
         rules = Rules.of(self.settings, background=background)
         if rules not in self._gates:
             compiled = Path(self.settings.data_dir) / "compiled"
-            self._gates[rules] = Gate(manners=Manners(rules), cache=compiled)
+            self._gates[rules] = Gate(manners=Manners(rules), cache=compiled, readable=self._shown())
         return self._gates[rules]
+
+    def _shown(self) -> tuple[Path, ...]:
+        """What children of every job may be given to read, whatever its folder: skills and policies."""
+        data_dir = Path(self.settings.data_dir)
+        places = skillbook.folders(self.settings.skill_folders, workspace=None, data_dir=data_dir)
+        found = (*(place.path for place in places if place.source != "workspace"), data_dir / MODELS)
+        return tuple(path for path in found if path.is_absolute())
 
     async def optimize(
         self, job: Job, report: Report = lambda progress: None, turn: Turn = turns.free
@@ -92,13 +101,40 @@ class Pipeline:
         if outcome and plan is None:
             return _placed(replace(outcome, cached=True), prepared)
         self.policies.warm(bench, gate)
+        try:
+            return _placed(await self._searched(prepared, bench, gate, plan, outcome, report, turn), prepared)
+        except CaptureError as error:
+            whole = places.located(error, prepared)
+            if not parts.may_have_parts(prepared):
+                raise whole from error
+
+        async def search_part(part: Prepared) -> Outcome:
+            known = self._recalled(part, bench)
+            if known is not None and job.search is None:
+                return replace(known, cached=True)
+            return await self._searched(part, bench, gate, plan, None, report, turn)
+
+        found = await parts.outcome_of_parts(prepared, bench, gate, self.settings, report, whole, search_part)
+        if found.proposals:
+            self._keep(prepared, bench, found, model=False)
+        return _placed(found, prepared)
+
+    async def _searched(
+        self,
+        prepared: Prepared,
+        bench: Bench,
+        gate: Gate,
+        plan: SearchPlan | None,
+        outcome: Outcome | None,
+        report: Report,
+        turn: Turn,
+    ) -> Outcome:
+        """``outcome``: what the quick search found before. Raises CaptureError."""
+        job = prepared.job
         async with contextlib.AsyncExitStack() as stack:
             async with turn():
-                try:
-                    working = opened(prepared, bench, gate, self.settings, report)
-                    one = await stack.enter_async_context(working)
-                except CaptureError as error:
-                    raise places.located(error, prepared) from error
+                working = opened(prepared, bench, gate, self.settings, report)
+                one = await stack.enter_async_context(working)
                 if outcome is None and not (job.search and job.search.mode in MODEL_ALONE):
                     outcome = await self._quick(one, report)
                     self._keep(prepared, bench, outcome, model=False)
@@ -107,7 +143,7 @@ class Pipeline:
                 if job.search or (outcome.search and not outcome.search.notes):
                     self._keep(prepared, bench, outcome)  # a model that failed is asked again next time
         assert outcome is not None
-        return _placed(outcome, prepared)
+        return outcome
 
     def _plan(self, prepared: Prepared, bench: Bench) -> SearchPlan | None:
         """What is searched beyond the quick search. In the background no model is ever asked."""
@@ -236,7 +272,7 @@ class Pipeline:
             workspace=Path(folder) if folder else None,
             data_dir=Path(self.settings.data_dir),
         )
-        return skillbook.load(places)
+        return skillbook.load(places, data_dir=Path(self.settings.data_dir))
 
     async def _quick(self, one: Opened, report: Report) -> Outcome:
         job, device, gate = one.prepared.job, one.bench.device, one.gate

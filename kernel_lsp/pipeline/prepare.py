@@ -40,6 +40,11 @@ class Prepared:
     reached: Reached | None = None
     """Whose call says what the launcher of a kernel is called with, where nothing else does."""
 
+    @property
+    def reference(self) -> Program:
+        """What candidates are judged against: always the whole, also where a part of it is rewritten."""
+        return replace(self.program, part=None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edited:
@@ -109,7 +114,8 @@ def edited(prepared: Prepared, candidate: Candidate) -> Edited | None:
     if target is None:
         return None
     if prepared.program.home is not None:
-        return Edited(fingerprint=target.fingerprint, program=replace(prepared.program, source=text))
+        program = replace(prepared.program, source=text, part=None)
+        return Edited(fingerprint=target.fingerprint, program=program)
     program = _program(snapshot, target, prepared.program.launcher, prepared.reached)
     return Edited(fingerprint=target.fingerprint, program=program)
 

@@ -28,8 +28,8 @@ from kernel_lsp.errors import EvaluationError, RewriteError, Withdrawn
 from kernel_lsp.evaluator.tuning import Race, Tuner, TuneRequest, TunerLost, Variant
 from kernel_lsp.pipeline import accuracy
 from kernel_lsp.pipeline.known import Known
-from kernel_lsp.pipeline.tournament import Tournament, rank
-from kernel_lsp.records import COMPILE, EAGER, TIE, Candidate, EvalStatus, Proposal, Step, Verdict
+from kernel_lsp.pipeline.tournament import Tournament
+from kernel_lsp.records import COMPILE, EAGER, TIE, Candidate, EvalStatus, Proposal, Step, Verdict, rank
 from kernel_lsp.rewrite.client import Engine
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
@@ -188,7 +188,7 @@ class Search:
             return None
         job = self.tournament.prepared
         request = TuneRequest(
-            reference=job.program,
+            reference=job.reference,
             workload=job.workload,
             device=self.device,
             python=self.tournament.probe.python,

@@ -23,7 +23,6 @@ from kernel_lsp.evaluator import Budget, EvaluationRequest, evidence
 from kernel_lsp.interpreter import Probe
 from kernel_lsp.pipeline.prepare import Edited, Prepared, edited
 from kernel_lsp.records import (
-    TIE,
     Candidate,
     EvalStatus,
     Evaluation,
@@ -32,6 +31,7 @@ from kernel_lsp.records import (
     Progress,
     Proposal,
     Verdict,
+    rank,
 )
 from kernel_lsp.search.fitness import LOOKS_BETTER
 
@@ -47,7 +47,6 @@ cache it holds source text and may be deleted at any time."""
 MAX_CHALLENGES = 2
 LANES = {"cuda": 4}
 """Candidates that are judged quickly at the same time, by device; one where nothing is said."""
-ORDER = (Verdict.FASTER, Verdict.CORRECT, Verdict.UNKNOWN, Verdict.REJECTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +181,7 @@ class Tournament:
         """What a full judgement will ask the gate, before there is a candidate (`Gate.expecting`)."""
         patience = PATIENCE if self.prepared.job.background else 1.0
         return EvaluationRequest(
-            reference=self.prepared.program,
+            reference=self.prepared.reference,
             candidate_source="",
             candidate_entry="",
             workload=self.prepared.workload,
@@ -266,9 +265,3 @@ def _challenger(full: Sequence[Proposal], quick: Sequence[Proposal]) -> Proposal
 def _over_eager(proposal: Proposal) -> float:
     eager = proposal.evaluation.speedups.get("eager")
     return eager.mid if eager else 0.0
-
-
-def rank(proposal: Proposal) -> tuple[int, float]:
-    """Faster ones first; at a tie torch.compile, the simpler edit."""
-    favor = TIE[1] if proposal.candidate.compiles else 1.0
-    return ORDER.index(proposal.verdict), -favor * _over_eager(proposal)

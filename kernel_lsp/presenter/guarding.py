@@ -19,7 +19,7 @@ RULES = {
     Holding.GONE: ("KLG04", "acceptance-of-nothing", "note"),
 }
 """What is worth a result, in SARIF's words."""
-HELP = "https://github.com/kernel-lsp/kernel-lsp/blob/main/docs/guard.md"
+HELP = "https://github.com/kernel-lsp/kernel-lsp/blob/main/docs/how-to/guard.md"
 
 
 def guarded_text(found: Sequence[Guarded], problems: Sequence[str]) -> str:

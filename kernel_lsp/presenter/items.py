@@ -21,6 +21,10 @@ class Hint:
     """Set when this is a verified rewrite."""
     page: str | None = None
     """Path of the rule's documentation."""
+    severity: str = "hint"
+    """Of config.SEVERITIES; what could be faster is never more than a hint unless settings say so."""
+    unnecessary: bool = False
+    """What is marked does nothing."""
     data: Json = field(default_factory=dict)
     """What the rule found, for scripts."""
 

@@ -19,6 +19,12 @@ from kernel_lsp.records import Json, Progress, Span
 SOURCE = "kernel-lsp"
 REWRITE = "refactor.rewrite.kernel"
 QUICKFIX = "quickfix.kernel"
+_SEVERITIES = {
+    "hint": types.DiagnosticSeverity.Hint,
+    "information": types.DiagnosticSeverity.Information,
+    "warning": types.DiagnosticSeverity.Warning,
+    "error": types.DiagnosticSeverity.Error,
+}
 
 
 def range_of(span: Span, positions: Positions) -> types.Range:
@@ -39,17 +45,20 @@ def span_of(chosen: types.Range, positions: Positions) -> Span:
     )
 
 
-def diagnostic(hint: Hint, positions: Positions, *, data: bool, link: bool) -> types.Diagnostic:
-    """Never above Hint: it is advice. ``data`` only for clients that give it back, ``link`` (to the
-    rule's page) for those that show one."""
+def diagnostic(
+    hint: Hint, positions: Positions, *, data: bool, link: bool, tags: bool = False
+) -> types.Diagnostic:
+    """``data`` only for clients that give it back, ``link`` (to the rule's page) for those that show one,
+    ``tags`` for those that fade what is unnecessary."""
     linked = types.CodeDescription(href=Path(hint.page).as_uri()) if link and hint.page else None
     return types.Diagnostic(
         range=range_of(hint.span, positions),
-        severity=types.DiagnosticSeverity.Hint,
+        severity=_SEVERITIES[hint.severity],
         source=SOURCE,
         code=hint.code,
         code_description=linked,
         message=hint.message,
+        tags=[types.DiagnosticTag.Unnecessary] if tags and hint.unnecessary else None,
         data={**hint.data, "proposal": hint.proposal, "qualname": hint.qualname} if data else None,
     )
 

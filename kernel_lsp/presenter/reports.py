@@ -16,11 +16,14 @@ from kernel_lsp.presenter.objects import versioned
 from kernel_lsp.records import Analysis, Finding, Json, ParseProblem
 
 _HOME = "https://github.com/kernel-lsp/kernel-lsp"
-_SARIF_LEVELS = {"hint": "note", "warning": "warning", "error": "error"}
+_SARIF_LEVELS = {"hint": "note", "information": "note", "warning": "warning", "error": "error"}
 
 
-def findings_text(results: Iterable[tuple[str | Path, Analysis]]) -> str:
-    """``path:line:column: rule severity: message (name)``, one per line, and a summary."""
+def findings_text(results: Iterable[tuple[str | Path, Analysis]], *, summary: bool = True) -> str:
+    """``path:line:column: rule severity: message (name)``, one per line, and a summary.
+
+    In a notebook ``path:cell N:line:column``, with the line in its cell.
+    """
     lines: list[str] = []
     rules: Counter[str] = Counter()
     num_files = num_problems = num_failures = 0
@@ -35,11 +38,35 @@ def findings_text(results: Iterable[tuple[str | Path, Analysis]]) -> str:
         lines += [f"{path}: {failure}" for failure in analysis.failures]
         for finding in analysis.findings:
             rules[finding.rule] += 1
-            where = f"{path}:{finding.data['line']}:{finding.data['column']}"
-            text = f"{where}: {finding.rule} {finding.severity}: {finding.message} ({finding.name})"
+            said = f"{finding.rule} {finding.severity}: {finding.message} ({finding.name})"
+            text = f"{place(path, finding)}: {said}"
             share = finding.data.get("share")
             lines.append(text if share is None else f"{text} [{share:.0%} of the recorded time]")
-    return "\n".join([*lines, _summary(num_files, rules, num_problems, num_failures)]) + "\n"
+    lines += [_summary(num_files, rules, num_problems, num_failures)] if summary else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def findings_statistics(results: Iterable[tuple[str | Path, Analysis]]) -> str:
+    """How many findings of each rule, the most frequent first: number, rule, severity, name."""
+    found = [finding for _, analysis in results for finding in analysis.findings]
+    counts = Counter((one.rule, one.severity, one.name) for one in found)
+    rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    return "".join(f"{count:6}  {rule}  {severity:11}  {name}\n" for (rule, severity, name), count in rows)
+
+
+def place(path: str | Path, finding: Finding) -> str:
+    """Where a finding is, for people: in a notebook with the cell that it is in."""
+    cell = finding.data.get("cell")
+    where = str(path) if cell is None else f"{path}:cell {cell}"
+    return f"{where}:{finding.data['line']}:{finding.data['column']}"
+
+
+def region(finding: Finding) -> tuple[int, int | None, int, int | None]:
+    """(line, column, last line, its column) in the file, from 1: in the JSON of a notebook, lines alone."""
+    data = finding.data
+    if "cell" in data:
+        return data["file_line"], None, data["end_file_line"], None
+    return data["line"], data["column"], data["end_line"], data["end_column"]
 
 
 def findings_json(results: Iterable[tuple[str | Path, Analysis]]) -> str:
@@ -126,13 +153,10 @@ def _sarif_rule(finding: Finding) -> Json:
 
 
 def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
-    region = {
-        "startLine": finding.data["line"],
-        "startColumn": finding.data["column"],
-        "endLine": finding.data["end_line"],
-        "endColumn": finding.data["end_column"],
-    }
+    line, column, end_line, end_column = region(finding)
+    where = {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
     share = finding.data.get("share")
+    where = {key: value for key, value in where.items() if value is not None}
     return {
         **({} if share is None else {"rank": 100 * share}),
         "ruleId": finding.rule,
@@ -141,7 +165,7 @@ def _sarif_result(path: str | Path, finding: Finding, rule_index: int) -> Json:
         "message": {"text": finding.message},
         "locations": [
             {
-                "physicalLocation": {"artifactLocation": {"uri": sarif_uri(path)}, "region": region},
+                "physicalLocation": {"artifactLocation": {"uri": sarif_uri(path)}, "region": where},
                 **_sarif_target(finding),
             }
         ],

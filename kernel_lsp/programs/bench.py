@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.files import read_source
+from kernel_lsp.patching import store
+from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, stepping, targets
-from kernel_lsp.programs.composing import Variant
+from kernel_lsp.programs.composing import Variant, Workspace
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, FIRST, LATER, Agreement, Measured
-from kernel_lsp.programs.mirror import Mirror, is_own
+from kernel_lsp.programs.mirror import Mirror
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import Clock, Run, Way
@@ -72,6 +74,10 @@ class Bench:
         self.agreements: dict[str, Agreement] = {}
         self.taken: dict[str, tuple[int, int]] = {}
         self.notes: list[str] = []
+        self.is_broken = False
+        """The program as it is does not run to its end: its step cannot be compared with anything."""
+        place = store.place_of(plan.root, plan.folder, plan.command)
+        self._workspace = Workspace(root=plan.root, place=place)
         self._report = report
         self._stack = ExitStack()
         self._mirrors: dict[str | None, Mirror] = {}
@@ -138,6 +144,7 @@ class Bench:
             self.clock = _clock(self.clock, self.shares)
         else:
             self.notes.append(f"the step could not be profiled: {run.failed or 'it ended too early'}")
+        self.is_broken = run.failed is not None and not run.is_cut_off
         for path in map(Path, run.files):
             if is_own(path, self.plan.root) and path.suffix == ".py" and path.is_file():
                 self._texts[path] = read_source(path).text
@@ -149,6 +156,8 @@ class Bench:
 
     def time_first(self) -> None:
         """Everything that needs no target, once. What pays at once is told at once."""
+        if self.is_broken:
+            return
         ways = [AS_IS]
         if variant := composing.fused(self._texts, self._optimizers):
             if self._agrees(self._add(variant)):
@@ -184,14 +193,20 @@ class Bench:
 
     def time_later(self, looked: Sequence[Looked]) -> None:
         """What targets gave, beside what still has a chance."""
+        if self.is_broken:
+            self.notes.append(
+                "the program's step is not measured; its recorded targets were looked at all the same"
+            )
+            return
         begun = self.variants.get(composing.OPTIMIZER)
         ways = self.measured.worth_more(MOST_PLAIN)
         best = self.measured.best(way for way in ways if not way.is_edited)
         mode = best.mode if best is not None and not best.regional else None
         if begun is not None and mode not in (None, "default"):
             ways += self._compiled(begun, mode)
-        for variant in composing.with_targets(looked, begun, self.shares):
-            kept = self._verified(variant, begun)
+        for variant in composing.with_targets(looked, begun, self.shares, self._workspace):
+            self.notes += variant.notes
+            kept = self._verified(variant, begun) if variant.composed else None
             if kept is not None:
                 ways.append(Way(name=kept.name, variant=kept.name))
                 if kept.name == composing.KERNELS and mode is not None:
@@ -200,6 +215,11 @@ class Bench:
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
             del self.measured.runs[best]
+        for way in self.measured.unfinished:
+            self.notes.append(
+                f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and may be the"
+                " fastest; give each run more time with --run-seconds"
+            )
 
     def _is_right(self, way: Way) -> bool:
         if way.name not in self.agreements:
@@ -211,7 +231,7 @@ class Bench:
         for _ in range(MOST_LEFT_OUT):
             if self._agrees(self._add(variant)):
                 return variant
-            less = composing.without_last(variant, begun)
+            less = composing.without_last(variant, begun, self._workspace)
             if less is None:
                 break
             variant = less

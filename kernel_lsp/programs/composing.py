@@ -4,18 +4,23 @@
     kernels     the same, and rewrites of targets by kernels of ours
     best        the same, and torch.compile of single targets where that is the fastest
 
-Each may also be there with torch.compile of the outermost module, as a line of the program.
+Each may also be there with torch.compile of the outermost module, as a line of the program. A rewrite of an
+installed package is a patch module of the workspace (kernel_lsp/patching): the program runs with what it
+would get, one more line of its script included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernel_lsp import analysis
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.files import read_source
+from kernel_lsp.patching import store
+from kernel_lsp.patching.making import PatchError
+from kernel_lsp.patching.store import Place
 from kernel_lsp.programs import whole
 from kernel_lsp.programs.shares import Name, Shares
 from kernel_lsp.programs.targets import Looked
@@ -33,11 +38,23 @@ class Variant:
     texts: Mapping[Path, str]
     """Files as they would be."""
     before: Mapping[Path, str]
-    """The same files as they are."""
+    """The same files as they are; what is not there yet is left out."""
     composed: tuple[Looked, ...] = ()
     """Targets whose rewrites are in it."""
     compiled: str | None = None
     """Mode of torch.compile of the outermost module, as a line in the texts; None: there is none."""
+    patches: Mapping[Path, Path] = field(default_factory=dict)
+    """File of an installed package -> the patch module that has its rewrites."""
+    notes: tuple[str, ...] = ()
+    """Why a rewrite is not in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """What may be written, and where patches of what may not belong."""
+
+    root: Path
+    place: Place
 
 
 def fused(texts: Mapping[Path, str], optimizers: frozenset[str]) -> Variant | None:
@@ -48,22 +65,24 @@ def fused(texts: Mapping[Path, str], optimizers: frozenset[str]) -> Variant | No
     return Variant(name=OPTIMIZER, texts=changed, before=before) if changed else None
 
 
-def with_targets(targets: Sequence[Looked], begun: Variant | None, shares: Shares | None) -> list[Variant]:
+def with_targets(
+    targets: Sequence[Looked], begun: Variant | None, shares: Shares | None, workspace: Workspace
+) -> list[Variant]:
     """The variants "kernels" and "best" where they differ from what is known."""
     edited = [one for one in targets if one.edit is not None]
     own = [one for one in edited if not one.compiles]
     best = [one for one in edited if not (one.compiles and _lies_in_compiled(one, edited, shares))]
-    found = [_composed(own, begun, KERNELS)] if own else []
+    found = [_composed(own, begun, KERNELS, workspace)] if own else []
     if any(one.compiles for one in best):
-        found.append(_composed(best, begun, BEST))
-    return [one for one in found if one.composed]
+        found.append(_composed(best, begun, BEST, workspace))
+    return found
 
 
-def without_last(variant: Variant, begun: Variant | None) -> Variant | None:
+def without_last(variant: Variant, begun: Variant | None, workspace: Workspace) -> Variant | None:
     """The variant without the rewrite that was composed last; None: nothing is left of it."""
     if len(variant.composed) < 2:
         return None
-    return _composed(variant.composed[:-1], begun, variant.name)
+    return _composed(variant.composed[:-1], begun, variant.name, workspace)
 
 
 def compiled(variant: Variant, root: Name, texts: Mapping[Path, str], mode: str | None) -> Variant | None:
@@ -95,14 +114,14 @@ def _lies_in_compiled(one: Looked, edited: Sequence[Looked], shares: Shares | No
     return any(other.compiles and shares.is_within(one.name, other.name) for other in edited)
 
 
-def _composed(targets: Sequence[Looked], begun: Variant | None, name: str) -> Variant:
+def _composed(targets: Sequence[Looked], begun: Variant | None, name: str, workspace: Workspace) -> Variant:
     """Every rewrite in its file; those whose target another edit has changed are left out."""
     texts = dict(begun.texts) if begun else {}
     before = dict(begun.before) if begun else {}
     kept = []
     for one in targets:
         original = before.setdefault(one.path, read_source(one.path).text)
-        text = texts.get(one.path, original)
+        text = texts.get(one.path) or _patched(one, original, workspace)
         target = analysis.find_target(
             analysis.analyze(Snapshot(uri=one.path.as_uri(), text=text)), one.qualname
         )
@@ -114,4 +133,48 @@ def _composed(targets: Sequence[Looked], begun: Variant | None, name: str) -> Va
             continue
         kept.append(one)
     before = {path: before[path] for path in texts}
-    return Variant(name=name, texts=texts, before=before, composed=tuple(kept))
+    made = Variant(name=name, texts=texts, before=before, composed=tuple(kept))
+    return _with_patches(made, workspace)
+
+
+def _patched(one: Looked, original: str, workspace: Workspace) -> str:
+    """What the file holds now: a library's with the patch module that the workspace has of it."""
+    if store.is_own(one.path, workspace.root):
+        return original
+    return store.begun(workspace.place, store.library_of(one.path, one.module), original)
+
+
+def _with_patches(variant: Variant, workspace: Workspace) -> Variant:
+    """Rewrites of installed packages as patch modules. Where no script of the workspace runs first, their
+    texts stay, and are served to the runs."""
+    place = workspace.place
+    texts, before, patches = dict(variant.texts), dict(variant.before), {}
+    composed, notes = list(variant.composed), []
+    for path in [path for path in variant.texts if not store.is_own(path, workspace.root)]:
+        mine = [one for one in composed if one.path == path]
+        library = store.library_of(path, mine[0].module)
+        try:
+            made = store.files(place, library, before[path], texts[path])
+        except PatchError as error:
+            notes.append(str(error))
+            composed = [one for one in composed if one.path != path]
+            del texts[path]
+            continue
+        patches[path] = place.file(library)
+        script = texts.get(place.script) if place.script is not None else None
+        texts |= made
+        if place.script is not None:
+            del texts[path]
+            if script is not None:  # another edit has changed it
+                texts[place.script] = store.with_line(script) or script
+    for path in texts:
+        if path not in before and path.is_file():
+            before[path] = read_source(path).text
+    return replace(
+        variant,
+        texts=texts,
+        before={path: before[path] for path in texts if path in before},
+        composed=tuple(composed),
+        patches=patches,
+        notes=tuple(notes),
+    )

@@ -22,15 +22,6 @@ LARGE_BYTES = 16 * 2**20
 MOST_BYTES = 2 * 2**30
 
 
-INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of files that belong to a package manager, wherever an environment lies."""
-
-
-def is_own(path: Path, root: Path) -> bool:
-    """Whether a file is the workspace's own, which may be edited."""
-    return path.is_relative_to(root) and INSTALLED.isdisjoint(path.relative_to(root).parts)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Mirror:
     """A copy of ``root``; removed at the end of a ``with`` block."""

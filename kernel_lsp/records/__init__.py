@@ -13,9 +13,11 @@ from kernel_lsp.records.code import (
     Analysis,
     ArgSpec,
     Arguments,
+    Break,
     Finding,
     Home,
     ParseProblem,
+    Part,
     Program,
     Setting,
     Snapshot,
@@ -90,7 +92,7 @@ from kernel_lsp.records.plans import (
     SearchSummary,
     StopReason,
 )
-from kernel_lsp.records.proposals import Card, Proposal, Verdict
+from kernel_lsp.records.proposals import Card, Proposal, Verdict, rank
 from kernel_lsp.records.recordings import Busy, Launch
 from kernel_lsp.records.rewrites import (
     SEMANTIC_PARAMETERS,
@@ -162,6 +164,7 @@ __all__ = [
     "Backbone",
     "Bottleneck",
     "Bounds",
+    "Break",
     "Busy",
     "CallCost",
     "CallForm",
@@ -218,6 +221,7 @@ __all__ = [
     "Outcome",
     "ParseProblem",
     "Parsed",
+    "Part",
     "Program",
     "Progress",
     "Prompt",
@@ -274,5 +278,6 @@ __all__ = [
     "Workload",
     "WorkloadOrigin",
     "Workshop",
+    "rank",
     "split_arguments",
 ]

@@ -68,6 +68,30 @@ class Home:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Statements of a module's ``forward`` that are a target of their own, by their lines in the file."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Break:
+    """A place where a module cannot be one graph."""
+
+    line: int | None
+    """In the file of the target, from 1; None: in code that it calls elsewhere."""
+    code: str
+    """The line that breaks, without its indentation."""
+    cause: str
+    """What it does, as the end of a sentence."""
+    remedy: str
+    """What would remove the break."""
+    place: str = ""
+    """``file.py:12`` where the code stands, when that is another file than the target's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
     """What is opened for one target: the smallest self-contained source, or (with a home) its whole file."""
 
@@ -86,6 +110,8 @@ class Program:
     """A place besides this program that names the kernel, and may launch it; None: there is none."""
     home: Home | None = None
     """None: the source stands by itself, and arguments come from the workload."""
+    part: Part | None = None
+    """What of ``entry``'s forward is rewritten; None: all of it. Judged is always the whole."""
 
 
 class WorkloadOrigin(StrEnum):
@@ -191,7 +217,10 @@ class Finding:
     span: Span
     message: str
     severity: str = "hint"
-    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
+    """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile); settings may
+    choose another one, and also ``information``."""
+    unnecessary: bool = False
+    """What is marked does nothing and can go: editors draw it faded."""
     data: Json = field(default_factory=dict)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_lsp.records.code import Break, Part
 from kernel_lsp.records.misses import NearMiss, Roof
 from kernel_lsp.records.plans import SearchPlan, SearchSummary
 from kernel_lsp.records.proposals import Proposal, Verdict
@@ -63,6 +64,10 @@ class Outcome:
     """Inputs, parameters and buffers that a call reads, each once; None: nothing was captured."""
     written_bytes: int | None = None
     """Results of a call."""
+    breaks: tuple[Break, ...] = ()
+    """Where the target cannot be one graph, each once; empty: it is one."""
+    part: Part | None = None
+    """The statements that were rewritten, where the target as a whole cannot be."""
     search: SearchSummary | None = None
     """None: only the quick search ran."""
 

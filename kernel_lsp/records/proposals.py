@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from kernel_lsp.records.code import ArgSpec, Workload
 from kernel_lsp.records.rewrites import Candidate
-from kernel_lsp.records.verdicts import Evaluation
+from kernel_lsp.records.verdicts import EAGER, TIE, Evaluation
 
 
 class Verdict(StrEnum):
@@ -47,6 +47,20 @@ class Proposal:
         """See `Evaluation.faster`."""
         compiles = self.candidate.compiles
         return self.evaluation.faster(threshold, compiles=compiles, may_compile=may_compile)
+
+
+ORDER = (Verdict.FASTER, Verdict.CORRECT, Verdict.UNKNOWN, Verdict.REJECTED)
+
+
+def rank(proposal: Proposal) -> tuple[int, float]:
+    """Returns the key by which every list of proposals for one target is sorted, the best first.
+
+    Faster ones come first, by their speedup over eager, which all of them were timed against; at a tie
+    torch.compile comes first, since it is the simpler edit.
+    """
+    eager = proposal.evaluation.speedups.get(EAGER)
+    favor = TIE[1] if proposal.candidate.compiles else 1.0
+    return ORDER.index(proposal.verdict), -favor * (eager.mid if eager else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,9 @@
 """Results that share memory: a rewrite must not hand out an input where eager hands out a fresh tensor.
 
 `separate_results(graph)` clones a result that newly aliases an input, a parameter or another result;
-`may_alias(node)` says whether a call can return (a view of) its first argument.
-Not covered: the other way round. A result that eager returns as a view may become a copy.
+`require_same_sharing(graph)` refuses one that shares less,
+for parts of a function; `may_alias(node)` says whether a call can return (a view of) its first argument.
+Not covered: a result that a whole target returns as a view may become a copy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite.graph import Graph, is_op
 
 aten = torch.ops.aten
@@ -45,6 +47,22 @@ def separate_results(graph: Graph) -> None:
             graph.note(leaf, "Eager returns a tensor of its own here, so this does too.")
         leaves.append(leaf)
     graph.output.args = (type(graph.output.args[0])(leaves),)
+
+
+def require_same_sharing(graph: Graph) -> None:
+    """For the results of a part, which the rest of the function may write into: what shares memory with an
+    input or with another result in eager does so here. Raises RewriteError."""
+    pristine = graph.origin.pristine
+    assert pristine is not None
+    before, after = (list(map(root_of, one.outputs)) for one in (pristine, graph))
+    for index, (root, now) in enumerate(zip(before, after, strict=True)):
+        is_input = root is not None and root.op == "placeholder"
+        shared = [i for i in range(index) if root is not None and before[i] is root]
+        if (is_input and _name(root) != _name(now)) or any(after[i] is not now for i in shared):
+            raise RewriteError(
+                "a result of these statements would no longer share memory with what it is a view of",
+                "it is kept as it is: the statements after it may write into it",
+            )
 
 
 def root_of(value: Any) -> fx.Node | None:

@@ -20,7 +20,7 @@ import inspect
 import traceback
 import warnings
 from dataclasses import replace
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -35,8 +35,10 @@ from kernel_lsp.rewrite.answers import Answers, is_program
 from kernel_lsp.rewrite.autocast import Autocast
 from kernel_lsp.rewrite.cleanup import clean
 from kernel_lsp.rewrite.graph import Graph, Input, Origin
+from kernel_lsp.rewrite.live import faked, values_at
 from kernel_lsp.rewrite.loading import OnCpu, construct, conversions, execute, lookup, make_arguments
 from kernel_lsp.rewrite.observing import UNKNOWN, attribute, module_calls, observed, observed_objects
+from kernel_lsp.rewrite.outlining import outline
 from kernel_lsp.rewrite.questions import (
     by_batch,
     changes_gradients,
@@ -56,6 +58,7 @@ from kernel_lsp.rewrite.recorded import (
     take_apart,
 )
 from kernel_lsp.rewrite.spelling import unify
+from kernel_lsp.snapshots import sources
 
 
 def capture(program: Program, workload: Workload, device: str, batch: int | None = None) -> Graph:
@@ -105,22 +108,44 @@ def _capture_recorded(
 ) -> Graph:
     """Raises CaptureError."""
     setting, mode = workload.setting, FakeTensorMode(allow_non_fake_inputs=True)
+    method, live = "forward", None
+    if program.part is not None:
+        outlined = outline(program.source, program.entry, program.part)
+        method, program = outlined.method, replace(program, source=outlined.text)
+        live = values_at(program, method, setting, device)
+        setting = live.setting
+        sources.unload(home.path)
     autocast = Autocast(getattr(torch, setting.autocast) if setting.autocast else None, device)
     answers = Answers(device, setting, autocast)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own warnings are not ours to raise
         opened, maker = open_recorded(home, program.source, mode)
         module = opened.target if isinstance(opened.target, torch.nn.Module) else None
+        if module is not None and live is not None:  # under the one name that torch.export looks for
+            vars(module)["forward"] = MethodType(_named_forward(getattr(type(module), method)), module)
         function = opened.target if module is None else module.forward
         with mode:
             tensors = _with_batch(list(opened.tensors), batch)
-        call = named_call(function, *opened.bind(tensors))
+        if live is None:
+            call = named_call(function, *opened.bind(tensors))
+        else:
+            given = pytree.tree_flatten(faked(live, mode))
+            with mode:
+                leaves = _with_batch(given[0], batch)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            call = named_call(function, pytree.tree_unflatten(leaves, given[1]), {})
         refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
         if module is not None:
             refusals.of_module(program.entry, module)
-            answers.knows([*module.parameters(), *module.buffers(), *tensors])
+        inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
+        answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
+        if module is None and call.args:
+            raise CaptureError(
+                f"{program.entry} takes *args or arguments without a name", "name the parameters"
+            )
         callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
+        answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
             graph = _export(program, callee, module, call, device, effects)
         answers.refuse(program.entry)
@@ -133,9 +158,28 @@ def _capture_recorded(
     graph.autocast = setting.autocast
     functions = list(definitions_of(answers.codes.values()))
     hidden = bool(effects.derivatives) or changes_gradients(functions, program.entry)
-    graph.origin = replace(graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions))
+    graph.origin = replace(
+        graph.origin, hides_gradients=hidden, may_decide_by_batch=by_batch(functions), method=method
+    )
+    if live is not None and outlined.outputs:
+        _require_plain_results(program.entry, graph)
     refusals.one_device(program.entry, answers.named)
     return graph
+
+
+def _require_plain_results(entry: str, graph: Graph) -> None:
+    """Somebody else may hold the list that statements hand on; a graph makes a new one."""
+    specs = [graph.output_spec]
+    while specs:
+        spec = specs.pop()
+        if spec is None or spec.is_leaf():
+            continue
+        if spec.type is not tuple:
+            raise CaptureError(
+                f"a part of {entry} hands on a {spec.type.__name__}", "hand on tensors and tuples of them"
+            )
+        children = getattr(spec, "children", None)
+        specs += children() if callable(children) else spec.children_specs
 
 
 def _export(
@@ -184,6 +228,8 @@ def _unreadable(entry: str, source: str) -> CaptureError:
 def _records_gradients(module: Any, call: Call, workload: Workload) -> bool:
     """As the evaluator decides it: a workload in train mode with something to train, or inputs that
     require gradients."""
+    if workload.setting.gradients is False or workload.setting.inference:
+        return False
     leaves = pytree.tree_leaves((call.args, call.kwargs))
     trained = workload.training is True and module is not None
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves) or (
@@ -316,10 +362,14 @@ def _as_forward(function: Any) -> Any:
     """The same function under the one name whose frames torch.export keeps in its stack traces: they say
     which statement made a node. Decorated functions stay as they are."""
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_filename.startswith("<kernel-lsp"):
+    if code is None or code.co_name != function.__name__ or not is_program(code.co_filename):
         return function
+    return _named_forward(function)
+
+
+def _named_forward(function: FunctionType) -> FunctionType:
     named = FunctionType(
-        code.replace(co_name="forward"),
+        function.__code__.replace(co_name="forward"),
         function.__globals__,
         function.__name__,
         function.__defaults__,

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from kernel_lsp import errors, phases, process, wire
 from kernel_lsp.records import (
     ArgSpec,
+    Break,
     Candidate,
     Explained,
     GraphView,
     KernelView,
+    Part,
     Program,
     Site,
     Skill,
@@ -59,6 +61,23 @@ class Proposed:
     """Places where another step could follow."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundPart:
+    """Statements that can be one graph."""
+
+    part: Part
+    operations: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surveyed:
+    """A module that cannot be one graph as a whole."""
+
+    breaks: tuple[Break, ...]
+    parts: tuple[FoundPart, ...]
+    """What can be, the largest first."""
+
+
 Start = Callable[..., Awaitable[process.Child]]
 """Like `process.start`."""
 
@@ -83,15 +102,25 @@ class Engine:
         """What a fresh process has to open again."""
 
     async def open(
-        self, program: Program, workload: Workload, device: str, skills: Sequence[Skill]
+        self,
+        program: Program,
+        workload: Workload,
+        device: str,
+        skills: Sequence[Skill],
+        *,
+        gpu: tuple[str | None, str | None] = (None, None),
     ) -> Capture:
-        """Capture a program. Raises CaptureError, also when the user's code kills the engine or hangs."""
+        """Capture a program. Raises CaptureError, also when the user's code kills the engine or hangs.
+
+        ``gpu``: capability and name of the GPU that costs are estimated for, as far as known (`Probe.gpu`).
+        """
         request = {
             "op": "open",
             "program": program,
             "workload": workload,
             "device": device,
             "skills": list(skills),
+            "gpu": gpu,
         }
         self._opened = None
         try:
@@ -101,6 +130,17 @@ class Engine:
         except errors.WorkerLost as lost:
             remedy = "look for an endless loop or a crash in the constructor or get_inputs()"
             raise errors.CaptureError(f"the program could not be read: {lost.cause}", remedy) from lost
+
+    async def survey(self, program: Program, workload: Workload, device: str) -> Surveyed:
+        """Where a recorded module breaks, and its parts that do not; runs the recorded call on the CPU.
+
+        Raises CaptureError, also when the user's code kills the engine or hangs.
+        """
+        request = {"op": "survey", "program": program, "workload": workload, "device": device}
+        try:
+            return wire.from_json(Surveyed, await self._ask(request, self._open_seconds))
+        except errors.WorkerLost as lost:
+            raise errors.CaptureError(f"its parts could not be looked for: {lost.cause}") from lost
 
     async def propose(self, steps: Sequence[Step]) -> tuple[Candidate, tuple[Site, ...]]:
         """Apply steps in order to a fresh copy of the graph; also returns the sites that remain.

@@ -5,7 +5,7 @@
 Requests are frames: ``open`` (program, workload, device, skills), then steps: ``look`` (what could follow),
 ``view`` (that, and the graph), ``launched`` (a kernel and its launch), ``weigh`` (about how long a call
 takes), ``make`` (the program), ``propose`` (program and what could follow), ``variants`` (other parameters),
-``explain`` (why not more is offered).
+``explain`` (why not more is offered). ``survey`` stands by itself: which parts of a module can be opened.
 A failure that a user may read travels as kind, cause and remedy; anything else is labeled RewriteError, so
 that one bad skill never ends the engine. Never runs the target on real data.
 """
@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from kernel_lsp import wire
+from kernel_lsp import devices, wire
+from kernel_lsp.devices import Device
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import (
     ArgSpec,
@@ -32,12 +33,13 @@ from kernel_lsp.records import (
     Site,
     Skill,
     SourceEdit,
+    Span,
     Step,
     Viewed,
     Workload,
 )
 from kernel_lsp.rewrite import calltime, cost, kinds
-from kernel_lsp.rewrite.aliasing import separate_results
+from kernel_lsp.rewrite.aliasing import require_same_sharing, separate_results
 from kernel_lsp.rewrite.capture import capture
 from kernel_lsp.rewrite.choices import combinations
 from kernel_lsp.rewrite.client import Capture, Proposed
@@ -62,15 +64,30 @@ MAX_PREFIXES = 200
 class Session:
     """One open program: its graph, its skills, and copies of the graph at other batch sizes."""
 
-    def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        workload: Workload,
+        device: str,
+        skills: list[Skill],
+        *,
+        hardware: Device | None = None,
+    ) -> None:
+        """``hardware``: by which costs are estimated; None: what is known of ``device`` without a GPU."""
         text = LINE_END.sub("\n", program.source)
         self.program, self.workload, self.device = replace(program, source=text), workload, device
         self.rewrites, self.notes = load_skills(skills, "graph")
-        self.graph = capture(self.program, workload, device)
+        self.hardware = hardware or devices.describe(device)
+        self.graph = self._captured()
         self._other_batches: list[Graph] | None = None
         self._prefixes: dict[tuple[int, str], Applied] = {}
         self._seen = Seen()
         """What skills declined while the captured graph was matched."""
+
+    def _captured(self, batch: int | None = None) -> Graph:
+        graph = capture(self.program, self.workload, self.device, batch=batch)
+        graph.hardware = self.hardware
+        return graph
 
     def capture(self) -> Capture:
         read, written = cost.traffic(self.graph)
@@ -127,7 +144,8 @@ class Session:
             definitions=made.definitions,
             target=made.target,
         )
-        source = apply_edit(self.program.source, made.span, edit)
+        span = self._span_in_file(made)
+        source = apply_edit(self.program.source, span, edit)
         return Candidate(
             id=hashlib.sha256(f"{self.program.entry}\0{source}".encode()).hexdigest()[:16],
             edit=edit,
@@ -139,6 +157,11 @@ class Session:
             caveats=tuple(graph.caveats),
             uses_triton=any(kernel.is_triton for kernel in graph.generated),
         )
+
+    def _span_in_file(self, made: Emission) -> Span:
+        """Of a part's class: the emission counts in the text in which the part is a method."""
+        longer = len(self.graph.origin.program) - len(self.program.source)
+        return Span(start=made.span.start, end=made.span.end - longer)
 
     def look(self, steps: list[Step]) -> tuple[Site, ...]:
         """Where another step could follow."""
@@ -195,6 +218,8 @@ class Session:
         graph, proofs, summaries = self._applied(origin, steps)
         made = graph.copy()
         separate_results(made)
+        if self.program.part is not None:
+            require_same_sharing(made)
         return made, list(proofs), list(summaries)
 
     def _applied(self, origin: Graph, steps: list[Step]) -> Applied:
@@ -251,7 +276,7 @@ class Session:
             first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())
             sizes = sorted({1, 2 * first[0] + 1} - {first[0]}) if first and first[0] > 1 else []
             try:
-                made = [capture(self.program, self.workload, self.device, batch=size) for size in sizes]
+                made = [self._captured(size) for size in sizes]
             except CaptureError:  # the program fixes its batch: then so does the guard
                 made = []
             self._other_batches = made
@@ -341,8 +366,11 @@ def main() -> None:
                         wire.from_json(Workload, request["workload"]),
                         str(request["device"]),
                         wire.from_json(list[Skill], request["skills"]),
+                        gpu=wire.from_json(tuple[str | None, str | None], request["gpu"]),
                     )
                     result: Any = session.capture()
+                elif request["op"] == "survey":
+                    result = _surveyed(request)
                 elif session is None:
                     raise RewriteError("no program is open", "open one first")
                 elif request["op"] == "explain":
@@ -367,10 +395,28 @@ def main() -> None:
         wire.write_frame(replies, answer)
 
 
-def opened(program: Program, workload: Workload, device: str, skills: list[Skill]) -> Session | KernelSession:
+def _surveyed(request: dict[str, Any]) -> Any:
+    """Imported here, because it needs torch's bytecode capture: half a second that few targets need."""
+    from kernel_lsp.rewrite.parts import survey
+
+    program = wire.from_json(Program, request["program"])
+    text = LINE_END.sub("\n", program.source)
+    workload = wire.from_json(Workload, request["workload"])
+    return survey(replace(program, source=text), workload, str(request["device"]))
+
+
+def opened(
+    program: Program,
+    workload: Workload,
+    device: str,
+    skills: list[Skill],
+    *,
+    gpu: tuple[str | None, str | None] = (None, None),
+) -> Session | KernelSession:
     """A kernel is rewritten as text, everything else as a graph. Raises CaptureError."""
-    kind = Session if program.kernel is None else KernelSession
-    return kind(program, workload, device, skills)
+    if program.kernel is not None:
+        return KernelSession(program, workload, device, skills)
+    return Session(program, workload, device, skills, hardware=devices.describe(device, *gpu))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from kernel_lsp import devices
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite import transfer
 from kernel_lsp.rewrite.facts import Fact
@@ -77,6 +78,8 @@ class Origin:
     entry: str
     module: torch.nn.Module | None
     """The instance on fake tensors; None for a function target."""
+    method: str = "forward"
+    """Of the module: what was captured, when it is no function."""
     path: str | None = None
     """The file that ``program`` is the text of; None: it is a slice."""
     calls: tuple[ModuleCall, ...] = ()
@@ -94,7 +97,7 @@ class Origin:
     @property
     def function(self) -> str:
         """The name behind ``def``."""
-        return "forward" if self.module is not None else self.entry.split(".")[-1]
+        return self.method if self.module is not None else self.entry.split(".")[-1]
 
 
 class Graph:
@@ -121,6 +124,8 @@ class Graph:
         self.training = training
         self.device = device
         """``cuda`` or ``cpu``: where the target will run. Values are always fake and on the CPU."""
+        self.hardware = devices.describe(device)
+        """By which costs are estimated; the engine sets what it was told of the GPU."""
         self.origin = origin
         self.output_spec = output_spec
         """pytree spec of the return value."""
@@ -331,6 +336,7 @@ class Graph:
         made.gradients, made.autocast = self.gradients, self.autocast
         made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
         made.wrapper = self.wrapper
+        made.hardware = self.hardware
         made.notes = {name: list(texts) for name, texts in self.notes.items()}
         return made
 

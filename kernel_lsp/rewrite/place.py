@@ -31,9 +31,9 @@ class Place:
         self.tree = parsing.parse(self.program)
         self.is_module = graph.origin.module is not None
         self.target = _find(self.tree, graph.origin.entry)
-        name = "forward" if self.is_module else self.target.name
+        name = graph.origin.function
         self.function = _method(self.target, name) if self.is_module else self.target
-        self.eager, self.steps = (f"_{name}_{what}{self._heir()}" for what in ("eager", "steps"))
+        self.eager, self.steps = (f"_{name.lstrip('_')}_{what}{self._heir()}" for what in ("eager", "steps"))
         self.name = name
         self.taken = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)} | {"self"}
         decorators = [ast.unparse(d) for d in getattr(self.function, "decorator_list", ())]

@@ -1,5 +1,7 @@
 """The language server: LSP in, LSP out, answers from memory. Nothing here runs user code or imports torch.
 
+framing.py    bytes to messages and back
+protocol.py   what each message means: order, errors, cancellation, the end
 app.py        what one server holds, and analysis -> hints
 abilities.py  what the client announced; nothing else is ever sent
 sync.py       documents, folders, settings and the disk changing

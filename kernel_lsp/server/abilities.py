@@ -23,6 +23,8 @@ class Abilities:
     diagnostic_version: bool = False
     diagnostic_link: bool = False
     """Diagnostics may link to the page of their rule."""
+    diagnostic_tags: bool = False
+    """What is unnecessary is drawn faded."""
     lens_refresh: bool = False
     inlay_refresh: bool = False
     progress: bool = False
@@ -53,6 +55,7 @@ def of(params: types.InitializeParams) -> Abilities:
         diagnostic_data=bool(_get(published, "data_support")),
         diagnostic_version=bool(_get(published, "version_support")),
         diagnostic_link=bool(_get(published, "code_description_support")),
+        diagnostic_tags=types.DiagnosticTag.Unnecessary in (_get(published, "tag_support.value_set") or []),
         lens_refresh=bool(_get(caps, "workspace.code_lens.refresh_support")),
         inlay_refresh=bool(_get(caps, "workspace.inlay_hint.refresh_support")),
         progress=bool(_get(caps, "window.work_done_progress")),

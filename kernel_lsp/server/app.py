@@ -20,20 +20,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol, default_converter
-from pygls.workspace import text_document
 
-from kernel_lsp import __version__, config, documents, plain, session, wire
+from kernel_lsp import __version__, config, documents, session, wire
 from kernel_lsp.config import Settings
 from kernel_lsp.consent import Answer, Consents
-from kernel_lsp.errors import KernelLspError
+from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.hostclient import HostClient
-from kernel_lsp.positions import Positions, split_lines
+from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp
+from kernel_lsp.presenter.items import Hint
 from kernel_lsp.records import Event, Job, Snapshot
 from kernel_lsp.server.abilities import Abilities
+from kernel_lsp.server.protocol import Protocol, strict_converter
 from kernel_lsp.session import Dismissal, Document, How, Session
 
 log = logging.getLogger("kernel_lsp")
@@ -46,57 +45,25 @@ MAX_WORKLOAD_TARGETS = 40
 BUCKETS_MS = (10, 50, 100, 200, 500)
 """Of the latency counts in kernel-lsp.status; gopls counts in the same ones."""
 
-# pygls splits lines where LSP does not (form feed, NEL, U+2028, \x1c), which corrupts edits after one.
-text_document.TextDocument.lines = property(lambda self: split_lines(self.source))  # type: ignore[assignment,method-assign]
-
-
-class RequestFailed(JsonRpcException):
-    """A request that was understood and cannot be done; clients show the message.
-
-    Not ContentModified: VS Code swallows that one.
-    """
-
-    CODE = types.LSPErrorCodes.RequestFailed.value
-    MESSAGE = "Request failed"
-
-
-class Protocol(LanguageServerProtocol):
-    """Two repairs: every request is answered, and no answer holds a traceback."""
-
-    def _send_response(
-        self, msg_id: Any, result: Any = None, error: types.ResponseError | None = None
-    ) -> None:
-        if error is not None and isinstance(error.data, dict) and "traceback" in error.data:
-            error = types.ResponseError(code=error.code, message=error.message)  # the log has it
-        super()._send_response(msg_id, result, error)
-
-    def _serialize_message(self, data: Any) -> Any:
-        """Whatever a client shows goes out here: no escape sequence, control character or direction mark."""
-        return plain.shown(super()._serialize_message(data))
-
-    def structure_message(self, data: dict[str, Any]) -> Any:
-        try:
-            return super().structure_message(data)
-        except JsonRpcException as error:
-            if "id" in data and "method" in data:  # pygls leaves its client waiting
-                self._send_response(data["id"], error=error.to_response_error())
-            raise
-
 
 class Server(LanguageServer):
     """One client's server."""
+
+    protocol: Protocol
 
     def __init__(self) -> None:
         super().__init__(
             "kernel-lsp",
             __version__,
             protocol_cls=Protocol,
-            converter_factory=default_converter,
+            converter_factory=strict_converter,
             max_workers=2,
         )
         self.abilities = Abilities()
         self.session = Session()
         self.editor_settings: dict[str, Any] = {}
+        self.folder_settings: dict[str, dict[str, Any]] = {}
+        """What the editor says of single workspace folders, over `editor_settings`."""
         self.trusted = True
         """False when the editor says that the user does not trust the workspace."""
         self.consents = Consents(config.default_data_dir())
@@ -179,9 +146,16 @@ class Server(LanguageServer):
             self.reconfigure(folder)
         return self.session.settings(folder)
 
+    def are_stale(self, folder: str) -> bool:
+        """Whether the folder's settings are others by now than what counts."""
+        return folder in self._known_folders and self._load(folder)[0] != self.session.settings(folder)
+
+    def _load(self, folder: str) -> tuple[Settings, list[ConfigError]]:
+        return config.load(folder, editor={**self.editor_settings, **self.folder_settings.get(folder, {})})
+
     def reconfigure(self, folder: str) -> None:
         self._known_folders.add(folder)
-        settings, problems = config.load(folder, editor=self.editor_settings)
+        settings, problems = self._load(folder)
         self.session.configure(folder, settings)
         for problem in problems:
             self.say(f"{folder}: {problem}", types.MessageType.Warning)
@@ -191,6 +165,7 @@ class Server(LanguageServer):
             self.reconfigure(folder)
         for uri in self.session.documents:
             self.publish(uri)
+        self._ask_again()
 
     # --- from text to hints ------------------------------------------------------------------
 
@@ -274,14 +249,23 @@ class Server(LanguageServer):
         if document is None or not document.current:
             return
         positions = self.positions(document.snapshot)
-        data, link = self.abilities.diagnostic_data, self.abilities.diagnostic_link
-        hints = [lsp.diagnostic(h, positions, data=data, link=link) for h in self.session.hints(uri)]
+        hints = [self._diagnostic(hint, positions) for hint in self.session.hints(uri)]
         if hints == self._published.get(uri, []):
             return
         self._published[uri] = hints
         version = document.snapshot.version if self.abilities.diagnostic_version else None
         self.text_document_publish_diagnostics(
             types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=hints)
+        )
+
+    def _diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
+        able = self.abilities
+        return lsp.diagnostic(
+            hint,
+            positions,
+            data=able.diagnostic_data,
+            link=able.diagnostic_link,
+            tags=able.diagnostic_tags,
         )
 
     def withdraw(self, uri: str) -> None:
@@ -297,11 +281,13 @@ class Server(LanguageServer):
 
     def positions(self, snapshot: Snapshot) -> Positions:
         if self._positions is None or self._positions[0] is not snapshot:
-            encoding = str(
-                getattr(self.workspace.position_encoding, "value", self.workspace.position_encoding)
-            )
-            self._positions = (snapshot, Positions(snapshot.text, encoding))
+            self._positions = (snapshot, Positions(snapshot.text, self.position_encoding))
         return self._positions[1]
+
+    @property
+    def position_encoding(self) -> str:
+        chosen = self.workspace.position_encoding
+        return str(getattr(chosen, "value", chosen))
 
     async def _recall(self, uri: str) -> None:
         """Ask the host what it knows already about targets that we know nothing about."""
@@ -388,7 +374,9 @@ class Server(LanguageServer):
     def _ask_again(self) -> None:
         if self.abilities.lens_refresh:
             self.workspace_code_lens_refresh(None)
-        if self.abilities.inlay_refresh and self.settings(self.root).inlay_hints:
+        if self.abilities.inlay_refresh and any(
+            self.settings(folder).inlay_hints for folder in self._known_folders
+        ):
             self.workspace_inlay_hint_refresh(None)
 
     def say(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:

@@ -20,8 +20,9 @@ from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.records import Json, SearchBudget, SearchMode, SearchPlan
 from kernel_lsp.server import entries, prompts
-from kernel_lsp.server.app import RequestFailed, Server
+from kernel_lsp.server.app import Server
 from kernel_lsp.server.jobs import Jobs
+from kernel_lsp.server.protocol import BadArguments, RequestFailed
 from kernel_lsp.server.reads import edit_for
 
 Handler = Callable[[Server, Jobs, Json], Any]
@@ -40,14 +41,17 @@ def _adapter(ls: Server, jobs: Jobs, handler: Handler) -> Callable[..., Any]:
         try:
             result = handler(ls, jobs, first)
             return await result if hasattr(result, "__await__") else result
-        except KernelLspError as error:
+        except (KernelLspError, OSError) as error:  # a path of the client's may be none of this machine
             raise RequestFailed(str(error)) from error
 
     return run
 
 
 async def apply(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """For clients that cannot resolve code actions: check again, then ask the client to edit."""
+    """Applies a rewrite, for clients that cannot resolve code actions: checks again, then asks for the edit.
+
+    Arguments: `uri`, `proposal`, as the code action holds them.
+    """
     uri, proposal = _text(arguments, "uri"), _text(arguments, "proposal")
     edit = edit_for(ls, uri, proposal)
     if not ls.abilities.apply_edit:
@@ -64,12 +68,18 @@ async def apply(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 def chosen(ls: Server, jobs: Jobs, arguments: Json) -> None:
-    """Runs after the client applied the edit: a sign of choice, no proof."""
+    """Notes that a rewrite was chosen; runs after the client applied the edit, a sign and no proof.
+
+    Arguments: `uri`, `proposal`, as the code action holds them.
+    """
     ls.record(ls.session.chosen(_text(arguments, "uri"), _text(arguments, "proposal")))
 
 
 def optimize(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Start measuring one target; answers before it begins."""
+    """Measures one target: seconds to a minute. The answer comes before it begins.
+
+    Arguments: `uri`, `qualname`.
+    """
     uri, qualname = _target(ls, arguments)
     jobs.start(uri, qualname)
     ls.shown_changed(uri)
@@ -77,8 +87,11 @@ def optimize(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 def search_deeper(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Start a search, or go on with it. Arguments: uri, qualname; mode (evolve, turns, best), candidates,
-    seconds, tokens, gpu_seconds; fresh: begin anew. What is not said is a setting."""
+    """Searches on in the background, or goes on where a search ended.
+
+    Arguments: `uri`, `qualname`; optional `mode` (`evolve`, `turns`, `best`), the limits `candidates`,
+    `seconds`, `tokens`, `gpu_seconds` (unset: the settings of these names), and `fresh` (true: anew).
+    """
     uri, qualname = _target(ls, arguments)
     settings = ls.settings(ls.session.documents[uri].folder)
     budget = SearchBudget(
@@ -90,39 +103,50 @@ def search_deeper(ls: Server, jobs: Jobs, arguments: Json) -> Json:
     try:
         mode = SearchMode(arguments.get("mode", SearchMode.EVOLVE))
     except ValueError as error:
-        raise RequestFailed(f"{error}; allowed: {', '.join(SearchMode)}") from error
+        raise BadArguments(f"{error}; allowed: {', '.join(SearchMode)}") from error
     jobs.search(uri, qualname, SearchPlan(mode=mode, budget=budget, fresh=arguments.get("fresh") is True))
     ls.shown_changed(uri)
     return {"started": qualname, "mode": mode.value, "budget": wire.to_json(budget)}
 
 
 def cancel(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Without arguments: everything that runs. ``kind``: quick or search."""
+    """Stops the jobs that match; without arguments everything that runs.
+
+    Arguments, all optional: `uri`, `qualname`, `kind` (`quick` or `search`).
+    """
     found = jobs.cancel(arguments.get("uri"), arguments.get("qualname"), arguments.get("kind"))
     return {"cancelled": found}
 
 
 async def show_prompt(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """What a language model would be sent about a target, redacted; nothing is sent."""
+    """Opens what a language model would be sent about a target, redacted; sends nothing.
+
+    Arguments: `uri`, `qualname`.
+    """
     uri, qualname = _target(ls, arguments)
     await jobs.require_consent(ls.session.documents[uri].folder, asked=True)  # reading it runs its code
     return await prompts.show(ls, uri, qualname)
 
 
 def allow_remote(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """May prompts with code of ``folder`` go to ``origin``, a model's server? ``answer``: true or false."""
-    folder, answer = str(arguments.get("folder") or ls.root), arguments.get("answer", True)
+    """Answers whether prompts with code of a folder may go to a model's server.
+
+    Arguments: `folder`, `origin`, `answer` (true or false).
+    """
+    folder, answer = _folder(ls, arguments), arguments.get("answer", True)
     if not isinstance(answer, bool):
-        raise RequestFailed(f"answer {answer!r} is neither true nor false")
+        raise BadArguments(f"answer {answer!r} is neither true nor false")
     origin = origins.endpoint(_text(arguments, "origin")).origin
     jobs.questions.answered_remote(folder, origin, allowed=answer)
     return {"folder": folder, "origin": origin, "allowed": answer}
 
 
 def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Which interpreter, settings and consent each folder has, what runs, and how fast we answered.
+    """Returns which interpreter, settings and consent each folder has, what runs, and how fast we answered.
 
-    ``problems`` are settings that could not be used; ``device`` is what measured last, None before that."""
+    Takes no arguments. `problems` are settings that could not be used; `device` is what measured last,
+    null before that.
+    """
     folders = []
     for folder in ls.roots() or [ls.root]:
         settings = ls.settings(folder)
@@ -153,7 +177,10 @@ def status(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 async def show_evidence(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """The full report: shown where the client can show a document, and returned in any case."""
+    """Opens the full report where the client can show a document, and returns it in any case.
+
+    Arguments: `uri`, `proposal`.
+    """
     proposal = _text(arguments, "proposal")
     card = ls.session.card(str(arguments.get("uri", "")), proposal)
     path = Path(ls.settings(ls.root).data_dir) / "reports" / f"{proposal}.md"
@@ -170,8 +197,11 @@ async def show_evidence(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 def dismiss(ls: Server, jobs: Jobs, arguments: Json) -> None:
-    """Arguments: uri, qualname (or fingerprint, of a finding without a target), code; scope proposal
-    (this code) or skill (this folder); reason."""
+    """Silences a hint.
+
+    Arguments: `uri`; `qualname`, or `fingerprint` of a finding without a target; `code`; `scope`
+    (`proposal`: this code, `skill`: its kind in this folder); `reason`.
+    """
     uri = _text(arguments, "uri")
     if uri not in ls.session.documents:
         raise RequestFailed(f"{uri} is not open")
@@ -187,8 +217,11 @@ def dismiss(ls: Server, jobs: Jobs, arguments: Json) -> None:
 
 
 def list_kernels(ls: Server, jobs: Jobs, arguments: Json) -> list[Json]:
-    """All targets of the open documents, also those beyond the number of hints per file; first what takes
-    most of a recorded run."""
+    """Returns all targets of the open documents, also those beyond the number of hints per file; first
+    what takes most of a recorded run.
+
+    Arguments: `uri`, optional.
+    """
     wanted = arguments.get("uri")
     rows: list[Json] = [
         {
@@ -205,22 +238,26 @@ def list_kernels(ls: Server, jobs: Jobs, arguments: Json) -> list[Json]:
 
 
 async def entry_points(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """The workspace's programs, each with the lines that record and optimize it in a terminal; runs nothing.
+    """Returns the workspace's programs, each with the lines that record and optimize it in a terminal; runs
+    nothing.
 
-    Arguments, all optional: uri, of the file at hand, which comes first; folder; configurations, debug
-    configurations of VS Code as the editor has read them (else .vscode/launch.json is)."""
+    Arguments, all optional: `uri` of the file at hand, which comes first; `folder`; `configurations`, the
+    debug configurations of VS Code as the editor has read them (else `.vscode/launch.json` is read).
+    """
     uri, configurations = arguments.get("uri"), arguments.get("configurations")
     if uri is not None and not isinstance(uri, str):
-        raise RequestFailed(f"uri {uri!r} is no text")
+        raise BadArguments(f"uri {uri!r} is no text")
     if configurations is not None and not isinstance(configurations, list):
-        raise RequestFailed("configurations is no list")
-    folder = str(arguments.get("folder") or (ls.place(uri)[0] if uri else ls.root))
+        raise BadArguments("configurations is no list")
+    folder = _folder(ls, arguments, ls.place(uri)[0] if uri else None)
     return await entries.listed(ls, folder, uri, configurations)
 
 
 async def record_run(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """What an action or a lens asks of the editor, which offers the programs and a terminal. Where it cannot,
-    the line is said. Arguments as of entryPoints."""
+    """Asks the editor to offer the programs and a terminal; where it cannot, says the line to run.
+
+    Arguments: as of `kernel-lsp.entryPoints`.
+    """
     found = await entry_points(ls, jobs, arguments)
     text = entries.advice(found)
     ls.window_show_message(types.ShowMessageParams(type=types.MessageType.Info, message=text))
@@ -228,12 +265,15 @@ async def record_run(ls: Server, jobs: Jobs, arguments: Json) -> Json:
 
 
 def trust(ls: Server, jobs: Jobs, arguments: Json) -> Json:
-    """Answer the question of consent without being asked."""
-    folder = str(arguments.get("folder") or ls.root)
+    """Answers whether code of a folder may run, without being asked.
+
+    Arguments: `folder`, `answer` (`allow`, `on_request`, `never`).
+    """
+    folder = _folder(ls, arguments)
     try:
         answer = Answer(arguments.get("answer", "allow"))
     except ValueError as error:
-        raise RequestFailed(f"{error}; allowed: {', '.join(Answer)}") from error
+        raise BadArguments(f"{error}; allowed: {', '.join(Answer)}") from error
     jobs.grant(folder, answer)
     return {"folder": folder, "answer": answer.value}
 
@@ -277,7 +317,7 @@ def _limit(arguments: Json, key: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < math.inf:
-        raise RequestFailed(f"{key} = {value!r} is no number from 1 on")
+        raise BadArguments(f"{key} = {value!r} is no number from 1 on")
     return value
 
 
@@ -286,8 +326,15 @@ def _count(arguments: Json, key: str) -> int | None:
     return None if value is None else int(value)
 
 
+def _folder(ls: Server, arguments: Json, otherwise: str | None = None) -> str:
+    folder = arguments.get("folder") or otherwise or ls.root
+    if not isinstance(folder, str) or "\0" in folder:
+        raise BadArguments(f"folder {folder!r} is no path")
+    return folder
+
+
 def _text(arguments: Json, key: str) -> str:
     value = arguments.get(key)
     if not isinstance(value, str):
-        raise RequestFailed(f"the command needs the argument {key!r}: pass one object that has it")
+        raise BadArguments(f"the command needs the argument {key!r}: pass one object that has it")
     return value

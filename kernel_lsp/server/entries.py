@@ -16,7 +16,8 @@ from typing import Any
 
 from kernel_lsp import documents, entries, interpreter
 from kernel_lsp.records import EntryPoint, EntryPoints, Json
-from kernel_lsp.server.app import RequestFailed, Server
+from kernel_lsp.server.app import Server
+from kernel_lsp.server.protocol import RequestFailed
 
 OURS = (sys.executable, "-P", "-m", "kernel_lsp")
 """kernel-lsp as this process is one. -P: or a kernel_lsp/ of the workspace would be imported instead."""

@@ -18,7 +18,7 @@ from lsprotocol import types
 from kernel_lsp.consent import Answer, remote_origin
 from kernel_lsp.errors import Busy, ConfigError, ConsentRequired, KernelLspError, WorkerLost
 from kernel_lsp.presenter import searches
-from kernel_lsp.records import Job, Outcome, Progress, Proposal, SearchPlan, Target, Verdict
+from kernel_lsp.records import Job, Outcome, Progress, SearchPlan, Target
 from kernel_lsp.server import prompts
 from kernel_lsp.server.app import Server
 from kernel_lsp.server.bars import Bar
@@ -127,7 +127,7 @@ class Jobs:
         assert task is not None
         bar = Bar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
         try:
-            await self.require_consent(document.folder, asked=asked)
+            await self.require_consent(document.folder, asked=asked, path=document.path)
             origin = await self._allowed_origin(document.folder, key) if asked else None
             doing = "searching" if plan else "measuring"
             ls.set_status("ok", f"{doing} {key.qualname}, {len(self._running) - 1} waiting")
@@ -161,7 +161,7 @@ class Jobs:
 
         outcome = await ls.host.optimize(job, ls.settings(job.folder or ls.root), report)
         if fingerprint is not None:
-            ls.session.learn(fingerprint, self._together(fingerprint, outcome))
+            ls.session.learn(fingerprint, ls.session.merge(fingerprint, outcome))
         for note in outcome.search.notes if outcome.search else ():
             text = f"{key.qualname}: {note}"
             self._rest = ("warning", text)
@@ -174,18 +174,6 @@ class Jobs:
         if not document.current:
             found = await self._ls.off_loop(examine, document.snapshot)
         return next((t.fingerprint for t in found.targets if t.qualname == qualname), None)
-
-    def _together(self, fingerprint: str, outcome: Outcome) -> Outcome:
-        """A quick job that ends beside or after a search does not take away what that has verified."""
-        earlier = self._ls.session.outcome(fingerprint)
-        if earlier is None or outcome.search is not None:
-            return outcome
-        known = {proposal.id for proposal in outcome.proposals}
-        found = [p for p in earlier.proposals if p.candidate.search is not None and p.id not in known]
-        if not found:
-            return outcome
-        ranked = sorted([*outcome.proposals, *found], key=lambda p: -_low(p))
-        return replace(outcome, proposals=tuple(ranked), note=None if any(map(_low, found)) else outcome.note)
 
     def _failed(self, key: Key, error: KernelLspError, *, asked: bool) -> None:
         doing = "searched to the end" if key.kind is Kind.SEARCH else "measured"
@@ -229,7 +217,7 @@ class Jobs:
         if document is None or not self._ls.settings(document.folder).background:
             return
         targets = [target for target in document.analysis.targets if self._unknown(document, target)]
-        if not targets or await self.questions.consent(document.folder) is not Answer.ALLOW:
+        if not targets or await self.questions.consent(document.folder, document.path) is not Answer.ALLOW:
             return
         for target in sorted(targets, key=lambda one: -document.shares.get(one.qualname, 0.0)):
             if uri not in self._ls.session.documents or not document.current:
@@ -257,9 +245,9 @@ class Jobs:
 
     # --- consent -----------------------------------------------------------------------------
 
-    async def require_consent(self, folder: str, *, asked: bool) -> None:
-        """Raises ConsentRequired when code of the folder may not run, or not for this."""
-        answer = await self.questions.consent(folder)
+    async def require_consent(self, folder: str, *, asked: bool, path: str | None = None) -> None:
+        """Raises ConsentRequired when code of the folder may not run, or not for this, or not this file's."""
+        answer = await self.questions.consent(folder, path)
         if answer is Answer.ALLOW or (asked and answer is Answer.ON_REQUEST):
             return
         cause = f"code of {folder} may not be run" if answer else f"nobody allowed to run code of {folder}"
@@ -288,9 +276,3 @@ class Jobs:
 def _words(outcome: Outcome) -> str:
     found = outcome.note or "a verified rewrite is offered"
     return f"{searches.ended(outcome.search)}; {found}" if outcome.search else found
-
-
-def _low(proposal: Proposal) -> float:
-    """Lower bound of a speedup that may be offered."""
-    speedup = proposal.evaluation.speedup
-    return speedup.low if speedup and proposal.verdict is Verdict.FASTER else 0.0

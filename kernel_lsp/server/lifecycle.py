@@ -7,21 +7,25 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
 
 from kernel_lsp.plain import plain
-from kernel_lsp.server import abilities, commands, reads, sync
-from kernel_lsp.server.app import RequestFailed, Server, log
+from kernel_lsp.server import abilities, commands, framing, reads, sync
+from kernel_lsp.server.app import Server, log
 from kernel_lsp.server.jobs import Jobs
+from kernel_lsp.server.protocol import RequestFailed
 
 PARENT_POLL_S = 2.0
 SWITCH_S = 0.0005
 """How long an analysis may hold the interpreter against a request; Python's default is ten times that."""
 KEEP_TIMEOUT_S = 0.3
+CANCEL_S = 0.5
 
 
 class _PlainLines(logging.Formatter):
@@ -38,7 +42,7 @@ def make_server() -> Server:
     def on_initialize(params: types.InitializeParams) -> None:
         settings, trusted = _options(params.initialization_options)
         ls.start(abilities.of(params), settings, trusted=trusted)
-        reads.register(ls, ls.settings(ls.root))
+        reads.register(ls)
 
     async def on_shutdown(*arguments: Any) -> None:
         jobs.stop()
@@ -50,7 +54,7 @@ def make_server() -> Server:
 
     async def on_initialized(params: types.InitializedParams) -> None:
         ls.loop = asyncio.get_running_loop()
-        if ls.process_id:
+        if ls.process_id and ls.process_id > 0:
             ls.spawn(_die_with(ls.process_id))
         await sync.on_initialized(ls, params)
 
@@ -63,7 +67,7 @@ def make_server() -> Server:
 
 
 def serve(tcp: tuple[str, int] | None = None) -> None:
-    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging."""
+    """Run until the client ends it; does not return. ``tcp`` (host, port) is for debugging: one client."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_PlainLines("%(levelname)s %(message)s"))
@@ -72,14 +76,50 @@ def serve(tcp: tuple[str, int] | None = None) -> None:
     log.setLevel(logging.INFO)
     sys.setswitchinterval(SWITCH_S)
     if tcp is not None:
-        make_server().start_tcp(*tcp)
-        _end(0)
-    out = os.dup(1)  # from here on a stray print() is a log line and never a broken message
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
+        family = socket.AF_INET6 if ":" in tcp[0] else socket.AF_INET
+        with socket.create_server(tcp, family=family) as listening:
+            client, _ = listening.accept()
+        given = taken = client.detach()
+    else:
+        given, taken = 0, os.dup(1)  # from here on a stray print() is a log line and never a broken message
+        os.dup2(2, 1)
+        sys.stdout = sys.stderr
     ls = make_server()
-    ls.start_io(stdout=os.fdopen(out, "wb"))
-    _end(0 if ls.protocol._shutdown else 1)  # start_io swallows the exit code
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_converse(ls, given, taken))
+    _end(ls.protocol.exit_code())
+
+
+async def _converse(ls: Server, given: int, taken: int) -> None:
+    """Until the client says `exit`, or one of the two descriptors ends; then the process does."""
+    loop, protocol = asyncio.get_running_loop(), ls.protocol
+
+    def gone() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop ended before
+            loop.call_soon_threadsafe(protocol.ended.set)
+
+    def handle(value: Any) -> None:
+        if not protocol.ended.is_set():
+            protocol.receive(value)
+        inbox.done()
+
+    outbox = framing.Outbox(framing.descriptor_writer(taken), gone)
+    inbox = framing.Inbox(
+        framing.descriptor_reader(given),
+        deliver=lambda value: loop.call_soon_threadsafe(handle, value),
+        ended=gone,
+        outbox=outbox,
+    )
+    protocol.set_writer(outbox)
+    inbox.start()
+    await protocol.ended.wait()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=CANCEL_S)
+    outbox.close()
+    _end(protocol.exit_code())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -105,7 +145,7 @@ def _end(code: int) -> None:
 def _is_no_refusal(record: logging.LogRecord) -> bool:
     """A refused request is an answer; pygls would log its traceback."""
     error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, RequestFailed)
+    return not isinstance(error, (RequestFailed, JsonRpcInvalidParams))
 
 
 def _options(options: Any) -> tuple[dict[str, Any], bool]:
@@ -119,10 +159,10 @@ def _options(options: Any) -> tuple[dict[str, Any], bool]:
 async def _die_with(process_id: int) -> None:
     """Nobody else watches the editor's process id; without this a crashed editor leaves us behind."""
     while True:
-        await asyncio.sleep(PARENT_POLL_S)
         try:
             os.kill(process_id, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             os._exit(1)  # our children end with us
         except PermissionError:
             return  # it lives, as somebody else
+        await asyncio.sleep(PARENT_POLL_S)

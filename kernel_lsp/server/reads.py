@@ -9,36 +9,34 @@ from typing import Any
 
 from lsprotocol import types
 
-from kernel_lsp.config import Settings
 from kernel_lsp.errors import KernelLspError
 from kernel_lsp.positions import Positions
 from kernel_lsp.presenter import lsp, misses
 from kernel_lsp.presenter.items import Action
 from kernel_lsp.records import Json, Span, Target
-from kernel_lsp.server.app import RequestFailed, Server, timed
+from kernel_lsp.server.app import Server, timed
+from kernel_lsp.server.protocol import RequestFailed
 from kernel_lsp.session import fingerprint_of
 
 KINDS: list[types.CodeActionKind | str] = [lsp.REWRITE, lsp.QUICKFIX]
 
 
-def register(ls: Server, settings: Settings) -> None:
-    """Only what the settings switch on is announced."""
+def register(ls: Server) -> None:
+    """All is announced; what the settings of a document's folder switch off answers nothing at once, so that
+    a switch counts without a restart and may differ between folders."""
     options = types.CodeActionOptions(code_action_kinds=KINDS, resolve_provider=True)
     ls.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)(on_code_action)
     ls.feature(types.CODE_ACTION_RESOLVE)(on_resolve)
-    if settings.hover:
-        ls.feature(types.TEXT_DOCUMENT_HOVER)(on_hover)
-    if settings.code_lens:
-        ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(on_code_lens)
-    if settings.inlay_hints:
-        ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(on_inlay_hint)
+    ls.feature(types.TEXT_DOCUMENT_HOVER)(on_hover)
+    ls.feature(types.TEXT_DOCUMENT_CODE_LENS)(on_code_lens)
+    ls.feature(types.TEXT_DOCUMENT_INLAY_HINT)(on_inlay_hint)
 
 
 @timed("hover")
 def on_hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
-    if document is None:
+    if document is None or not ls.settings(document.folder).hover:
         return None
     positions = ls.positions(document.snapshot)
     found = ls.session.hover(uri, positions.offset(params.position.line, params.position.character))
@@ -84,7 +82,7 @@ def on_resolve(ls: Server, action: types.CodeAction) -> types.CodeAction:
 def on_code_lens(ls: Server, params: types.CodeLensParams) -> list[types.CodeLens] | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
-    if document is None:
+    if document is None or not ls.settings(document.folder).code_lens:
         return None
     ls.answering(document)
     positions = ls.positions(document.snapshot)
@@ -95,7 +93,7 @@ def on_code_lens(ls: Server, params: types.CodeLensParams) -> list[types.CodeLen
 def on_inlay_hint(ls: Server, params: types.InlayHintParams) -> list[types.InlayHint] | None:
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
-    if document is None:
+    if document is None or not ls.settings(document.folder).inlay_hints:
         return None
     ls.answering(document)
     positions = ls.positions(document.snapshot)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from kernel_lsp import documents
+from kernel_lsp import documents, positions
 from kernel_lsp.records import Snapshot
 from kernel_lsp.server.app import Server, log
 from kernel_lsp.session import How
@@ -43,6 +43,7 @@ def on_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
     item = params.text_document
     python = item.language_id == "python" or item.uri.endswith(".py")
     if not python or not documents.wanted(item.uri, item.text):
+        _forget(ls, item.uri)  # it may have been Python before
         return
     folder, path = ls.place(item.uri)
     ls.settings(folder)
@@ -55,13 +56,29 @@ def on_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
     uri = params.text_document.uri
     if uri not in ls.session.documents:
         return
-    document = ls.workspace.get_text_document(uri)
-    if not documents.wanted(uri, document.source):
+    text = ls.session.documents[uri].snapshot.text
+    changes = [_change(change) for change in params.content_changes]
+    text = positions.edited(text, ls.position_encoding, changes)
+    if not documents.wanted(uri, text):
+        _forget(ls, uri)
+        return
+    ls.session.change(Snapshot(uri=uri, text=text, version=params.text_document.version))
+    ls.schedule(uri)
+
+
+def _change(
+    change: types.TextDocumentContentChangeEvent,
+) -> tuple[tuple[int, int], tuple[int, int], str] | str:
+    if isinstance(change, types.TextDocumentContentChangeWholeDocument):
+        return change.text
+    start, end = change.range.start, change.range.end
+    return (start.line, start.character), (end.line, end.character), change.text
+
+
+def _forget(ls: Server, uri: str) -> None:
+    if uri in ls.session.documents:
         ls.withdraw(uri)
         ls.session.close(uri)
-        return
-    ls.session.change(Snapshot(uri=uri, text=document.source, version=params.text_document.version))
-    ls.schedule(uri)
 
 
 def on_save(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
@@ -88,14 +105,17 @@ def on_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
 async def on_configuration(ls: Server, params: types.DidChangeConfigurationParams) -> None:
     if ls.abilities.configuration:
         await _fetch_settings(ls)
-    elif isinstance(params.settings, dict):
+        return
+    if isinstance(params.settings, dict):
         section = params.settings.get(SECTION, params.settings)
         ls.editor_settings = section if isinstance(section, dict) else {}
     ls.reconfigure_all()
 
 
-def on_folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
-    """Documents may belong to another root now."""
+async def on_folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    """Documents may belong to another root now, and a new root may have settings of its own."""
+    if ls.abilities.configuration:
+        await _fetch_settings(ls)
     for uri, document in ls.session.documents.items():
         document.folder, document.path = ls.place(uri)
         ls.settings(document.folder)
@@ -132,7 +152,10 @@ async def look_at_disk(ls: Server, folder: str, path: str, how: How) -> None:
 
 
 async def _fetch_settings(ls: Server) -> None:
-    items = [types.ConfigurationItem(section=SECTION)]
+    """Of the client, and of each workspace folder, which may have others."""
+    roots = ls.roots()
+    scopes = [None, *(Path(root).as_uri() for root in roots)]
+    items = [types.ConfigurationItem(section=SECTION, scope_uri=scope) for scope in scopes]
     try:
         reply = await asyncio.wait_for(
             ls.workspace_configuration_async(types.ConfigurationParams(items=items)), 5.0
@@ -140,8 +163,12 @@ async def _fetch_settings(ls: Server) -> None:
     except Exception as error:  # a client may refuse in any way; its other settings still hold
         log.warning("the editor gave no settings: %s", error)
         return
-    if reply and isinstance(reply[0], dict):
-        ls.editor_settings = {**ls.editor_settings, **reply[0]}
+    tables = [one if isinstance(one, dict) else {} for one in reply or []]
+    before = ls.editor_settings, ls.folder_settings
+    if tables:
+        ls.editor_settings = {**ls.editor_settings, **tables[0]}
+        ls.folder_settings = {root: one for root, one in zip(roots, tables[1:], strict=False) if one}
+    if before != (ls.editor_settings, ls.folder_settings):
         ls.reconfigure_all()
 
 
@@ -173,6 +200,8 @@ async def _watch(ls: Server, folders: list[Path]) -> None:
     problems += await asyncio.to_thread(lambda: ls.watch.add([*skills, *workload_folders], recursive=True))
     for problem in problems:
         ls.say(problem, types.MessageType.Warning)
+    if any(ls.are_stale(str(folder)) for folder in folders):
+        ls.reconfigure_all()  # changed between the first look and the watch
 
 
 async def _tick(ls: Server) -> None:

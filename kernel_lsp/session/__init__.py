@@ -7,11 +7,13 @@ keeps its last good analysis. Not covered: when to analyze or to measure (server
 
 from __future__ import annotations
 
-from kernel_lsp import analysis
+from pathlib import PurePath
+
+from kernel_lsp import analysis, rulesets
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.journal.tracker import IN_PLACE, Dismissal, How
-from kernel_lsp.presenter import cards, misses
+from kernel_lsp.presenter import breaks, cards, misses
 from kernel_lsp.presenter.items import Action, Hint, Lens, TextEdit
 from kernel_lsp.records import Card, Finding, Proposal, Snapshot, Span, Target
 from kernel_lsp.rewrite import edit
@@ -52,6 +54,7 @@ class Session(Fates):
                 verified.append((-speed(best), wording.verified_hint(target, best)))
         covered = {hint.qualname for _, hint in verified}
         shown = [hint for _, hint in sorted(verified, key=lambda pair: pair[0])]
+        shown += self._break_hints(document)
         if settings.static_hints:
             shown += self._finding_hints(document, covered, settings)
         return shown[: settings.max_hints_per_file]
@@ -71,8 +74,12 @@ class Session(Fates):
         return self.documents[uri].touched(where)
 
     def findings(self, uri: str, where: Span) -> list[Finding]:
+        """Those that are reported."""
         document = self.documents[uri]
-        return [f for f in document.analysis.findings if touches(f.span, where)]
+        rules, path = rulesets.of(self.settings(document.folder)), PurePath(document.path)
+        if rules.excludes(path):
+            return []
+        return [f for f in rules.applied(document.analysis, path).findings if touches(f.span, where)]
 
     def fixes(self, uri: str, where: Span) -> list[tuple[Finding, str, list[TextEdit]]]:
         """Findings with the title and edits of what mends them, of the text as it is."""
@@ -144,21 +151,35 @@ class Session(Fates):
 
     # --- helpers -----------------------------------------------------------------------------
 
+    def _break_hints(self, document: Document) -> list[Hint]:
+        """Where a target that was looked at cannot be one graph, each line once."""
+        found: dict[int, Hint] = {}
+        for target in document.analysis.targets:
+            outcome = self._outcomes.get(target.fingerprint)
+            for one in outcome.breaks if outcome is not None else ():
+                line = breaks.line_of(one, document.snapshot.text)
+                if line is not None and line not in found:
+                    found[line] = wording.break_hint(target, one, line, document.snapshot.text)
+        return [found[line] for line in sorted(found)]
+
     def _finding_hints(self, document: Document, covered: set[str | None], settings: Settings) -> list[Hint]:
         hints = []
-        for finding in document.analysis.findings:
-            superseded = finding.target in covered and finding.severity == "hint"
-            if superseded or finding.rule in settings.disabled_rules:
-                continue
+        rules, path = rulesets.of(settings), PurePath(document.path)
+        if rules.excludes(path):
+            return []
+        found = rules.applied(document.analysis, path).findings
+        for finding in sorted(found, key=lambda one: -rulesets.rank(one.severity)):
+            if finding.target in covered and finding.severity == "hint":
+                continue  # a rewrite that is measured says more
             if not self._finding_silenced(document, finding.rule, fingerprint_of(document, finding)):
                 hints.append(wording.finding_hint(finding))
-        flagged = {finding.target for finding in document.analysis.findings}
+        flagged = {finding.target for finding in found}
         missing = [
             t
             for t in document.analysis.targets
             if t.qualname in document.unmeasurable and t.qualname in flagged
         ]
-        if NO_WORKLOAD not in settings.disabled_rules:
+        if rules.reports(NO_WORKLOAD, path):
             hints += [
                 wording.workload_hint(t)
                 for t in missing
@@ -193,13 +214,14 @@ class Session(Fates):
 
     def _evidence(self, document: Document, target: Target) -> str | None:
         best = self._best(document, target) or self.proposals.get(self._applied.get(target.fingerprint, ""))
-        if best is not None:
-            return cards.evidence(best)
         outcome = self._outcomes.get(target.fingerprint)
+        broken = breaks.markdown(outcome, document.snapshot.text) if outcome is not None else []
+        if best is not None:
+            return "\n".join([cards.evidence(best), "", *broken]) if broken else cards.evidence(best)
         if outcome is None:
             return None
         if outcome.note is not None:
-            near = misses.markdown(outcome, document.snapshot.text)
+            near = [*broken, *misses.markdown(outcome, document.snapshot.text)]
             said = f"**{target.qualname}**: nothing is offered; {outcome.note}"
             return "\n".join([said, "", *near]) if near else said
         return cards.evidence(outcome.proposals[0]) if outcome.proposals else None

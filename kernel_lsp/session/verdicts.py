@@ -5,10 +5,12 @@ Verdicts are kept by fingerprint, so they outlive edits elsewhere in the file an
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernel_lsp import analysis
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
-from kernel_lsp.records import Analysis, Outcome, Progress, Proposal, Snapshot, Target, Verdict
+from kernel_lsp.records import Analysis, Outcome, Progress, Proposal, Snapshot, Target, Verdict, rank
 from kernel_lsp.session.document import Document
 
 MAX_OUTCOMES = 2_000
@@ -70,11 +72,25 @@ class Verdicts:
                 self.proposals.pop(proposal.id, None)
 
     def verified(self, fingerprint: str, proposal: Proposal) -> None:
-        """One rewrite of a job that is still running: offered at once, the fastest first."""
+        """One rewrite of a job that is still running: offered at once, the best first."""
         earlier = self._outcomes.get(fingerprint)
         others = [p for p in earlier.proposals if p.id != proposal.id] if earlier else []
-        ranked = sorted([proposal, *others], key=speed, reverse=True)
+        ranked = sorted([proposal, *others], key=rank)
         self.learn(fingerprint, Outcome(qualname=proposal.qualname, proposals=tuple(ranked)))
+
+    def merge(self, fingerprint: str, outcome: Outcome) -> Outcome:
+        """Returns the outcome of a quick job with what a search has verified for the same target, so that a
+        job which ends beside or after a search takes nothing away."""
+        earlier = self._outcomes.get(fingerprint)
+        if earlier is None or outcome.search is not None:
+            return outcome
+        known = {proposal.id for proposal in outcome.proposals}
+        found = [p for p in earlier.proposals if p.candidate.search is not None and p.id not in known]
+        if not found:
+            return outcome
+        ranked = tuple(sorted([*outcome.proposals, *found], key=rank))
+        offered = any(proposal.verdict is Verdict.FASTER for proposal in found)
+        return replace(outcome, proposals=ranked, note=None if offered else outcome.note)
 
     def unlearn(self, fingerprint: str) -> None:
         """What was found does not hold any more: it can be measured now."""

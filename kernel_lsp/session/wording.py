@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernel_lsp import analysis
+from kernel_lsp.positions import split_lines
 from kernel_lsp.presenter import cards
 from kernel_lsp.presenter.items import Action, Hint
-from kernel_lsp.records import Finding, Progress, Proposal, Target
+from kernel_lsp.records import Break, Finding, Progress, Proposal, Span, Target
 from kernel_lsp.workloads import RECORD_A_RUN
 
 LEAST = 0.005
 """Of the shares that are told in numbers."""
 NO_WORKLOAD = "KL000"
 """Rule id of the hint that a target cannot be measured because nobody said what it is called with."""
+
+BREAK = "graph-break"
+"""Code of the hint that a target cannot be one graph because of a line."""
 
 
 def _skill(proposal: Proposal) -> str:
@@ -37,7 +41,23 @@ def finding_hint(finding: Finding) -> Hint:
         message=finding.message,
         qualname=finding.target,
         page=str(analysis.page(finding)),
+        severity=finding.severity,
+        unnecessary=finding.unnecessary,
         data=finding.data,
+    )
+
+
+def break_hint(target: Target, one: Break, line: int, text: str) -> Hint:
+    """``line``: where the break stands now, from 1."""
+    before = split_lines(text)[: line - 1]
+    start = sum(map(len, before))
+    whole = split_lines(text)[line - 1].rstrip("\r\n")
+    start += len(whole) - len(whole.lstrip())
+    return Hint(
+        span=Span(start=start, end=start + len(whole.strip())),
+        code=BREAK,
+        message=f"{target.qualname} cannot be one graph: this line {one.cause}; {one.remedy}",
+        qualname=target.qualname,
     )
 
 

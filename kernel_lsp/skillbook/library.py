@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 
 from kernel_lsp import foreign
 from kernel_lsp.config import default_data_dir
+from kernel_lsp.errors import SignatureError, Unsigned
 from kernel_lsp.records import Skill, SkillMatch, SkillProblem
+from kernel_lsp.signatures import Keyring, refuses_unsigned
 from kernel_lsp.skillbook import executable, format, learned
 
 if TYPE_CHECKING:
@@ -89,13 +91,21 @@ def folders(
     return tuple(found)
 
 
-def load(where: Iterable[SkillFolder | Path]) -> Skillbook:
-    """Read every skill folder. Never raises on what it finds there."""
+def load(where: Iterable[SkillFolder | Path], *, data_dir: Path | None = None) -> Skillbook:
+    """Read every skill folder. Never raises on what it finds there.
+
+    ``data_dir``: where the user's trusted signers lie; a skill whose signature does not hold is left out, and
+    in CI one of somebody else's that has none.
+    """
+    keyring = Keyring(data_dir or default_data_dir())
     skills: dict[str, Skill] = {}
     problems: list[SkillProblem] = []
     for place in where:
         folder = place if isinstance(place, SkillFolder) else SkillFolder(path=place, source="configured")
         for candidate in _candidates(folder, problems):
+            if (doubt := _doubt(candidate, folder.source, keyring)) is not None:
+                problems.append(doubt)
+                continue
             skill, wrong = format.examine(candidate, folder.source)
             problems += wrong
             if skill is not None and skill.name in skills:
@@ -127,6 +137,23 @@ def _candidates(folder: SkillFolder, problems: list[SkillProblem]) -> list[Path]
             cause = f"cannot be read: {error.strerror}"
             problems.append(SkillProblem(path=str(folder.path), field="folder", cause=cause, remedy=remedy))
         return []
+
+
+def _doubt(folder: Path, source: str, keyring: Keyring) -> SkillProblem | None:
+    """Why nobody vouches for a skill of somebody else's; None: somebody does, or nobody need to."""
+    if source not in ("configured", "workspace"):
+        return None
+    try:
+        keyring.verify(folder, kind="skill")
+    except Unsigned as error:
+        if not refuses_unsigned():
+            return None
+        cause, remedy = f"{error.cause}: left out in CI", "have it signed, or set KERNEL_LSP_UNSIGNED=yes"
+    except SignatureError as error:
+        cause, remedy = error.cause, error.remedy or ""
+    else:
+        return None
+    return SkillProblem(path=str(folder), field="signature", cause=cause, remedy=remedy)
 
 
 def _duplicate(skill: Skill, first: Skill) -> SkillProblem:

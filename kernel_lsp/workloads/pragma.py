@@ -3,12 +3,13 @@
 Grammar, one workload per comment line, in the comment lines right above the target:
 
     line   := "# kernel-lsp: workload" word* ["|" "init" item*]
-    word   := item | "train" | "eval" | mark
+    word   := item | "train" | "eval" | "inference" | mark
     item   := [name "="] (dtype "[" sizes "]" ["<" below] | Python literal)
     mark   := "grad" | "normal" | "uniform" | "zeros" | "ones"    of the tensor before it
 
 dtypes: f16 bf16 f32 f64 i8 i16 i32 i64 u8 bool, or torch's names. ``ids=i64[8,128]<32000`` draws
-indices below 32000. Without items before the bar, get_inputs() makes the inputs.
+indices below 32000. Without items before the bar, get_inputs() makes the inputs. ``inference``: nobody
+differentiates these calls; without it gradients belong to the result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 from dataclasses import replace
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import ArgSpec, Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.records import ArgSpec, Setting, Snapshot, Target, Workload, WorkloadOrigin
 from kernel_lsp.workloads.values import DISTRIBUTIONS, SHORT_DTYPES, full_dtype
 
 EXAMPLE = "# kernel-lsp: workload x=f32[128,4096] mask=bool[128,1] | init hidden=4096"
@@ -32,6 +33,7 @@ _TENSOR = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>[^\]]*)\](?:<(?P<below>.*
 MAX_CHARS = 4000
 """Of one comment: people write some dozens, and what is wrong with it is shown."""
 _MODES = {"train": True, "eval": False}
+_INFERENCE = "inference"
 
 
 def pragmas(snapshot: Snapshot, target: Target) -> tuple[tuple[Workload, ...], tuple[WorkloadError, ...]]:
@@ -73,10 +75,13 @@ def parse(rest: str) -> Workload:
         (words[: words.index("|")], words[words.index("|") + 1 :]) if "|" in words else (words, None)
     )
     training = next((_MODES[word] for word in before if word in _MODES), None)
-    inputs = _items([word for word in before if word not in _MODES])
+    inference = _INFERENCE in before
+    inputs = _items([word for word in before if word not in _MODES and word != _INFERENCE])
     if after is not None and after[:1] != ["init"]:
         raise WorkloadError(f"expected `init` after `|`, found {' '.join(after)!r}", f"e.g. {EXAMPLE}")
-    if not inputs and training is None and after is None:
+    if training and inference:
+        raise WorkloadError("`train` and `inference` contradict each other", "keep one of them")
+    if not inputs and training is None and after is None and not inference:
         raise WorkloadError("it names no argument", f"e.g. {EXAMPLE}")
     return Workload(
         name=" ".join(words),
@@ -84,6 +89,7 @@ def parse(rest: str) -> Workload:
         inputs=inputs or None,
         init=None if after is None else _items(after[1:]),
         training=training,
+        setting=Setting(gradients=False) if inference else Setting(),
     )
 
 

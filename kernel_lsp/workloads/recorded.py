@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_lsp.errors import WorkloadError
-from kernel_lsp.records import Snapshot, Target, Workload, WorkloadOrigin
+from kernel_lsp.records import Setting, Snapshot, Target, Workload, WorkloadOrigin
 from kernel_lsp.workloads.arguments import Place, arguments
 from kernel_lsp.workloads.tables import files, tables
 
@@ -42,7 +42,7 @@ BY_HAND = "workloads.toml"
 RECORD_A_RUN = "record a run (`kernel-lsp record -- python your_program.py`; in an editor: *Record a Run*)"
 """The first remedy wherever nothing says what a target is called with."""
 _SEEN_KEYS = {"calls", "share", "mean_us", "autocast", "gradients"}
-_WORKLOAD_KEYS = {"target", "name", "training", "inputs", "init", *_SEEN_KEYS}
+_WORKLOAD_KEYS = {"target", "name", "training", "inference", "inputs", "init", *_SEEN_KEYS}
 
 
 def recorded(
@@ -130,6 +130,7 @@ def _workload(place: Place, entry: dict[str, Any]) -> Workload:
     training = entry.get("training")
     if not isinstance(training, bool | None):
         raise place.wrong("training", f"is {training!r}", "write true or false")
+    inference = _inference(place, entry)
     init = entry.get("init")
     unknown = isinstance(init, list) and any(isinstance(item, dict) and "unknown" in item for item in init)
     return Workload(
@@ -138,4 +139,13 @@ def _workload(place: Place, entry: dict[str, Any]) -> Workload:
         inputs=arguments(place, entry, "inputs"),
         init=None if unknown else arguments(place, entry, "init"),  # None: get_init_inputs() may know
         training=training,
+        setting=Setting(gradients=False) if inference else Setting(),
     )
+
+
+def _inference(place: Place, entry: dict[str, Any]) -> bool:
+    """Whether nobody differentiates these calls: people say so, or a run recorded no gradients."""
+    said = entry.get("inference", entry.get("gradients") is False)
+    if not isinstance(said, bool):
+        raise place.wrong("inference", f"is {said!r}", "write true or false")
+    return said

@@ -27,6 +27,22 @@ GRADIENTS = Workload(
     origin=WorkloadOrigin.RECORDED,
     inputs=(ArgSpec(name=None, dtype="float32", shape=(16, 64), requires_grad=True),),
 )
+INFERENCE = {
+    "fold_keyed_on_version",
+    "folded_buffer_refreshed",
+    "inputs_made_contiguous",
+    "kernel_by_halves",
+    "kernel_with_a_fallback",
+    "memory_fully_written",
+    "own_context_manager",
+    "own_temporaries_in_place",
+    "scoped_no_grad",
+    "scratch_buffer",
+    "writes_into_own_memory",
+}
+"""Honest candidates without gradients: their workload says that nobody asks for any."""
+TRAINED = {"trained", "plain"}
+"""Folders of attacks on gradients; the others are judged as inference, so that they fail by what they do."""
 TIMED_ONLY = {
     "every_tenth_call_empty",
     "half_of_the_calls_empty",
@@ -73,7 +89,9 @@ def request(candidate: Path, limit_s: float) -> EvaluationRequest:
     about = HERE / "references" / f"{folder}.py"
     reference = about if about.exists() else HERE / "reference.py"
     entry = "blend" if folder == "options" else None
-    made = request_from_files(reference.read_text(), candidate.read_text(), entry=entry)
+    by_default = candidate.is_relative_to(HERE / "honest") and candidate.stem not in INFERENCE
+    inference = not by_default and folder not in TRAINED
+    made = request_from_files(reference.read_text(), candidate.read_text(), entry=entry, inference=inference)
     if folder == "trained":
         made = replace(made, workload=GRADIENTS)
     timed = candidate.stem in TIMED_ONLY

@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from kernel_lsp.errors import EvaluationError
-from kernel_lsp.evaluator import Gate
-from kernel_lsp.evaluator.verify import request_from_files
+from kernel_lsp.evaluator import EvaluationRequest, Gate, verify
 from kernel_lsp.records import EvalStatus, Evaluation
 
 pytestmark = [
@@ -42,7 +41,7 @@ def fused(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask)
     y = tl.load(y_ptr + offs, mask=mask)
-    tl.store(out_ptr + offs, tl.maximum(x * y, 0.0) + 1.0, mask=mask)
+    tl.store(out_ptr + offs, tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL) + 1.0, mask=mask)
 
 
 class ModelNew(torch.nn.Module):
@@ -62,8 +61,13 @@ async def gate() -> AsyncIterator[Gate]:
         yield made
 
 
+def in_inference(reference: str, candidate: str, device: str = "auto") -> EvaluationRequest:
+    """Of kernels without a backward."""
+    return verify.request_from_files(reference, candidate, device=device, inference=True)
+
+
 async def judged(gate: Gate, source: str) -> Evaluation:
-    return await gate.evaluate(request_from_files(REFERENCE, source))
+    return await gate.evaluate(in_inference(REFERENCE, source))
 
 
 async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim_of_speed(gate: Gate) -> None:
@@ -81,10 +85,14 @@ async def test_a_right_kernel_passes_is_compiled_for_two_gpus_and_earns_no_claim
     "right, wrong, status",
     [
         ("mask = offs < n", "mask = offs < n - 1", EvalStatus.WRONG_RESULT),
-        ("tl.maximum(x * y, 0.0)", "x * y", EvalStatus.WRONG_RESULT),
+        ("tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL)", "x * y", EvalStatus.WRONG_RESULT),
         ("BLOCK=512,", "BLOCK=500,", EvalStatus.RUNTIME_ERROR),
         ("num_warps=2", "num_warps=3", EvalStatus.COMPILE_ERROR),
-        ("tl.maximum(x * y, 0.0)", "tl.no_such_function(x)", EvalStatus.RUNTIME_ERROR),
+        (
+            "tl.maximum(x * y, 0.0, propagate_nan=tl.PropagateNan.ALL)",
+            "tl.no_such_function(x)",
+            EvalStatus.RUNTIME_ERROR,
+        ),
     ],
     ids=["tail", "operation", "block", "warps", "missing"],
 )
@@ -101,7 +109,7 @@ async def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy(gate: Gate
 
 
 async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do(gate: Gate) -> None:
-    request = replace(request_from_files(REFERENCE, CANDIDATE), device="cpu")
+    request = replace(in_inference(REFERENCE, CANDIDATE), device="cpu")
     evaluation = await gate.evaluate(request)
     assert evaluation.status is EvalStatus.NOT_RUN and "interpreter" in evaluation.detail
 
@@ -109,11 +117,11 @@ async def test_triton_on_a_cpu_is_not_judged_and_says_what_to_do(gate: Gate) -> 
 async def test_a_reference_with_triton_is_interpreted_as_well(gate: Gate) -> None:
     reference = CANDIDATE.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
     plain = REFERENCE.replace("class Model", "class ModelNew")
-    evaluation = await gate.evaluate(request_from_files(reference, plain))
+    evaluation = await gate.evaluate(in_inference(reference, plain))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     assert evaluation.device == "interpreter" and evaluation.speedup is None
     wrong = plain.replace("+ 1", "+ 2")
-    assert (await gate.evaluate(request_from_files(reference, wrong))).status is EvalStatus.WRONG_RESULT
+    assert (await gate.evaluate(in_inference(reference, wrong))).status is EvalStatus.WRONG_RESULT
 
 
 async def test_of_an_autotuned_kernel_the_first_configuration_is_judged_and_named(gate: Gate) -> None:
@@ -160,28 +168,28 @@ GIVEN = "\n\ndef get_inputs():\n    return [torch.rand(30, 7)]\n"
 async def test_a_reference_that_crashes_in_another_layout_is_judged_by_in_those_that_it_bears(
     gate: Gate,
 ) -> None:
-    right = await gate.evaluate(request_from_files(OUT_OF_BOUNDS + GIVEN, DOUBLED))
+    right = await gate.evaluate(in_inference(OUT_OF_BOUNDS + GIVEN, DOUBLED))
     assert right.status is EvalStatus.PASSED, right.detail
     told = [check.detail for check in right.checks if check.name == "other-inputs"]
     assert len(told) == 2 and "SIGSEGV on transposed inputs" in told[0] and "outside its tensors" in told[0]
-    wrong = await gate.evaluate(request_from_files(OUT_OF_BOUNDS + GIVEN, DOUBLED.replace("2", "3")))
+    wrong = await gate.evaluate(in_inference(OUT_OF_BOUNDS + GIVEN, DOUBLED.replace("2", "3")))
     assert wrong.status is EvalStatus.WRONG_RESULT
 
 
 async def test_a_kernel_that_crashes_is_rejected_and_the_next_candidate_is_judged(gate: Gate) -> None:
-    crashed = await gate.evaluate(request_from_files(DOUBLED + GIVEN, OUT_OF_BOUNDS))
+    crashed = await gate.evaluate(in_inference(DOUBLED + GIVEN, OUT_OF_BOUNDS))
     assert crashed.status is EvalStatus.RUNTIME_ERROR
     assert re.search(
         r"(transposed|sliced) inputs.*: the candidate's process died.*outside its", crashed.detail
     )
-    evaluation = await gate.evaluate(request_from_files(DOUBLED + GIVEN, DOUBLED, device="interpreter"))
+    evaluation = await gate.evaluate(in_inference(DOUBLED + GIVEN, DOUBLED, device="interpreter"))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
 
 
 async def test_a_reference_that_crashes_on_its_own_inputs_is_refused_with_its_reason(gate: Gate) -> None:
     crashing = OUT_OF_BOUNDS.replace("1 if x.is_contiguous() else ", "")
     with pytest.raises(EvaluationError, match=r"crashed by SIGSEGV \(inputs: its own.* mask its loads"):
-        await gate.evaluate(request_from_files(crashing + GIVEN, DOUBLED))
+        await gate.evaluate(in_inference(crashing + GIVEN, DOUBLED))
 
 
 async def test_what_the_interpreter_cannot_run_is_neither_right_nor_wrong(gate: Gate) -> None:
@@ -191,4 +199,4 @@ async def test_what_the_interpreter_cannot_run_is_neither_right_nor_wrong(gate: 
     assert candidate.status is EvalStatus.NOT_RUN and "cannot run inline_asm" in candidate.detail
     reference = source.replace("ModelNew", "Model") + REFERENCE[REFERENCE.index("def get_inputs") :]
     with pytest.raises(EvaluationError, match=r"cannot run inline_asm .judge it where there is a GPU"):
-        await gate.evaluate(request_from_files(reference, REFERENCE))
+        await gate.evaluate(in_inference(reference, REFERENCE))

@@ -1,4 +1,4 @@
-"""The whole story in Emacs itself, with our package and the settings of docs/emacs.md."""
+"""The whole story in Emacs itself, with our package and the settings of docs/how-to/emacs.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(shutil.which("emacs") is None, reason="Emacs is not installed (scripts/setup does)"),
 ]
-PAGE = ROOT / "docs" / "emacs.md"
+PAGE = ROOT / "docs" / "how-to" / "emacs.md"
 PACKAGE = CLIENTS / "emacs" / "kernel-lsp.el"
 STORY = Path(__file__).with_name("emacs_story.el")
 EMACS = ["emacs", "--batch", "-l", "package", "--eval", "(package-initialize)"]

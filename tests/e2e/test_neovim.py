@@ -1,4 +1,4 @@
-"""The whole story in Neovim itself, with our plugin and the settings of docs/neovim.md."""
+"""The whole story in Neovim itself, with our plugin and the settings of docs/how-to/neovim.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(shutil.which("nvim") is None, reason="Neovim is not installed (apt install neovim)"),
 ]
-PAGE = ROOT / "docs" / "neovim.md"
+PAGE = ROOT / "docs" / "how-to" / "neovim.md"
 
 
 def neovim(tmp_path: Path, *more: str) -> list[str]:

@@ -169,12 +169,3 @@ async def test_the_answer_can_be_given_by_a_command(launch: Launch) -> None:
             await session.command("allowRemote", folder=folder, origin=ORIGIN, answer="perhaps")
     stored = json.loads((session.data_dir / "consent.json").read_text())
     assert stored[folder]["remote"] == {ORIGIN: 0}
-
-
-def test_every_command_is_in_the_readme() -> None:
-    from editor_client import ROOT
-
-    from kernel_lsp.server.commands import COMMANDS
-
-    readme = (ROOT / "README.md").read_text()
-    assert [name for name in COMMANDS if f"kernel-lsp.{name}" not in readme] == []

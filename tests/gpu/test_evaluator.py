@@ -49,7 +49,7 @@ def tail(y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
     y = tl.load(y_ptr + offs, mask=mask)
-    tl.store(out_ptr + offs, tl.maximum(y, 0.0) * y + 1, mask=mask)
+    tl.store(out_ptr + offs, tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL) * y + 1, mask=mask)
 
 class ModelNew(nn.Module):
     def __init__(self, n):
@@ -73,7 +73,9 @@ def judged(
     require_speed: bool = True,
 ) -> Evaluation:
     source = CANDIDATE.format(body=body, count=count, after=after)
-    request = request_from_files(REFERENCE, source, has_cuda=True, require_speed=require_speed)
+    request = request_from_files(
+        REFERENCE, source, has_cuda=True, inference=True, require_speed=require_speed
+    )
     return asyncio.run(evaluate(replace(request, budget=Budget(compile_s=compile_s, timing_s=2))))
 
 
@@ -100,7 +102,7 @@ def test_the_launched_kernel_is_named_with_its_registers():
 def test_a_kernel_that_is_defined_and_never_launched_is_a_decoy():
     source = CANDIDATE.replace("tail[(triton.cdiv(y.numel(), 1024),)](y, out, {count}, BLOCK=1024)", "pass")
     source = source.format(body="y = self.linear(x)", after="out = torch.relu(y) * y + 1")
-    request = request_from_files(REFERENCE, source, has_cuda=True, require_speed=False)
+    request = request_from_files(REFERENCE, source, has_cuda=True, inference=True, require_speed=False)
     evaluation = asyncio.run(evaluate(request))
     assert evaluation.status is EvalStatus.CHEATED and "launches none" in evaluation.detail
 
@@ -146,7 +148,9 @@ def test_a_tail_that_is_not_written_is_found():
 def test_an_illegal_address_is_a_result_and_the_next_candidate_is_judged():
     source = CANDIDATE.replace("tl.load(y_ptr + offs", "tl.load(y_ptr + offs * 2**30")
     source = source.format(body="y = self.linear(x)", count="y.numel()", after="pass")
-    broken = asyncio.run(evaluate(request_from_files(REFERENCE, source, has_cuda=True, require_speed=False)))
+    broken = asyncio.run(
+        evaluate(request_from_files(REFERENCE, source, has_cuda=True, inference=True, require_speed=False))
+    )
     assert broken.status is EvalStatus.RUNTIME_ERROR and "CUDA error" in broken.detail, broken.detail
     assert judged(require_speed=False).status is EvalStatus.PASSED
 
@@ -164,8 +168,10 @@ def test_work_on_a_stream_that_is_not_waited_for_earns_no_speed():
 
 
 def test_a_compile_error_in_a_kernel_is_named():
-    source = CANDIDATE.replace("tl.maximum(y, 0.0)", "tl.no_such_function(y)")
+    source = CANDIDATE.replace(
+        "tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)", "tl.no_such_function(y)"
+    )
     source = source.format(body="y = self.linear(x)", count="y.numel()", after="pass")
-    request = request_from_files(REFERENCE, source, has_cuda=True, require_speed=False)
+    request = request_from_files(REFERENCE, source, has_cuda=True, inference=True, require_speed=False)
     evaluation = asyncio.run(evaluate(request))
     assert evaluation.status is EvalStatus.COMPILE_ERROR and "no_such_function" in evaluation.detail

@@ -58,7 +58,7 @@ def fused(x_ptr, scale_ptr, out_ptr, n, columns, BLOCK: tl.constexpr):
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask)
     scale = tl.load(scale_ptr + offs % columns, mask=mask)
-    y = tl.maximum(x * scale + 1, 0.0) - x
+    y = tl.maximum(x * scale + 1, 0.0, propagate_nan=tl.PropagateNan.ALL) - x
     tl.store(out_ptr + offs, y * y + tl.where(x > 0, x, 0.5 * x), mask=mask)
 
 class ModelNew(nn.Module):
@@ -81,7 +81,9 @@ def asked(*changes: tuple[str, str], require_speed: bool = False) -> EvaluationR
     for before, after in changes:
         assert before in source
         source = source.replace(before, after, 1)
-    made = request_from_files(REFERENCE, source, device="cuda", has_cuda=True, require_speed=require_speed)
+    made = request_from_files(
+        REFERENCE, source, device="cuda", has_cuda=True, inference=True, require_speed=require_speed
+    )
     return replace(made, budget=QUICK)
 
 
@@ -195,7 +197,9 @@ def get_inputs():
 async def test_a_reference_that_loses_the_device_on_a_smaller_table_is_judged_on_its_own(gate: Gate) -> None:
     """Indices beyond a smaller table are an assertion on the device, after which the judge cannot go on."""
     right = LOOKUP.replace("F.embedding(ids, table)", "table.index_select(0, ids)")
-    request = request_from_files(LOOKUP, right, device="cuda", has_cuda=True, require_speed=False)
+    request = request_from_files(
+        LOOKUP, right, device="cuda", has_cuda=True, inference=True, require_speed=False
+    )
     evaluation = await gate.evaluate(replace(request, budget=QUICK))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     told = [check.detail for check in evaluation.checks if check.name == "other-inputs"]
@@ -221,7 +225,7 @@ async def test_a_compiled_reference_that_loses_the_device_is_no_baseline_and_cos
     gate: Gate,
 ) -> None:
     right = COMPILED_ONLY.split("        rows")[0] + "        return x + x\n"
-    request = request_from_files(COMPILED_ONLY, right, device="cuda", has_cuda=True)
+    request = request_from_files(COMPILED_ONLY, right, device="cuda", has_cuda=True, inference=True)
     evaluation = await gate.evaluate(replace(request, budget=replace(QUICK, compile_s=60)))
     assert evaluation.status is EvalStatus.PASSED, evaluation.detail
     assert "compile" not in evaluation.speedups and "eager" in evaluation.speedups

@@ -193,7 +193,7 @@ def test_a_neighbor_that_becomes_busy_during_a_turn_ends_it(tmp_path: Path, rest
 
 
 def _judged(gate: Gate, extra: str, report: Report | None = None) -> Coroutine[Any, Any, Evaluation]:
-    request = request_from_files(REFERENCE, CANDIDATE.format(extra=extra))
+    request = request_from_files(REFERENCE, CANDIDATE.format(extra=extra), inference=True)
     return gate.evaluate(replace(request, device="cuda", require_speed=False), report)
 
 

@@ -118,7 +118,7 @@ def get_inputs():
 def judged(forward: str) -> Evaluation:
     lines = "".join(f"        {line}\n" for line in forward.splitlines())
     source = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n" + lines
-    request = request_from_files(REFERENCE, source, has_cuda=True)
+    request = request_from_files(REFERENCE, source, has_cuda=True, inference=True)
     budget = Budget(compile_s=0, timing_s=1)
     return asyncio.run(evaluate(replace(request, device="cuda", budget=budget)))
 
@@ -158,7 +158,7 @@ def test_the_same_program_passes_with_device_times_and_is_not_called_faster():
 def test_needed_bytes_are_counted_on_the_device():
     from kernel_lsp.evaluator.judging.oracle import Reference
 
-    request = request_from_files(REFERENCE, REFERENCE, has_cuda=True)
+    request = request_from_files(REFERENCE, REFERENCE, has_cuda=True, inference=True)
     reference = Reference(request.reference, request.workload, "cuda")
     trial = {
         "arguments": reference.arguments(3), "state": reference.own_state, "noise_seed": 5, "label": "given",

@@ -16,6 +16,7 @@ from kernel_lsp.records import (  # noqa: E402
     Job,
     Program,
     Progress,
+    Setting,
     TargetKind,
     Verdict,
     Workload,
@@ -49,7 +50,8 @@ import triton.language as tl
 def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n)
-    tl.store(out_ptr + offs, tl.maximum(x * 2 + 1, 0.0) * x{wrong}, mask=offs < n)
+    y = tl.maximum(x * 2 + 1, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    tl.store(out_ptr + offs, y * x{wrong}, mask=offs < n)
 
 
 def scaled(x):
@@ -59,7 +61,7 @@ def scaled(x):
 """
 REQUEST = TuneRequest(
     reference=Program(source=REFERENCE, entry="scaled", kind=TargetKind("function")),
-    workload=Workload(name="test", origin=WorkloadOrigin.GET_INPUTS),
+    workload=Workload(name="test", origin=WorkloadOrigin.GET_INPUTS, setting=Setting(gradients=False)),
     device="cuda",
     uses_triton=True,
 )

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from kernel_lsp.evaluator.processes import confine, landlock, linux, mounts, namespaces, syscalls
+from kernel_lsp.confinement import confine, landlock, linux, mounts, namespaces, syscalls
 
 assert inspect and linecache and socket and subprocess and tempfile
 

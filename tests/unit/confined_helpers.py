@@ -62,16 +62,39 @@ def folder_in(place: Path, who: str) -> Iterator[Path]:
 def in_a_container(folder: Path) -> str:
     """An interpreter that may make no namespaces, like one in a default container."""
     package = Path(kernel_lsp.__file__).parent.parent
-    script = folder / "python"
+    (folder / "bin").mkdir(exist_ok=True)  # as in an environment: what lies there is seen
+    script = folder / "bin" / "python"
     script.write_text(
         f"""#!{sys.executable} -B
 import os, sys
 sys.path.insert(0, {str(package)!r})
-from kernel_lsp.evaluator.processes import linux, syscalls
+from kernel_lsp.confinement import linux, syscalls
 linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
 syscalls.SOCKET = syscalls.PRCTL = (100000, 100000)
 syscalls.install()
 os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+"""
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def launcher_without(folder: Path, *layers: str, python: str = sys.executable) -> str:
+    """An interpreter that starts our launcher with some of its layers switched off."""
+    package = Path(kernel_lsp.__file__).parent.parent
+    script = folder / "launcher"
+    script.write_text(
+        f"""#!{python} -B
+import runpy, sys
+sys.path[:1] = [{str(package)!r}, {str(CHILD.parent)!r}]
+import confined_child
+for layer in {[layer for layer in layers if layer != "bubblewrap"]!r}:
+    confined_child.SWITCHES[layer]()
+sys.path.remove({str(CHILD.parent)!r})
+del sys.argv[0]
+while sys.argv[0].startswith("-"):
+    del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
     )
     script.chmod(0o755)

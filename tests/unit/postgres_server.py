@@ -48,9 +48,9 @@ class Postgres:
         """``immediate`` is a crash: connections are cut, what was not committed is gone."""
         self._run("pg_ctl", "-D", self._data, "-m", mode, "-w", "-t", "180", "stop")
 
-    def sql(self, statement: str) -> str:
-        """Through psql, not through what is being tested."""
-        return self._run("psql", "-h", str(self.folder), "-U", "ada", "-d", DATABASE, "-qAtc", statement)
+    def sql(self, statement: str, user: str = "ada") -> str:
+        """Through psql, not through what is being tested; ``ada`` is the superuser."""
+        return self._run("psql", "-h", str(self.folder), "-U", user, "-d", DATABASE, "-qAtc", statement)
 
     def remove(self) -> None:
         subprocess.run(

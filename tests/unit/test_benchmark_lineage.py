@@ -1,10 +1,8 @@
-"""What the benchmarks of lineages count as reproduced, as reached and as better."""
-
-import math
+"""What the benchmark of lineages counts as reproduced."""
 
 import pytest
 
-from benchmarks import lineage, lineage_transfer
+from benchmarks import lineage
 from kernel_lsp.records import Interval
 
 
@@ -27,22 +25,3 @@ def test_an_effect_is_reproduced_when_the_intervals_meet(
     first: Interval, second: Interval | None, said: bool | None
 ) -> None:
     assert lineage.reproduced(first, second) is said
-
-
-def test_evaluations_are_counted_until_the_goal() -> None:
-    assert lineage_transfer.first_at([1.0, 1.2, 1.5, 1.4], 1.45) == 3
-    assert lineage_transfer.first_at([1.0, 1.2], 1.0) == 0
-    assert lineage_transfer.first_at([1.0, 1.2], 2.0) == 2
-
-
-def rows(*ratios: float) -> list[lineage_transfer.Row]:
-    return [{"kernel": "k", "with": {"speed": ratio}, "without": {"speed": 1.0}} for ratio in ratios]
-
-
-def test_the_ratio_of_both_searches_has_an_interval_over_kernels() -> None:
-    low, mid, high = lineage_transfer.ratio(rows(2.0, 0.5))
-    assert mid == pytest.approx(1.0) and low == pytest.approx(0.5) and high == pytest.approx(2.0)
-    assert lineage_transfer.ratio(rows(1.1, 1.1, 1.1)) == pytest.approx((1.1, 1.1, 1.1))
-    assert lineage_transfer.ratio([]) == (1.0, 1.0, 1.0)
-    low, mid, _ = lineage_transfer.ratio(rows(*[1.0] * 11, *[1.2] * 11))
-    assert mid == pytest.approx(math.sqrt(1.2)) and 1.0 < low < mid

@@ -10,6 +10,7 @@ import pytest
 
 import kernel_lsp
 from kernel_lsp import consent
+from kernel_lsp.confinement import entry
 
 PROGRAM = """
 import torch
@@ -25,11 +26,11 @@ def get_inputs():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """It holds an interpreter that leaves a mark, and settings that name it."""
+    """It holds an interpreter, and settings that name it."""
     folder = tmp_path / "project"
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho x >> {tmp_path}/started\nexec {sys.executable} "$@"\n')
+    python.write_text("#!/bin/sh\nexit 3\n")
     python.chmod(0o755)
     (folder / "pyproject.toml").write_text('[tool.kernel-lsp]\npython = ".venv/bin/python"\n')
     (folder / "model.py").write_text(PROGRAM)
@@ -45,6 +46,7 @@ def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             if name not in ("VIRTUAL_ENV", "KERNEL_LSP_PYTHON")
         },
         "KERNEL_LSP_DATA_DIR": str(project.parent / "data"),
+        entry.RECORD: str(project.parent / "started"),
         "PYTHONPATH": str(Path(kernel_lsp.__file__).parent.parent),
     }
     argv = [sys.executable, "-m", "kernel_lsp", *arguments]
@@ -59,7 +61,13 @@ def command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_no_command_starts_it(arguments: tuple[str, ...], project: Path) -> None:
     done = command(project, *arguments)
     assert done.returncode == 2 and "nobody has allowed" in done.stderr and "kernel-lsp trust" in done.stderr
-    assert not (project.parent / "started").exists()
+    assert not started(project)
+
+
+def started(project: Path) -> bool:
+    """Whether the interpreter of the folder was."""
+    record = project.parent / "started"
+    return record.exists() and str(project / ".venv/bin/python") in record.read_text()
 
 
 def test_doctor_says_why_it_does_not_ask_and_asks_once_it_may(project: Path) -> None:
@@ -68,6 +76,6 @@ def test_doctor_says_why_it_does_not_ask_and_asks_once_it_may(project: Path) -> 
         findings = {item["part"]: item for item in json.loads(done.stdout)["findings"]}
         return str(findings["interpreter"]["found"])
 
-    assert found().startswith("not asked:") and not (project.parent / "started").exists()
+    assert found().startswith("not asked:") and not started(project)
     consent.trust(project, project.parent / "data")
-    assert found().startswith(str(project / ".venv/bin/python")) and (project.parent / "started").exists()
+    assert found().startswith(str(project / ".venv/bin/python")) and started(project)

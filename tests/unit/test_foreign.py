@@ -184,6 +184,7 @@ def test_a_skill_of_hostile_files_is_a_problem_and_costs_no_other(tmp_path: Path
 READERS = ("analysis", "workloads", "skillbook", "guarding", "session", "server", "documents", "checker")
 OWN_FILES = {
     "workloads/running.py": "a recording's parts, in the user's data folder",
+    "checker/known.py": "analyses of earlier runs, in the user's data folder",
     "skillbook/learned.py": "verified skills, in the user's data folder",
 }
 

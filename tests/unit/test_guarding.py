@@ -14,7 +14,7 @@ import pytest
 from test_reports import SARIF
 from typer.testing import CliRunner
 
-from kernel_lsp import analysis, wire
+from kernel_lsp import analysis, signatures, wire
 from kernel_lsp.commands.app import app
 from kernel_lsp.errors import EvaluationError
 from kernel_lsp.evaluator import EvaluationRequest, evidence
@@ -360,7 +360,13 @@ async def test_every_acceptance_of_a_repository(tmp_path: Path) -> None:
     found = {
         one.acceptance.path: one
         async for one in guard(
-            tmp_path, chosen, told.append, python=sys.executable, cuda=False, timeout_s=300.0
+            tmp_path,
+            chosen,
+            told.append,
+            python=sys.executable,
+            cuda=False,
+            timeout_s=300.0,
+            data_dir=tmp_path,
         )
     }
     assert {path: one.holding for path, one in found.items()} == {
@@ -397,6 +403,28 @@ def test_the_command_on_a_repository_without_any(tmp_path: Path) -> None:
     path.write_text("{")
     broken = CliRunner().invoke(app, command)
     assert broken.exit_code == 2 and "restore the file" in json.loads(broken.stdout)["problems"][0]
+
+
+def test_in_ci_evidence_that_nobody_has_signed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_LSP_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CI", "true")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    path = write(tmp_path, "model.py", BEFORE, rewritten(BEFORE), rewritten(BEFORE))
+
+    def problem(*more: str) -> str:
+        done = CliRunner().invoke(app, ["guard", str(tmp_path), "--format", "json", *more])
+        assert done.exit_code == 2
+        return str(json.loads(done.stdout)["problems"][0])
+
+    assert "refused in CI" in problem()
+    signatures.sign(path, key=key, kind="evidence")
+    assert "no signer is trusted" in problem("--unsigned")
+    signatures.Keyring(tmp_path / "data").trust("ada", key.with_suffix(".pub"))
+    path.write_text(path.read_text() + " ")
+    assert "changed since it was signed" in problem()
 
 
 def test_a_rewrite_upon_a_rewrite_is_judged_once(tmp_path: Path) -> None:

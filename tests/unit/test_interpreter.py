@@ -1,11 +1,16 @@
 """Which interpreter a project has, and what it says about itself."""
 
+import json
+import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kernel_lsp import interpreter
+from kernel_lsp import interpreter, scratch
+from kernel_lsp.confinement import entry
 
 
 def environment(root: Path) -> str:
@@ -64,9 +69,9 @@ async def test_something_that_is_no_python_is_a_problem(tmp_path: Path) -> None:
 
 
 def fake_python(folder: Path, facts: str) -> str:
-    """Prints noise, then what the real script would print; counts its calls."""
+    """Prints noise, then what the real script would print."""
     fake = folder / "python"
-    fake.write_text(f"#!/bin/sh\necho x >> {folder}/calls\necho noise\nprintf '%s' \"$4\"\necho '{facts}'\n")
+    fake.write_text(f"#!/bin/sh\necho noise\nprintf '%s' \"$4\"\necho '{facts}'\n")
     fake.chmod(0o755)
     return str(fake)
 
@@ -77,16 +82,23 @@ async def test_an_interpreter_without_torch_names_the_remedy(tmp_path: Path) -> 
     assert "install torch" in (probe.remedy or "")
 
 
-async def test_a_good_answer_is_remembered_and_a_bad_one_is_not(tmp_path: Path) -> None:
+async def test_a_good_answer_is_remembered_and_a_bad_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(entry.RECORD, str(tmp_path / "started"))
+
+    def calls(python: str) -> int:
+        return (tmp_path / "started").read_text().count(json.dumps(python))
+
     good = fake_python(tmp_path, '{"version": "3.12.1", "torch": "2.9", "cuda": false}')
     assert (await interpreter.probe(good)).remedy is None
     assert (await interpreter.probe(good)).torch == "2.9"
-    assert (tmp_path / "calls").read_text() == "x\n"
+    assert calls(good) == 1
     (tmp_path / "bad").mkdir()
     bad = fake_python(tmp_path / "bad", "{}")
     assert (await interpreter.probe(bad)).remedy
     assert (await interpreter.probe(bad)).remedy
-    assert (tmp_path / "bad" / "calls").read_text() == "x\nx\n"
+    assert calls(bad) == 2
 
 
 TELLING = """
@@ -115,12 +127,38 @@ async def test_the_probe_executes_nothing_of_the_folder_it_is_asked_from(
 async def test_the_probe_is_asked_without_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_API_KEY", "secret")
     fake = tmp_path / "python"
-    fake.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\npwd > {tmp_path}/folder\n")
+    fake.write_text("#!/bin/sh\nenv | grep -q secret && exit 4\npwd >&2\nexit 3\n")
     fake.chmod(0o755)
-    await interpreter.probe(str(fake))
-    assert "secret" not in (tmp_path / "environment").read_text()
-    folder = (tmp_path / "folder").read_text().strip()
-    assert not any(Path(folder).parent.glob(Path(folder).name)), "one of its own, gone with it"
+    probe = await interpreter.probe(str(fake))
+    _, _, folder = (probe.problem or "").partition("exited with 3: ")
+    assert folder.startswith(f"{scratch.room()}/"), "its own"
+
+
+async def test_an_interpreter_reads_writes_and_reaches_nothing_of_the_user_s(tmp_path: Path) -> None:
+    """An environment that a repository brings, whose Python does more than it should while it starts."""
+    environment, told, secret = tmp_path / "project" / ".venv", tmp_path / "told", tmp_path / "key"
+    secret.write_text("planted secret")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)  # noqa: ASYNC221
+    (packages,) = environment.glob("lib/python*/site-packages")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        attempts = {
+            "read": f"open({str(secret)!r}).read()",
+            "write": f"open({str(told)!r}, 'w').write('written')",
+            "reach": f"__import__('socket').create_connection({server.getsockname()!r})",
+            "signal": f"os.kill({os.getpid()}, 0)",
+        }
+        lines = "".join(
+            f"try:\n    {code}\n    done.append({name!r})\nexcept OSError:\n    pass\n"
+            for name, code in attempts.items()
+        )
+        starting = (
+            f"import os, sys\ndone = ['ran']\n{lines}os.write(2, ' '.join(done).encode())\nos._exit(7)\n"
+        )
+        (packages / "begins.py").write_text(starting)
+        (packages / "begins.pth").write_text("import begins\n")
+        probe = await interpreter._ask(str(environment / "bin" / "python"), None)
+    assert probe.problem in ("exited with 7: ran", "exited with 7: ran write")  # to a /tmp of its own
+    assert not told.exists()
 
 
 def test_an_interpreter_of_the_folder_needs_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_eight_writers_at_once_lose_and_double_nothing(server: Postgres, url: st
     assert server.sql("SELECT count(*) FROM events WHERE proposal <> 'everybody''s'") == str(8 * each)
     assert server.sql("SELECT count(*) FROM events WHERE proposal = 'everybody''s'") == "1"
     assert server.sql("SELECT count(*) FROM sessions WHERE ended IS NULL") == "0"
-    assert server.sql("SELECT version FROM schema_version") == "2"
+    assert server.sql("SELECT version FROM schema_version") == "3"
 
 
 def test_a_server_that_crashes_and_comes_back_costs_nothing(
@@ -170,6 +170,83 @@ def test_each_persons_rows_are_their_own(server: Postgres, url: str, tmp_path: P
     assert server.sql("SELECT count(*) FROM sources") == "3"
 
 
+@pytest.fixture
+def roles(server: Postgres, url: str, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Addresses of two teammates without special rights, as docs/how-to/team-journal.md sets them up."""
+    Journal.open(url, data_dir=tmp_path / "admin").close()
+    for name in ("bob", "eve"):
+        server.sql(f"DROP OWNED BY {name}" if _has_role(server, name) else f"CREATE ROLE {name} LOGIN")
+    server.sql(
+        "GRANT USAGE ON SCHEMA public TO bob, eve;"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO bob, eve;"
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO bob, eve"
+    )
+    yield {name: server.url.replace("ada@", f"{name}@") for name in ("bob", "eve")}
+
+
+def test_the_server_lets_nobody_write_under_anothers_name(
+    server: Postgres, roles: dict[str, str], tmp_path: Path
+) -> None:
+    with Journal.open(roles["bob"], data_dir=tmp_path / "bob") as bob:
+        bob.record([event("dismissed", proposal="b", data={"scope": "folder", "reason": "style"})])
+        bob.save(proposal(id="b"), folder=FOLDER, path="n.py", keep_source=True)
+        bob.save_tracker(_tracked("b").export())
+        assert bob.problems == ()
+        with Journal.open(roles["eve"], data_dir=tmp_path / "eve") as eve:
+            eve.record([event(proposal="e")])
+            assert eve.problems == () and len(eve.sessions()) == 3  # everybody reads
+        owner = (tmp_path / "bob" / remote.OWNER).read_text()
+        session = server.sql(f"SELECT id FROM sessions WHERE folder LIKE '{owner}:%' LIMIT 1")
+        own = (tmp_path / "eve" / remote.OWNER).read_text()
+        values = "1, 'offered', 'x', 0, NULL, NULL, NULL, '{}'"
+        columns = "(digest, session, folder, id, kind, proposal, time, path, qualname, client, data)"
+        for attack in (
+            f"INSERT INTO events {columns} VALUES ('1', '{session}', '{owner}:x', {values})",
+            f"INSERT INTO events {columns} VALUES ('1', '{session}', '{own}:x', {values})",
+            f"INSERT INTO sessions (id, folder, version, started) VALUES ('s', '{owner}:x', '1', 0)",
+            f"INSERT INTO tracker VALUES ('{owner}:x', 'b', 't', 9e9, '{{}}')",
+            f"INSERT INTO owners VALUES ('{owner}', 'eve')",
+            "INSERT INTO owners VALUES ('new', 'bob')",
+            f"UPDATE sessions SET folder = '{owner}:x' WHERE folder LIKE '{own}:%'",
+            "ALTER TABLE events DISABLE ROW LEVEL SECURITY",
+            "DROP POLICY as_oneself ON events",
+        ):
+            with pytest.raises(AssertionError, match=r"policy|owner|duplicate"):
+                server.sql(attack, user="eve")
+        for harmless in ("events", "proposals", "sources", "tracker", "sessions"):
+            server.sql(f"DELETE FROM {harmless} WHERE folder LIKE '{owner}:%'", user="eve")
+        server.sql(f"UPDATE owners SET role = 'eve' WHERE owner = '{owner}'", user="eve")
+        server.sql("UPDATE schema_version SET version = 99", user="eve")
+        assert len(bob.dismissals(FOLDER)) == len(bob.tracker_state(FOLDER)["proposals"]) == 1
+        assert bob.proposals()[0].proposal.candidate.program.endswith(SECRET)
+        with Journal.open(roles["eve"], data_dir=tmp_path / "eve") as eve:
+            assert eve.forget(everything=True).events == 1
+        assert bob.forget(everything=True).proposals == 1
+        assert server.sql("SELECT count(*) FROM sources") == "0"
+
+
+def test_a_machines_rows_stay_with_the_role_that_it_came_with(roles: dict[str, str], tmp_path: Path) -> None:
+    Journal.open(roles["bob"], data_dir=tmp_path / "bob").close()
+    with pytest.raises(JournalError, match="belong to the role bob"):
+        Journal.open(roles["eve"], data_dir=tmp_path / "bob")
+
+
+def test_a_journal_from_before_row_security_is_brought_up(server: Postgres, url: str, tmp_path: Path) -> None:
+    with Journal.open(url, data_dir=tmp_path / "ada") as journal:
+        journal.record([event(proposal="old")])
+    for table in ("sessions", "events", "proposals", "sources", "tracker", "schema_version"):
+        names = "SELECT policyname FROM pg_policies WHERE tablename"
+        for policy in server.sql(f"{names} = '{table}'").split():
+            server.sql(f"DROP POLICY {policy} ON {table}")
+        server.sql(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY")
+    server.sql("DROP TABLE owners; UPDATE schema_version SET version = 2")
+    with Journal.open(url, data_dir=tmp_path / "ada") as journal:
+        journal.record([event(proposal="new")])
+        assert journal.problems == () and len(journal.sessions()) == 2
+    assert server.sql("SELECT count(*) FROM pg_policies WHERE tablename = 'events'") == "4"
+    assert server.sql("SELECT version FROM schema_version") == "3"
+
+
 def test_the_trainer_reads_a_teams_journal_and_cannot_change_it(url: str, tmp_path: Path) -> None:
     with Journal.open(url, data_dir=tmp_path) as journal:
         for name, training in (("a", True), ("b", False)):
@@ -231,6 +308,10 @@ def _write(url: str, folder: Path, said: Path, first: int, count: int, ready: An
             notes.write(f"{number}\n")
             notes.flush()
         assert journal.problems == ()
+
+
+def _has_role(server: Postgres, name: str) -> bool:
+    return server.sql(f"SELECT count(*) FROM pg_roles WHERE rolname = '{name}'") == "1"
 
 
 def _lines(path: Path) -> int:

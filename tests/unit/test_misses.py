@@ -386,7 +386,7 @@ def test_a_kernel_that_lacks_several_things_is_not_near() -> None:
 
 # --- the page ----------------------------------------------------------------------------
 
-PAGE = SKILLS.parent / "docs" / "silence.md"
+PAGE = SKILLS.parent / "docs" / "explanation" / "silence.md"
 
 
 def printed(text: str, qualname: str) -> str:

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -9,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from confined_helpers import launcher_without
 
 from kernel_lsp import process
-from kernel_lsp.confinement import environment_for
+from kernel_lsp.confinement import entry, environment_for
 from kernel_lsp.errors import Unconfined, WorkerLost
 
 CHILD = """
@@ -100,10 +103,7 @@ async def test_cancelling_a_question_kills_the_child_at_once(module: str) -> Non
     assert not child.alive
 
 
-async def test_strays_that_leave_the_process_group_are_ended_too(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "bubblewrap", lambda: None)
+async def test_strays_that_leave_the_process_group_are_ended_too(module: str) -> None:
     child = await start(module)
     started = "subprocess.Popen(['sleep', '900'], start_new_session=True).pid"
     code = f"import subprocess; message['code'] = str({started})"
@@ -119,7 +119,29 @@ async def test_memory_beyond_the_limit_is_a_memory_error(module: str) -> None:
         await child.ask({"code": "bytearray(1024**3)"}, timeout_s=LONG_S)
 
 
-@pytest.mark.skipif(process.bubblewrap() is None, reason="needs bubblewrap")
+WAYS = {
+    "namespaces": (),
+    "bubblewrap": ("namespaces",),
+    "Landlock and seccomp": ("namespaces", "bubblewrap"),
+}
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How this machine confines what is started: each that it may have to."""
+    off = WAYS[request.param]
+    if "bubblewrap" in request.param and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    if off:
+        monkeypatch.setattr(entry.sys, "executable", launcher_without(tmp_path, *off))
+    if "bubblewrap" in off:
+        monkeypatch.setenv("KERNEL_LSP_NO_BWRAP", "1")
+    return str(request.param)
+
+
+PYTHON = sys.executable
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -127,32 +149,38 @@ async def test_memory_beyond_the_limit_is_a_memory_error(module: str) -> None:
         "import socket; socket.create_connection(('1.1.1.1', 53), timeout=2)",
         "os.kill(PARENT, 0)",
         "open('SECRET').read()",
+        "import socket; socket.socket(socket.AF_UNIX).connect('SERVICE')",
     ],
-    ids=["write", "network", "processes", "hidden"],
+    ids=["write", "network", "processes", "hidden", "service"],
 )
 async def test_a_confined_child_cannot(
-    module: str, code: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    module: str, code: str, way: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     scratch, secret = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("secret") / "key"
     secret.write_text("x")
     confinement = process.Confinement(scratch=scratch, readable=(tmp_path,))
     child = await process.start(
         module,
-        python=sys.executable,
+        python=PYTHON,
         limits=process.Limits(),
         confinement=confinement,
         environment={"PYTHONPATH": str(tmp_path)},
     )
     allowed, _ = await child.ask({"code": "open('mine', 'w').write('x')"}, timeout_s=LONG_S)
-    assert allowed["pid"] < 100  # a PID namespace of its own
-    code = code.replace("PARENT", str(os.getpid())).replace("SECRET", str(secret))
-    with pytest.raises(WorkerLost):
-        await child.ask({"code": code}, timeout_s=LONG_S)
+    assert (allowed["pid"] < 100) == (way != "Landlock and seccomp")  # in a process tree of its own
+    assert {"Landlock", "seccomp", "no privileges"} <= child.layers
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(scratch / "service"))
+        service.listen()
+        for name, value in {"PARENT": os.getpid(), "SECRET": secret, "SERVICE": scratch / "service"}.items():
+            code = code.replace(name, str(value))
+        with pytest.raises(WorkerLost, match=r"said: .*Error"):
+            await child.ask({"code": code}, timeout_s=LONG_S)
     assert "mine" in os.listdir(scratch) and "written" not in os.listdir("/etc")
 
 
 async def test_a_replaced_file_is_seen_or_nothing_starts(
-    module: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    module: str, way: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file, edited = tmp_path / "model.py", tmp_path_factory.mktemp("edited") / "text"
     file.write_text("real")
@@ -164,19 +192,62 @@ async def test_a_replaced_file_is_seen_or_nothing_starts(
     async def begun() -> process.Child:
         return await process.start(
             module,
-            python=sys.executable,
+            python=PYTHON,
             limits=process.Limits(),
             confinement=confinement,
             environment={"PYTHONPATH": str(tmp_path)},
         )
 
-    if process.bubblewrap() is not None:
+    if way == "Landlock and seccomp":
+        with pytest.raises(Unconfined, match="unedited program"):
+            await begun()
+    else:
         child = await begun()
         await child.ask({"code": f"assert open('{file}').read() == 'edited'"}, timeout_s=LONG_S)
         await child.kill()
-    monkeypatch.setattr(process, "bubblewrap", lambda: None)
-    with pytest.raises(Unconfined):
+
+
+@pytest.mark.parametrize(
+    ("off", "words"),
+    [
+        (("namespaces", "landlock"), "files of yours and of others can be read"),
+        (("namespaces", "seccomp"), "sockets of local services can be reached"),
+        (("seccomp",), "sockets of local services can be reached"),
+        (("privileges",), "privileges of this user stay"),
+    ],
+    ids=str,
+)
+async def test_where_less_holds_than_is_required_nothing_runs_until_it_is_accepted(
+    off: tuple[str, ...], words: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry.sys, "executable", launcher_without(tmp_path, *off))
+    monkeypatch.setenv("KERNEL_LSP_NO_BWRAP", "1")
+    confinement = process.Confinement(scratch=tmp_path, readable=(tmp_path,))
+
+    async def begun() -> process.Child:
+        marked = {"PYTHONPATH": str(tmp_path)}
+        return await process.start(
+            module, python=PYTHON, limits=process.Limits(), confinement=confinement, environment=marked
+        )
+
+    with pytest.raises(Unconfined, match=words):
         await begun()
+    with entry.requiring(frozenset()):
+        child = await begun()
+        await child.ask({"code": "pass"}, timeout_s=LONG_S)
+        await child.kill()
+
+
+async def test_a_promised_layer_that_is_missing_is_named(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry.sys, "executable", launcher_without(tmp_path, "landlock"))
+    confinement = process.Confinement(scratch=tmp_path, readable=(tmp_path,))
+    with (
+        entry.requiring(frozenset({"Landlock"})),
+        pytest.raises(Unconfined, match="promised and are not there: Landlock"),
+    ):
+        await process.start(module, python=PYTHON, limits=process.Limits(), confinement=confinement)
 
 
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -70,9 +70,23 @@ def test_a_link_in_its_place_is_left_alone(tmp_path: Path) -> None:
     assert scratch.sweep(tmp_path) == [] and (tmp_path / "mine" / "letter").exists()
 
 
-def test_a_scratch_folder_is_gone_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_a_scratch_folder_is_gone_in_the_end() -> None:
+    before = set(scratch.room().iterdir())
     with pytest.raises(KeyError), scratch.folder("engine") as folder:
         (folder / "inner").mkdir()
+        assert folder.parent == scratch.room()
         raise KeyError
-    assert list(tmp_path.iterdir()) == []
+    assert set(scratch.room().iterdir()) == before
+
+
+def test_the_room_goes_with_its_process_and_not_with_a_fork_of_it(tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom kernel_lsp import scratch\nmade = scratch.make('gate')\n"
+        "if os.fork() == 0:\n    raise SystemExit\nos.wait()\nprint(made.exists())"
+    )
+    root = Path(scratch.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True" and list(tmp_path.iterdir()) == []

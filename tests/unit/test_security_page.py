@@ -1,4 +1,4 @@
-"""docs/security.md names only what is there."""
+"""docs/explanation/security.md names only what is there."""
 
 import re
 from pathlib import Path
@@ -7,16 +7,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_file_and_page_that_the_threat_model_names_exists() -> None:
-    text = (ROOT / "docs" / "security.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text()
     named = set(re.findall(r"`(kernel_lsp/[\w/.]+)`", text))
     assert len(named) >= 7
     assert not [path for path in named if not (ROOT / path).exists()]
     for link in re.findall(r"\]\(([\w./-]+\.md)\)", text):
-        assert (ROOT / "docs" / link).exists(), link
+        assert (ROOT / "docs" / "explanation" / link).exists(), link
 
 
 def test_everybody_who_is_distrusted_has_what_remains() -> None:
-    text = (ROOT / "docs" / "security.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text()
     parts = text.split("\n### ")[1:]
     assert [part.split()[1].strip(":,") for part in parts] == [
         "repository", "candidate", "language", "teammate", "policy", "node",

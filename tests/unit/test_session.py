@@ -1,5 +1,6 @@
 """What the server remembers and shows, without a server."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,19 @@ from kernel_lsp import analysis
 from kernel_lsp.config import Settings
 from kernel_lsp.errors import StaleProposal
 from kernel_lsp.presenter.items import Hint
-from kernel_lsp.records import Analysis, Event, Finding, Outcome, Progress, Snapshot, Span, Verdict
+from kernel_lsp.records import (
+    Analysis,
+    Event,
+    Finding,
+    Outcome,
+    Progress,
+    Proposal,
+    Snapshot,
+    Span,
+    Step,
+    Verdict,
+    rank,
+)
 from kernel_lsp.rewrite.edit import apply_edit
 from kernel_lsp.session import NO_WORKLOAD, Session, has_workload, shares_of
 from kernel_lsp.snapshots import store
@@ -369,3 +382,40 @@ def test_the_lens_of_a_target_that_nobody_has_called_asks_for_a_recorded_run() -
     document.unmeasurable = frozenset()
     session.unlearn(fingerprint)
     assert [one.title for one in session.lenses(URI)] == ["▷ measure", "▷ measure"]
+
+
+def ranked_proposals() -> list[Proposal]:
+    """Proposals of one target that are fastest by their middle, by their lower bound, or as torch.compile."""
+    found = target_of(TEXT, "Model").fingerprint
+
+    def judged(name: str, *, compiles: bool = False, searched: bool = True, **bounds: float) -> Proposal:
+        made = proposal(id=name, fingerprint=found, evaluation=evaluation(**bounds))
+        by_search = "1f0c9a2b7d33#12" if searched else None
+        steps = (Step(skill="compile-target", site="s"),) if compiles else made.candidate.steps
+        return replace(made, candidate=replace(made.candidate, id=name, steps=steps, search=by_search))
+
+    return [
+        judged("surest", low=2.35, mid=2.4, high=2.45),
+        judged("fastest", low=2.0, mid=2.52, high=2.9),
+        judged("compiled", compiles=True, low=2.3, mid=2.5, high=2.6),
+        judged("slow", low=1.3, mid=1.4, high=1.5, searched=False),
+        replace(judged("refused", low=3.0, mid=3.1, high=3.2), verdict=Verdict.REJECTED),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tournament_session_and_server_order_proposals_alike(seed: int) -> None:
+    proposals = ranked_proposals()
+    random.Random(seed).shuffle(proposals)
+    in_order = [one.id for one in sorted(proposals, key=rank)]  # as the tournament returns them
+    assert in_order == ["compiled", "fastest", "surest", "slow", "refused"]
+
+    session, fingerprint = opened(), proposals[0].fingerprint
+    for one in proposals:
+        session.verified(fingerprint, one)
+    while_running = session.outcome(fingerprint)
+    assert while_running is not None and [one.id for one in while_running.proposals] == in_order
+
+    quick = [one for one in proposals if one.candidate.search is None]
+    ended = session.merge(fingerprint, Outcome(qualname="Model", proposals=tuple(quick)))
+    assert [one.id for one in ended.proposals] == in_order

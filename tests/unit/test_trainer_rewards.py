@@ -1,4 +1,4 @@
-"""Rewards against numbers worked by hand; the published faults (methods.md 1.12) that are not repeated."""
+"""Rewards against numbers worked by hand; faults of released code that are not repeated."""
 
 import math
 

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_lsp.errors import WorkloadError
 from kernel_lsp.records import ArgSpec, Snapshot, Span, Target, TargetKind, Workload, WorkloadOrigin
 from kernel_lsp.workloads import workloads_for
+from kernel_lsp.workloads.pragma import parse
 
 CLASS = "class M(torch.nn.Module):\n    def forward(self, x): return x\n"
 
@@ -62,6 +64,10 @@ def test_modes_and_constructor_arguments_without_inputs() -> None:
     assert one("eval x=f32[1]").training is False
     assert one("x=f32[1] train").training is True
     assert one("x=f32[1]").training is None
+    assert one("inference x=f32[1]").setting.gradients is False
+    assert one("eval x=f32[1]").setting.gradients is None
+    with pytest.raises(WorkloadError, match="contradict"):
+        parse(" train inference x=f32[1]")
     only_init = one("| init 8 bias=False")
     assert only_init.inputs is None
     assert only_init.init == (ArgSpec(name=None, value=8), ArgSpec(name="bias", value=False))

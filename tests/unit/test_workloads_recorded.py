@@ -95,6 +95,7 @@ def test_files_with_other_contents_and_missing_folders_are_nothing(root: Path, t
         ("[[workload]]\ntarget = 'Block'", "target is 'Block'"),
         ("{t}\nshape = [1]", "shape is unknown"),
         ("{t}\ntraining = 'yes'", "training is 'yes'"),
+        ("{t}\ninference = 'yes'", "inference is 'yes'"),
         ("{t}\ninputs = 3", "inputs is no array"),
         ("{t}\n[[workload.inputs]]\ndtype = 'f31'\nshape = [1]", "dtype is 'f31'"),
         ("{t}\n[[workload.inputs]]\ndtype = 'f32'", "shape is missing"),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import pytest_asyncio
 import torch
 from worker_helpers import loading
 
+from kernel_lsp import scratch
 from kernel_lsp.confinement import Confinement, Limits
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator import tensors
@@ -40,6 +41,13 @@ async def pool() -> AsyncIterator[Pool]:
     pool = Pool()
     yield pool
     await pool.close()
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In the room that the zygote sees."""
+    with scratch.folder("test") as folder:
+        yield folder
 
 
 async def start(pool: Pool, scratch: Path, *, imports: str = "", **limits: int) -> Child:
@@ -236,7 +244,7 @@ async def test_a_branch_that_cannot_be_had_leaves_its_children_forked_and_confin
 
 
 async def test_a_child_that_is_not_forked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unfit(python: str, environment: dict[str, str]) -> Zygote:
+    async def unfit(*_: object) -> Zygote:
         raise Unfit("importing torch left 2 threads")
 
     monkeypatch.setattr("kernel_lsp.evaluator.processes.pool.warm_up", unfit)

@@ -302,7 +302,7 @@ def test_the_package_is_small_and_holds_what_it_needs(vscode: Path) -> None:
 
 
 def test_what_is_published_has_no_warning_and_shows_the_public_pictures(vscode: Path) -> None:
-    """`npm run package`, as docs/publishing.md says."""
+    """`npm run package`, as docs/how-to/publishing.md says."""
     package = EXTENSION / f"kernel-lsp-{kernel_lsp.__version__}.vsix"
     try:
         said = npm(vscode, "run", "package")

@@ -24,6 +24,8 @@ MANIFEST = Path(__file__).resolve().parents[1] / "package.json"
 OWN = ("server", "trace.server")
 _MACHINE = "machine"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+_OF_TRUSTED_WORKSPACES = {"python": "machine-overridable", "skill_folders": "resource"}
+"""What package.json restricts in workspaces that are not trusted, and what others may choose by folder."""
 
 
 def properties() -> dict[str, Any]:
@@ -38,8 +40,13 @@ def properties() -> dict[str, Any]:
 def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[str, Any]:
     kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
     optional = type(None) in typing.get_args(hint)
-    if typing.get_origin(hint) is tuple:
-        entry: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+    words = field.metadata.get("table_of")
+    if words:
+        texts = {"type": "string"}
+        values = {"type": "array", "items": texts} if words == "lists" else {**texts, "enum": list(words)}
+        entry: dict[str, Any] = {"type": "object", "additionalProperties": values}
+    elif typing.get_origin(hint) is tuple:
+        entry = {"type": "array", "items": {"type": "string"}}
     else:
         name = _TYPES[kinds[0]]
         entry = {"type": [name, "null"] if optional or field.name == "data_dir" else name}
@@ -50,6 +57,8 @@ def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[s
     # The data folder's default is another one on each machine, and the server knows it.
     default = None if field.default is dataclasses.MISSING else field.default
     entry["default"] = list(default) if isinstance(default, tuple) else default
+    if words:
+        entry["default"] = {}
     entry["markdownDescription"] = description
     entry["scope"] = _scope(field.name)
     return entry
@@ -57,9 +66,8 @@ def _entry(field: dataclasses.Field[Any], hint: Any, description: str) -> dict[s
 
 def _scope(name: str) -> str:
     """What a cloned repository may not decide cannot be set in its .vscode/settings.json either."""
-    if name in config._NOT_FROM_PROJECT:
-        return _MACHINE
-    return "machine-overridable" if name == "python" else "resource"
+    others = _MACHINE if name in config.NOT_FROM_PROJECT else "resource"
+    return _OF_TRUSTED_WORKSPACES.get(name, others)
 
 
 def descriptions() -> dict[str, str]:

@@ -7,7 +7,7 @@ export const SECTION = "kernel-lsp";
 /** Never sent to the server. */
 export const OWN: ReadonlySet<string> = new Set(["server", "trace.server"]);
 /** What the server reads once, when it starts. */
-export const AT_START = ["server", "hover", "code_lens", "inlay_hints", "data_dir"] as const;
+export const AT_START = ["server", "data_dir"] as const;
 
 /** The part of vscode.WorkspaceConfiguration that is read here. */
 export interface Configuration {

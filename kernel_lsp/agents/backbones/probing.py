@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from kernel_lsp import scratch
 from kernel_lsp.agents import backbones, secrets
 from kernel_lsp.agents.backbones import weights
 from kernel_lsp.config import Settings
-from kernel_lsp.errors import BackboneError
+from kernel_lsp.confinement import Confinement, clean_environment, entry
+from kernel_lsp.errors import BackboneError, Unconfined
 from kernel_lsp.records import Message, ModelInfo, Prompt, Role, Sampling, Structured, ToolSchema
 
 NEEDED = {"vllm": ("vllm",), "transformers": ("transformers", "torch", "xgrammar")}
 LOOK_S = 20.0
-NULL = asyncio.subprocess.DEVNULL
 HELD = {
     Structured.SCHEMA: "every call held to its schema",
     Structured.TOOLS: "tool calls, not held to their schema",
@@ -100,19 +101,28 @@ async def _own(settings: Settings, python: str) -> Found:
 
 async def _missing(python: str, names: tuple[str, ...]) -> list[str]:
     """Modules that an interpreter does not have; none of them is imported."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(python, "-I", "-c", _LOOK, *names), stdin=NULL, stdout=asyncio.subprocess.PIPE, stderr=NULL
-        )
-    except OSError as error:
-        raise BackboneError(f"{python} cannot be started: {error.strerror}", "correct model_python") from None
-    try:
-        async with asyncio.timeout(LOOK_S):
-            out, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise BackboneError(f"{python} said nothing for {LOOK_S:.0f} s", "correct model_python") from None
+    with scratch.folder("probe") as neutral:
+        try:
+            begun = await entry.start(
+                (python, "-I", "-c", _LOOK, *names),
+                confinement=Confinement(scratch=neutral),
+                environment=clean_environment(),
+                stderr=entry.DEVNULL,
+            )
+        except OSError as error:
+            cause = f"{python} cannot be started: {error.strerror}"
+            raise BackboneError(cause, "correct model_python") from None
+        except Unconfined as error:
+            raise BackboneError(error.cause, error.remedy) from None
+        process = begun.process
+        try:
+            async with asyncio.timeout(LOOK_S):
+                out, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            cause = f"{python} said nothing for {LOOK_S:.0f} s"
+            raise BackboneError(cause, "correct model_python") from None
     if process.returncode:
         raise BackboneError(f"{python} is no Python that works", "correct model_python")
     return out.decode().split()

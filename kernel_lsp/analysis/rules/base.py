@@ -31,6 +31,8 @@ class Rule:
     """``hint`` (could be faster), ``warning`` (can be wrong), ``error`` (does not compile)."""
     kinds: frozenset[TargetKind]
     check: Callable[[Site], Iterator[Hit]]
+    unnecessary: bool = False
+    """What it marks does nothing: all of it, and not only a part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +161,7 @@ def make_finding(file: SourceFile, rule: Rule | ScriptRule, found: Hit, target: 
         span=span,
         message=found.message,
         severity=rule.severity,
+        unnecessary=isinstance(rule, Rule) and rule.unnecessary,
         data=found.data | place | ({"fix": _describe_fix(file, found.fix)} if found.fix else {}),
     )
 

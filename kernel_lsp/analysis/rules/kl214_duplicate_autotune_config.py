@@ -44,4 +44,5 @@ KL214 = Rule(
     severity="hint",
     kinds=frozenset({TargetKind.TRITON_KERNEL}),
     check=_check,
+    unnecessary=True,
 )

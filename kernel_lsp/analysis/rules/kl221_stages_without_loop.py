@@ -58,4 +58,5 @@ KL221 = Rule(
     severity="hint",
     kinds=frozenset({TargetKind.TRITON_KERNEL}),
     check=_check,
+    unnecessary=True,
 )

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from kernel_lsp.evaluator.judging import inputs, variations
+from kernel_lsp.evaluator.gradients import is_differentiable
+from kernel_lsp.evaluator.judging import inputs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Reference, Trial
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
 
@@ -21,11 +22,22 @@ def draw(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Trial:
     arguments = reference.arguments(seed)
     if batch is not None and reference.batch is not None:
         arguments = variations.rebatched(arguments, reference.batch[0], batch, generator)
+    if descriptor.get("group") is not None:
+        group = tuple((place, dim) for place, dim in descriptor["group"])
+        arguments = variations.resized(arguments, group, descriptor["size"], generator)
     arguments = inputs.vary(arguments, family, generator, reference.subject.fixed)
     # The last trial keeps the parameters as constructed: that is what users start from.
     keep = not reference.is_module or family == "as_given_again"
     fresh = reference.own_state if keep else inputs.random_state(reference.pristine(), generator)
+    if descriptor.get("single"):
+        arguments = map_tensors(lambda t: _single(t, generator), arguments)
+        fresh = {k: _single(v, generator) for k, v in fresh.items() if isinstance(v, torch.Tensor)}
+    if descriptor.get("grad") and reference.may_record_gradients:
+        arguments = map_tensors(_differentiable, arguments)
     special = [f"{layout} inputs"] * (layout != "as_given") + [f"batch of {batch}"] * (batch is not None)
+    special += [f"another size ({descriptor.get('size')})"] * (descriptor.get("group") is not None)
+    special += ["in float32"] * bool(descriptor.get("single"))
+    special += ["with gradients"] * bool(descriptor.get("grad") and reference.may_record_gradients)
     return {
         **descriptor,
         "arguments": map_tensors(lambda t: reference.relaid(t, layout), arguments),
@@ -59,6 +71,19 @@ def _edited(reference: Reference, seed: int, descriptor: dict[str, Any]) -> Tria
         "draw": other["draw"],
         "label": f"{descriptor['family']}, one row of the {what} changed",
     }
+
+
+def _single(tensor: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+    """Values of 16 bits as others nearby in float32: products of two that have few bits would be exact."""
+    if tensor.dtype not in (torch.float16, torch.bfloat16):
+        return tensor
+    made = numerics.nudge(tensor.detach().double(), tensor.dtype, draw).float()
+    return made.requires_grad_(tensor.requires_grad)
+
+
+def _differentiable(tensor: torch.Tensor) -> torch.Tensor:
+    """It requires a gradient, if it can."""
+    return tensor.detach().requires_grad_() if is_differentiable(tensor) else tensor
 
 
 def rescale(tensor: torch.Tensor, scale: float) -> torch.Tensor:

@@ -8,6 +8,7 @@ their range: they are only redrawn by the program itself. Does not cover other s
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -62,6 +63,36 @@ FAMILIES: dict[str, Family] = {
     "scaled_down": scaled_down,
     "as_given_again": as_given,
 }
+INFINITE, NOT_A_NUMBER, EXTREME = "infinite", "not_a_number", "extreme"
+EDGES = (INFINITE, NOT_A_NUMBER, EXTREME)
+"""Families with a few values at the edge of what a type holds; see `numerics.compare_edges`."""
+PLACES = 4
+"""Elements of one tensor that each special value takes."""
+
+
+def special_values(dtype: torch.dtype, family: str) -> list[float]:
+    """What stands in a tensor of this type in a family of edges."""
+    if family == INFINITE:
+        return [math.inf, -math.inf]
+    if family == NOT_A_NUMBER:
+        return [math.nan]
+    info = torch.finfo(dtype)
+    return [info.max, -info.max, info.smallest_normal / 4, 0.0, -0.0]
+
+
+def with_edges(values: torch.Tensor, family: str, draw: torch.Generator) -> torch.Tensor:
+    """``values`` with special ones at a few places, in one row or some: others must stay as they are."""
+    if not values.dtype.is_floating_point or values.dtype.itemsize < 2 or values.numel() < 2:
+        return values
+    made = values.detach().clone().flatten()
+    special = special_values(values.dtype, family)
+    count = max(1, min(PLACES, values.numel() // (4 * len(special))))
+    places = torch.randint(made.numel(), (count * len(special),), generator=draw, device=draw.device)
+    kinds = torch.tensor(special * count, dtype=torch.float64)
+    made[places.to(made.device)] = kinds.to(made.device, made.dtype)
+    return made.view(values.shape)
+
+
 IN_RANGE = ("as_given", "as_given_again", "as_given_once_more", "as_given_at_last")
 """For programs whose floating inputs are probabilities or indices: leaving the range is an error there."""
 
@@ -70,6 +101,10 @@ def vary(arguments: Any, family: str, draw: torch.Generator, fixed: Collection[i
     """Nested arguments with every floating tensor mapped by the family; ``fixed``: numbers of tensors that
     keep their values (masks, tables)."""
     change, numbers = FAMILIES.get(family, as_given), itertools.count()
+    if family in EDGES:
+
+        def change(values: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
+            return with_edges(values, family, draw)
 
     def varied(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if next(numbers) in fixed else _vary_tensor(tensor, change, draw)

@@ -11,6 +11,7 @@ as raw bytes. One judge serves many candidates of the same reference under the s
     cotangents{session, number}               secret weights for its gradients
     gradients{session, number, gradients}     the verdict on them
     sealed, timed, baseline{session}          inputs for timing, outputs of timed rounds, clean times
+    growth{session}                           memory that every call of the reference keeps
     summary{session}                          what is known after all trials
     close{session}                            forgets it
 
@@ -100,6 +101,8 @@ class Judge:
             return session.timed(message["checks"], blobs)
         if what == "baseline":
             return session.timing.baseline()
+        if what == "growth":
+            return session.growth()
         return session.timing.needed() if what == "needed" else session.summary()
 
     def _open(self, message: dict[str, Any], out: Outbox) -> dict[str, Any]:

@@ -15,6 +15,8 @@ reorderings of sums that happen to be exact in the reference. TF32 rounds inputs
 eps of float32: 2.8e-5 to 7e-4 of the norm on matrix products, always outside. NaN and infinity must
 stand where the reference has them. Integers and booleans must agree with reference or oracle.
 
+Results of 16 bits and fewer must satisfy narrow.py as well, where one rounding is coarse.
+
 Three classes: `faithful` is the rule above; `tf32` adds 2^-10 to float32 results alone (TF32 keeps 10 bits
 after the point; there is no such thing for other types); `low-precision` adds 2^-6 to everything but
 float64 (bfloat16 keeps 7). Gradients are judged by the same rule with doubled constants, because a backward
@@ -34,6 +36,9 @@ from typing import Any
 
 import torch
 
+from kernel_lsp.evaluator.judging import narrow
+from kernel_lsp.evaluator.judging.inputs import EXTREME, NOT_A_NUMBER
+
 FACTOR, MAX_FACTOR, MAX_FLOOR = 2.0, 8.0, 64.0
 FLOORS = {torch.float64: 16.0, torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
 TF32_FLOOR, LOW_FLOOR = 2.0**-10, 2.0**-6
@@ -41,6 +46,8 @@ KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
 """Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
 SOME = 1023
 """Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core 0.4 s."""
+NEAR_OVERFLOW = 64
+"""Of the largest value: a result above this share of it may overflow in another order of its terms."""
 LOWER = {torch.float64: torch.float32, torch.float16: torch.bfloat16}
 
 
@@ -105,28 +112,46 @@ def compare(
     precision: str = "faithful",
     constants: float = 1.0,
     known: Sequence[tuple[float, float]] = (),
+    edge: str = "",
 ) -> Comparison:
     """Judge one output tensor. Shapes and dtypes already agree; ``oracle`` None means there is none
     (the reference then stands in for it and four floors are allowed). ``constants``: all of the rule's
-    constants times this (2 for gradients). ``known``: `errors_of` the reference on other inputs."""
+    constants times this (2 for gradients). ``known``: `errors_of` the reference on other inputs.
+    ``edge``: the family, where inputs hold values at the edges."""
     if not (reference.dtype.is_floating_point or reference.dtype.is_complex):
         return compare_exact(candidate, reference, oracle)
     candidate, reference = real(candidate), real(reference)
     truth = reference.double() if oracle is None else real(oracle).double()
     others = [real(m).double() for m in moved]
     c, r, o = candidate.double(), reference.double(), truth
+    shaped = (c, r, o, others)
     if not all(map(finite, (c, r, o))):  # selecting costs more than the rest of the comparison
-        special = compare_special(candidate, reference)
+        special = compare_special(candidate, reference) if not edge else None
+        special = compare_edges(candidate, reference, truth, edge) if edge else special
         if special is not None:
             return special
         keep = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
+        shaped = (_blank(c, keep), _blank(r, keep), _blank(o, keep), [_blank(m, keep) for m in others])
         c, r, o, others = c[keep], r[keep], o[keep], [m[keep] for m in others]
     others = [m.nan_to_num(0.0) for m in others]
     eps = torch.finfo(candidate.dtype).eps * (4.0 if oracle is None else 1.0)
     added = class_floor(precision, candidate.dtype)
     floors = FLOORS.get(candidate.dtype, 1.0) * eps + added, MAX_FLOOR * eps + 8 * added
     found = _verdict(c, r, o, others, floors, constants, known)
+    if found.passed and is_narrow(candidate.dtype) and not added:
+        mine, theirs, oracle_, rest = shaped
+        detail = narrow.problem(mine, theirs, oracle_, [m.nan_to_num(0.0) for m in rest], eps, constants)
+        found = replace(found, passed=not detail, detail=detail)
     return replace(found, worst=_worst(candidate, reference, truth)) if found.candidate_error else found
+
+
+def is_narrow(dtype: torch.dtype) -> bool:
+    """Whether single roundings are so coarse that the whole tensor's error says too little (narrow.py)."""
+    return dtype.is_floating_point and dtype.itemsize <= 2
+
+
+def _blank(values: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return torch.where(keep, values, 0.0)
 
 
 def _worst(candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
@@ -197,6 +222,8 @@ def close_to_reference(candidate: torch.Tensor, reference: torch.Tensor) -> bool
         keep = torch.isfinite(r)
         c, r = c[keep], r[keep]
     eps = torch.finfo(reference.dtype).eps
+    if is_narrow(reference.dtype):
+        return False
     error, worst = _errors(c, r, rms(r))
     peak = _ratio(_largest(r), rms(r))
     return error <= FLOORS.get(reference.dtype, 1.0) / 2 * eps and worst <= peak * MAX_FLOOR / 2 * eps
@@ -219,6 +246,47 @@ def compare_special(candidate: torch.Tensor, reference: torch.Tensor) -> Compari
         tolerance=0.0,
         detail=f"{which} stands at other places than in the reference",
     )
+
+
+def compare_edges(
+    candidate: torch.Tensor, reference: torch.Tensor, oracle: torch.Tensor, family: str
+) -> Comparison | None:
+    """:func:`compare_special` where the inputs hold infinities, NaN or the largest values.
+
+    The reference means what it returns where the oracle, rounded to its type, is of the same kind; where it
+    overflows on its way, another order of the same sums may not. What it makes finite must be finite. An
+    infinite result may be NaN instead, as a difference of two terms is where one of them was written. NaN out
+    of infinities says that there is no answer, and a rewrite may give one. NaN out of NaN says that something
+    went wrong before, which nobody may hide: some of it must be left (a product with zeros, which a rewrite
+    may leave out, spreads it to more places).
+    """
+    rounded = oracle.to(reference.dtype)
+    meant = _kinds(rounded) == _kinds(reference)
+    lost = meant & torch.isnan(reference)
+    meant &= ~lost
+    wrong = meant & (_kinds(candidate) != _kinds(reference))
+    if family == NOT_A_NUMBER and not bool((lost & torch.isnan(candidate)).any()):
+        wrong |= lost
+    wrong &= ~(torch.isinf(reference) & torch.isnan(candidate))
+    if family == EXTREME:  # parts of the sum were larger than the sum
+        near = reference.abs() > torch.finfo(reference.dtype).max / NEAR_OVERFLOW
+        wrong &= ~(near & ~torch.isfinite(candidate))
+    if not bool(wrong.any()):
+        return None
+    place = int(wrong.flatten().to(torch.uint8).argmax())
+    have, want = float(candidate.flatten()[place]), float(reference.flatten()[place])
+    return Comparison(
+        passed=False,
+        candidate_error=float("inf"),
+        reference_error=0.0,
+        tolerance=0.0,
+        detail=f"{have} where the reference has {want:.6g}, of inputs with {family} values",
+    )
+
+
+def _kinds(values: torch.Tensor) -> torch.Tensor:
+    """0: finite, 1: NaN, 2 and 3: infinity and its negative."""
+    return torch.isnan(values) + 2 * torch.isposinf(values) + 3 * torch.isneginf(values)
 
 
 def compare_exact(

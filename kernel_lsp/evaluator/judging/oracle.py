@@ -73,6 +73,8 @@ class Reference:
         self.tells_precision: bool | None = None
         """Whether the reference on coarser operands is told from itself; None: not known."""
         self.grad = self.random = False
+        self.may_record_gradients = False
+        """Nobody said that calls are inference: then what a program would differentiate is judged as well."""
         self.deterministic = True
         self.changed: list[str] = []
         self.output_dtypes: list[torch.dtype] = []
@@ -85,6 +87,10 @@ class Reference:
         self._delicate = any(name in program.source for name in variations.DELICATE)
         self.batch: tuple[tuple[int, ...], list[int]] | None = None
         """Which arguments share a batch dimension, and other sizes for it; None: none was accepted."""
+        self.edges: list[str] = []
+        """Families of values at the edges that it takes."""
+        self.sizes: list[tuple[variations.Group, list[int]]] = []
+        """Dimensions that it takes in other sizes, and which are worth a trial."""
         self.rehearsed = False
         """Whether a comparison was rehearsed; see Session.rehearse."""
         self.draws_near = False
@@ -161,15 +167,16 @@ class Reference:
         placed = map_tensors(self.place, trial["arguments"])
         if "rows" in trial:  # only now: a copy to the device would leave behind what stands behind them
             placed = variations.first_rows(placed, trial["rows"])
-        before = self._prepare(self.target, trial["state"], noise_seed)
-        result = self._call(self.callee, placed)
+        callee = self.subject.single if trial.get("single") else self.callee
+        before = self._prepare(callee.target, trial["state"], noise_seed)
+        result = self._call(callee, placed, _records(trial, self.grad))
         drawn = relations.generators(self.device.place)
         return Ran(
             output=map_tensors(lambda t: t.detach().clone(), result),
-            state={k: v.detach().clone() for k, v in self._state(self.target).items()},
+            state={k: v.detach().clone() for k, v in self._state(callee.target).items()},
             strides=[t.stride() for t in tensor_leaves(result)],
             carries_grad=[t.requires_grad for t in tensor_leaves(result)],
-            relations=relations.relations(result, placed, self._state(self.target)),
+            relations=relations.relations(result, placed, self._state(callee.target)),
             generators=drawn,
             draws=drawn != before,
         )
@@ -182,11 +189,19 @@ class Reference:
             self.subject.learn(placed)
         self.device.synchronize()
 
+    def repeat(self, trial: Trial) -> None:
+        """One call of a trial, forward and, where it records gradients, backward; nothing is kept."""
+        placed = map_tensors(self.place, trial["arguments"])
+        result = self._call(self.callee, placed, _records(trial, self.grad))
+        if outputs := [t for t in tensor_leaves(result) if t.requires_grad]:
+            wanted = leaves_with_gradients(placed, self.target)
+            backward(result, wanted, [torch.ones_like(t) for t in outputs])
+
     def call(self, placed: Any, state: State) -> Any:
         """What one call returns, with tensors of its own."""
         crashes.say(crashes.PLAIN)
         self._prepare(self.target, state, 1)
-        return self._call(self.callee, placed)
+        return self._call(self.callee, placed, self.grad)
 
     def run_wide(self, trial: Trial, moved: bool = False) -> tuple[Any, State] | None:
         """(output, state afterwards) in float64; None where the program cannot run in it."""
@@ -195,7 +210,8 @@ class Reference:
             wide, drawn = self._widened(trial, moved), self._drawn(trial)
             self._prepare(self.wide.target, wide["state"], 1)
             with self._telling(drawn):
-                result = self._call(self.wide, map_tensors(self.place, wide["arguments"]))
+                placed = map_tensors(self.place, wide["arguments"])
+                result = self._call(self.wide, placed, _records(trial, self.grad))
             # A program may return one of its own buffers, and the next call changes them. The copies stay on
             # the device: comparing 32 MB on an H200 took 0.5 s on its host and 0.1 s there.
             state = {k: v.detach().clone() for k, v in self._state(self.wide.target).items()}
@@ -223,7 +239,7 @@ class Reference:
 
     def _gradients(self, callee: Callee, arguments: Any, cotangents: list[torch.Tensor]) -> Gradients:
         placed = map_tensors(self.place, arguments)
-        result = self._call(callee, placed)
+        result = self._call(callee, placed, True)
         found = backward(result, leaves_with_gradients(placed, callee.target), cotangents)
         self.device.synchronize()
         return found
@@ -255,7 +271,8 @@ class Reference:
             return []
         self._prepare(self.target, trial["state"], trial["noise_seed"])
         with noise.Recording(self.device.place) as recording:
-            self._call(self.callee, map_tensors(self.place, trial["arguments"]))
+            placed = map_tensors(self.place, trial["arguments"])
+            self._call(self.callee, placed, _records(trial, self.grad))
         return recording.draws
 
     @contextlib.contextmanager
@@ -295,8 +312,8 @@ class Reference:
         torch.manual_seed(noise_seed)
         return relations.generators(self.device.place)
 
-    def _call(self, callee: Callee, placed: Any) -> Any:
-        with torch.set_grad_enabled(self.grad), _naming_unsupported():
+    def _call(self, callee: Callee, placed: Any, grad: bool) -> Any:
+        with torch.set_grad_enabled(grad), _naming_unsupported():
             result = callee(callee.bind(placed))
         self.device.synchronize()
         return result
@@ -308,6 +325,12 @@ class Reference:
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the device, laid out like the original, that carries gradients like it."""
         return strided_copy(tensor, self.device.place)
+
+
+def _records(trial: Trial, usual: bool) -> bool:
+    """Whether gradients are recorded in this trial."""
+    grad = trial.get("grad")
+    return usual if grad is None else bool(grad)
 
 
 @contextlib.contextmanager

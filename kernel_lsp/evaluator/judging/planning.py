@@ -15,6 +15,8 @@ from kernel_lsp.evaluator.judging.oracle import Reference
 Descriptor = dict[str, Any]
 SMOOTH = ("as_given", "shifted", "negated", "heavy_tailed", "as_given_again", *inputs.IN_RANGE)
 """Families for gradients. Ties and zeros have many subgradients; scaled values saturate."""
+MAX_SIZES = 2
+"""Of one group of dimensions, in one session."""
 FEW = ("as_given", "as_given_again")
 """Families for gradients of big workloads: forward and backward twice, once of it in float64."""
 
@@ -25,29 +27,85 @@ def plan(reference: Reference, seed: int) -> list[Descriptor]:
     number: from 1. family: of the values. layout: see variations.py. batch: rows, None as given.
     edit: the first trial again with one row of all parameters, then of all inputs, changed, which a memo or
     a fold that is keyed on a sample overlooks. update, switch: how the parameters change and whether
-    train() and eval() are called before. repeat: the call is made twice. gradients: compared too.
+    train() and eval() are called before. repeat: the call is made twice. grad: gradients are recorded.
+    group, size: dimensions of another size. single: in float32 instead of 16 bits. lenient: the candidate may
+    raise. gradients: compared too. twice: the graph of that call is used a second time.
     """
     pick = random.Random(seed ^ 0x91A7)
     bound, big = reference.range_bound, reference.elements > variations.BIG
     families = list(inputs.IN_RANGE if bound else inputs.FAMILIES)
     made = [plain(family) for family in families]
-    made[-1:-1] = _varied(reference, pick, bound, big)  # the last has the parameters as constructed
+    extra = _varied(reference, pick, bound, big) + _differentiated(reference, pick, made, big)
+    extra += _edges(reference, pick, big) + _sizes(reference, pick) + _single(reference, big)
+    made[-1:-1] = extra  # the last has the parameters as constructed
     made[1:1] = [{**plain(families[0]), "edit": edit} for edit in ("parameters", "inputs")]
     ways = variations.updates(reference.own_state, len(made), pick)
     # Not one of the edited: repeating sets parameters again, and what then keeps them would be new to a memo.
-    again = pick.choice([number for number, trial in enumerate(made) if trial["edit"] is None])
+    again = pick.choice([number for number, trial in enumerate(made) if _is_repeatable(trial)])
     for number, (trial, way) in enumerate(zip(made, ways, strict=True)):
         trial.update(number=number + 1, update=way, repeat=number == again)
         if trial["edit"] == "inputs" and not reference.changed:
             trial["update"] = "none"
         trial["switch"] = reference.is_module and pick.random() < 0.5
-        trial["gradients"] = reference.grad and trial["family"] in (FEW if big else SMOOTH)
+        compared = reference.grad and trial["family"] in (FEW if big else SMOOTH)
+        trial["gradients"] = (compared and not trial["lenient"]) or trial["grad"]
+        trial["grad"] = reference.grad or trial["grad"]
+    if differentiated := [trial for trial in made if trial["gradients"]]:
+        differentiated[-1]["twice"] = True
     return made
+
+
+def _is_repeatable(trial: Descriptor) -> bool:
+    return trial["edit"] is None and not trial["lenient"]
 
 
 def plain(family: str) -> Descriptor:
     """Where nothing varies but the values."""
-    return {"family": family, "layout": "as_given", "batch": None, "edit": None}
+    return {
+        "family": family, "layout": "as_given", "batch": None, "edit": None, "grad": False, "twice": False,
+        "group": None, "size": None, "single": False, "lenient": False,
+    }  # fmt: skip
+
+
+def _differentiated(
+    reference: Reference, pick: random.Random, made: list[Descriptor], big: bool
+) -> list[Descriptor]:
+    """Trials in which every floating input requires a gradient, where nobody said that calls are inference:
+    a program may take another way then, so values and gradients are both compared. Of a big workload one of
+    the trials in ``made`` becomes such a one, and what is added has few rows."""
+    if not reference.may_record_gradients:
+        return []
+    other = "as_given_again" if reference.range_bound else pick.choice(("shifted", "negated", "heavy_tailed"))
+    second = {**plain(other), "grad": True}
+    if not big:
+        return [{**plain("as_given"), "grad": True}, second]
+    next(trial for trial in made if trial["family"] in ("negated", "as_given_once_more"))["grad"] = True
+    return [{**second, "batch": reference.batch[1][0]}] if reference.batch else []
+
+
+def _edges(reference: Reference, pick: random.Random, big: bool) -> list[Descriptor]:
+    """Values at the edges, of those families that the reference takes."""
+    batch = reference.batch[1][0] if big and reference.batch else None
+    asked = reference.edges if not big or batch else reference.edges[:1]
+    return [{**plain(family), "batch": batch, "lenient": True} for family in asked]
+
+
+def _sizes(reference: Reference, pick: random.Random) -> list[Descriptor]:
+    """Sizes at the edges: of the batch, and of another dimension where the reference takes one. Statistics of
+    nothing that are kept in buffers are torch's own affair."""
+    found = []
+    for group, sizes in reference.sizes:
+        asked = [size for size in sizes if size or not reference.changed]
+        found += [(group, size) for size in pick.sample(asked, min(len(asked), MAX_SIZES))]
+    return [{**plain("as_given"), "group": group, "size": size, "lenient": True} for group, size in found]
+
+
+def _single(reference: Reference, big: bool) -> list[Descriptor]:
+    """In float32, where a program in 16 bits can run in it."""
+    if not reference.subject.has_single:
+        return []
+    batch = reference.batch[1][0] if big and reference.batch else None
+    return [{**plain("as_given"), "batch": batch, "single": True, "lenient": True}]
 
 
 def _varied(reference: Reference, pick: random.Random, bound: bool, big: bool) -> list[Descriptor]:

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.gradients import Gradients
-from kernel_lsp.evaluator.judging import matching, numerics
+from kernel_lsp.evaluator.judging import inputs, matching, numerics
 from kernel_lsp.evaluator.judging.drawing import draw
 from kernel_lsp.evaluator.judging.matching import Mismatch
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.judging.planning import plain, plan
 from kernel_lsp.evaluator.judging.sealed import UNREADABLE, Pair, Timing
 from kernel_lsp.evaluator.judging.wording import Reply, verdict
+from kernel_lsp.evaluator.running import growth
 from kernel_lsp.evaluator.tensors import (
     Blobs,
     Outbox,
@@ -35,6 +36,7 @@ from kernel_lsp.evaluator.tensors import (
 )
 
 GRADIENT_CONSTANTS = 2.0
+NOBODY_SAID = "gradients belong to the result unless the workload says inference"
 AS_GOOD = 3
 """Other inputs on which a program that rounds coarsely is compared with its oracle."""
 CONTROL_ELEMENTS = 2**20
@@ -107,7 +109,13 @@ class Session:
         """Judge the gradients of a trial."""
         trial = self.trials[message["number"]]
         try:
-            return self._compare_gradients(trial, message, blobs)
+            reply = self._compare_gradients(trial, message, blobs, "gradients")
+            if reply["ok"] and message.get("again"):
+                twice = self._compare_gradients(trial, message, blobs, "again")
+                if not twice["ok"]:
+                    detail = f"the graph of one call used a second time: {twice['detail']}"
+                    return {**twice, "detail": detail, "check": "gradients"}
+            return reply
         except Mismatch as problem:
             return {"ok": False, "check": "gradients", "detail": f"{trial['label']}: {problem}"}
 
@@ -122,18 +130,33 @@ class Session:
         except Exception as error:  # the reference refuses such values: nothing to compare with
             return {"skip": f"{trial['label']}: the reference raises {type(error).__name__}"}
         if message.get("error"):
+            if trial["lenient"]:
+                return {"skip": f"{trial['label']}: the candidate raises: {message['error']}"}
             raise Mismatch("values", str(message["error"]))
         output, state = _read(message, blobs, self.device.place)
         self._match_stream(ran, message)
-        matching.match_structure(output, ran.output)
+        try:
+            matching.match_structure(output, ran.output)
+        except Mismatch as problem:
+            if trial["single"] and "torch." in str(problem):
+                return {"skip": f"{trial['label']}: the candidate has one type only: {problem}"}
+            raise
         as_given = trial["layout"] == "as_given"
-        note = matching.match_metadata(message["outputs"], ran, as_given=as_given)
+        note = self._match_metadata(message["outputs"], ran, as_given)
         if as_given:  # reshape() of rearranged inputs copies where it otherwise returns a view
             matching.match_relations(message.get("relations"), ran.relations)
         expected, got = self._with_state(ran, output, state)
         pairs = list(zip(tensor_leaves(got), tensor_leaves(expected), strict=True))
         trial.update(ran=ran, answer=got)
         return {**self._compare_values(trial, pairs, expected), "note": note}
+
+    def _match_metadata(self, spec: dict[str, Any], ran: Ran, as_given: bool) -> str:
+        try:
+            return matching.match_metadata(spec, ran, as_given=as_given)
+        except Mismatch as problem:
+            if problem.check != "requires-grad" or not self.reference.may_record_gradients:
+                raise
+            raise Mismatch(problem.check, f"{problem} ({NOBODY_SAID})") from None
 
     def _match_stream(self, ran: Ran, message: dict[str, Any]) -> None:
         if message.get("generators") == ran.generators:
@@ -182,7 +205,7 @@ class Session:
 
     def _compare_values(self, trial: Trial, pairs: list[Pair], expected: Any) -> Reply:
         truth = self._truth(trial, expected)
-        if trial["family"].startswith("as_given") and trial["batch"] is None and truth is not None:
+        if trial["family"].startswith("as_given") and self._as_usual(trial) and truth is not None:
             self.oracle_outputs.append(truth)
         results = self._judge(trial, pairs, truth, expected, None)
         if trial["number"] == 1 and truth is not None and self.reference.tells_precision is None:
@@ -190,6 +213,11 @@ class Session:
         reply = verdict(results, trial["label"], [f"output {i}" for i in range(len(pairs))])
         reply["informative"] = any(not r.numel() or bool(torch.isfinite(r).any()) for _, r in pairs)
         return reply
+
+    @staticmethod
+    def _as_usual(trial: Trial) -> bool:
+        """Sizes and types as the workload has them."""
+        return trial["batch"] is None and trial["group"] is None and not trial["single"]
 
     def _judge(
         self,
@@ -200,8 +228,11 @@ class Session:
         precision: str | None,
     ) -> list[numerics.Comparison]:
         precision = precision or self.precision
+        edge = trial["family"] if trial["family"] in inputs.EDGES else ""
+        if trial["size"] == 0:  # the mean of nothing is no number
+            edge = inputs.INFINITE
         results = [
-            numerics.compare(c, r, truth[i] if truth else None, (), precision)
+            numerics.compare(c, r, truth[i] if truth else None, (), precision, edge=edge)
             for i, (c, r) in enumerate(pairs)
         ]
         if all(result.passed for result in results):
@@ -211,7 +242,13 @@ class Session:
         known = self._known_errors(trial, expected, len(pairs))
         return [
             numerics.compare(
-                c, r, truth[i] if truth else None, tuple(m[i] for m in moved), precision, known=known[i]
+                c,
+                r,
+                truth[i] if truth else None,
+                tuple(m[i] for m in moved),
+                precision,
+                known=known[i],
+                edge=edge,
             )
             for i, (c, r) in enumerate(pairs)
         ]
@@ -274,15 +311,21 @@ class Session:
 
     # --- gradients -----------------------------------------------------------------------
 
-    def _compare_gradients(self, trial: Trial, message: dict[str, Any], blobs: Blobs) -> Reply:
+    def _compare_gradients(self, trial: Trial, message: dict[str, Any], blobs: Blobs, which: str) -> Reply:
+        weights = trial["cotangents"]
+        try:
+            want = self.reference.gradients(trial, weights, trial["noise_seed"])
+        except Exception as error:
+            if self.reference.grad:
+                raise
+            detail = f"the reference has no backward pass here ({type(error).__name__})"
+            return {"ok": True, "detail": detail, "compared": 0}
         if message.get("error"):
             raise Mismatch("gradients", str(message["error"]))
         try:
-            got: Gradients = dict(decode_values(message["gradients"], blobs, self.device.place))
+            got: Gradients = dict(decode_values(message[which], blobs, self.device.place))
         except UNREADABLE as error:
             raise Mismatch("gradients", f"the worker's answer is not readable: {error}") from error
-        weights = trial["cotangents"]
-        want = self.reference.gradients(trial, weights, trial["noise_seed"])
         matching.match_gradients(got, want)
         names = [name for name, value in want.items() if value is not None]
         if not names:
@@ -329,6 +372,18 @@ class Session:
                 if value is not None and (oracle := truth.get(name)) is not None:
                     found.setdefault(name, []).append(numerics.errors_of(value, oracle))
         return found
+
+    # --- memory --------------------------------------------------------------------------
+
+    def growth(self) -> Reply:
+        """What every call of the reference keeps, with gradients where a program may record them."""
+        reference = self.reference
+        kept = growth.Kept()
+        for grad in sorted({reference.grad, reference.grad or reference.may_record_gradients}):
+            trial = draw(reference, self.seed, {**plain("as_given"), "number": 1, "grad": grad})
+            with contextlib.suppress(Exception):
+                kept = kept or growth.kept_by(lambda trial=trial: reference.repeat(trial))  # type: ignore[misc]
+        return {"host": kept.host_bytes, "device": kept.device_bytes, "tensors": kept.tensors}
 
     # --- summing up ----------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.errors import EvaluationError, boundary
-from kernel_lsp.evaluator.judging import numerics, variations
+from kernel_lsp.evaluator.judging import inputs, numerics, variations
 from kernel_lsp.evaluator.judging.oracle import Ran, Reference, Trial
 from kernel_lsp.evaluator.processes import crashes
 from kernel_lsp.evaluator.tensors import map_tensors, tensor_leaves
@@ -30,6 +30,9 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
     arguments = tensor_leaves(trial["arguments"])
     reference.elements = sum(t.numel() for t in arguments)
     reference.grad = reference.subject.records_gradients(trial["arguments"])
+    reference.may_record_gradients = not reference.grad and reference.subject.may_record_gradients(
+        trial["arguments"]
+    )
     with boundary(EvaluationError, "could not judge: the reference fails on its own inputs"):
         first = reference.run(trial, noise_seed=1)
         again = reference.run(trial, noise_seed=1)
@@ -48,6 +51,50 @@ def study(reference: Reference, trial: Trial, other: Trial, without: Collection[
     reference.output_dtypes = [t.dtype for t in tensor_leaves(first.output)]
     reference.insensitive = _insensitive(reference, first, other)
     _vary(reference, trial, first, without)
+    if not reference.range_bound:
+        _edges(reference, trial, without)
+        _resize(reference, trial, first, without)
+
+
+def _edges(reference: Reference, trial: Trial, without: Collection[str]) -> None:
+    """Which values at the edges it takes, tried on few rows where there are many."""
+    arguments, draw = trial["arguments"], reference.generator(2)
+    if reference.elements > variations.BIG and reference.batch:
+        arguments = variations.rebatched(arguments, reference.batch[0], reference.batch[1][0], draw)
+    for family in inputs.EDGES:
+        label = f"{family} values"
+        if label in without:
+            continue
+        varied = inputs.vary(arguments, family, draw, reference.subject.fixed)
+        if _accepted(reference, trial, varied, label) is not None:
+            reference.edges.append(family)
+
+
+def _resize(reference: Reference, trial: Trial, first: Ran, without: Collection[str]) -> None:
+    """Which dimensions it takes in other sizes. A kernel in the reference may read on behind its inputs, so
+    only its batch is asked for, which was tried with other values there (`_batch`)."""
+    if "triton" in reference.program.source or reference.subject.fixed:
+        return
+    asked = variations.groups(trial["arguments"])
+    if reference.batch:
+        asked.insert(0, tuple((place, 0) for place in reference.batch[0]))
+    taken: set[tuple[int, int]] = set()
+    for group in asked:
+        sizes = [n for n in variations.other_sizes(trial["arguments"], group) if _fits(reference, n)]
+        label = f"another size of {len(group)} dimensions"
+        if taken & set(group) or not sizes or label in without:
+            continue
+        draw = reference.generator(3)
+        changed = variations.resized(trial["arguments"], group, max(sizes), draw)
+        ran = _accepted(reference, trial, changed, label)
+        if ran is not None and _same_kind(ran.output, first.output):
+            taken |= set(group)
+            reference.sizes.append((group, sizes))
+
+
+def _fits(reference: Reference, size: int) -> bool:
+    """Nothing is left of an empty tensor that a GPU could be asked about."""
+    return size > 0 or reference.device.name != "cuda"
 
 
 def _insensitive(reference: Reference, first: Ran, other: Trial) -> list[int]:

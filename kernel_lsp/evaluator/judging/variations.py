@@ -8,6 +8,7 @@ Does not cover: other sizes than the first dimension's; other dtypes.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from typing import Any
 
@@ -82,6 +83,57 @@ def rebatched(arguments: Any, which: tuple[int, ...], size: int, draw: torch.Gen
         if next(places) not in which:
             return tensor
         return tensor.detach().index_select(0, rows.to(tensor.device)).requires_grad_(tensor.requires_grad)
+
+    return map_tensors(pick, arguments)
+
+
+Group = tuple[tuple[int, int], ...]
+"""Dimensions that have one size: (place among the arguments' tensors, dimension)."""
+
+
+def groups(arguments: Any) -> list[Group]:
+    """Which dimensions might change their size together besides the batch, likeliest first."""
+    tensors = tensor_leaves(arguments)
+    first = next((i for i, t in enumerate(tensors) if t.dim() and t.dtype.is_floating_point), None)
+    if first is None:
+        return []
+    found: dict[Group, None] = {}
+    for dim in range(tensors[first].dim() - 1, -1, -1):
+        size = tensors[first].shape[dim]
+        from_end = dim - tensors[first].dim()
+        alike = [(i, t.dim() + from_end) for i, t in enumerate(tensors) if t.dim() >= -from_end]
+        same = tuple((i, d) for i, d in alike if tensors[i].shape[d] == size)
+        every = tuple((i, d) for i, t in enumerate(tensors) for d in range(t.dim()) if t.shape[d] == size)
+        if size > 1:
+            found |= dict.fromkeys((same, ((first, dim),), every))
+    return list(found)
+
+
+def other_sizes(arguments: Any, group: Group) -> list[int]:
+    """Sizes at the edges: 0, 1, the neighbors, a prime; of big workloads only those that make it small."""
+    tensors = tensor_leaves(arguments)
+    now, elements = tensors[group[0][0]].shape[group[0][1]], sum(t.numel() for t in tensors)
+    most = now + 1 if elements <= BIG else max(1, now * BIG // elements)
+    return sorted({n for n in (0, 1, now - 1, now + 1, _prime(min(most, now - 1))) if n != now and n <= most})
+
+
+def _prime(below: int) -> int:
+    """The largest prime up to ``below``; 1 where there is none."""
+    primes = (n for n in range(below, 1, -1) if all(n % d for d in range(2, math.isqrt(n) + 1)))
+    return next(primes, 1)
+
+
+def resized(arguments: Any, group: Group, size: int, draw: torch.Generator) -> Any:
+    """Arguments whose dimensions in ``group`` have another size, made of their own values."""
+    places = itertools.count()
+
+    def pick(tensor: torch.Tensor) -> torch.Tensor:
+        place = next(places)
+        made = tensor.detach()
+        for dim in (d for i, d in group if i == place):
+            which = torch.randint(tensor.shape[dim], (size,), generator=draw, device=draw.device)
+            made = made.index_select(dim, which.to(tensor.device))
+        return made.requires_grad_(tensor.requires_grad)
 
     return map_tensors(pick, arguments)
 

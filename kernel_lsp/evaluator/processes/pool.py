@@ -11,15 +11,27 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from kernel_lsp import process
+from kernel_lsp import process, scratch
+from kernel_lsp.confinement import BOOTSTRAP
 from kernel_lsp.errors import WorkerLost
 from kernel_lsp.evaluator.processes.warm import QUIET, Unfit, Zygote, warm_up
 from kernel_lsp.evaluator.sharing.manners import Manners
 from kernel_lsp.evaluator.sharing.quiet import Quiet
 from kernel_lsp.process import Child, Confinement, Limits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folders:
+    """What a child is given besides the room of scratch folders and what is always shown."""
+
+    readable: frozenset[Path] = frozenset()
+    writable: frozenset[Path] = frozenset()
+
 
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 """Triton looks at it when its library is imported."""
@@ -28,8 +40,11 @@ INTERPRETED = {"TRITON_INTERPRET": "1"}
 class Pool:
     """The zygotes of one gate, by interpreter and variant; replaced when they die."""
 
-    def __init__(self, manners: Manners | None = None) -> None:
+    def __init__(self, manners: Manners | None = None, readable: Iterable[Path] = ()) -> None:
+        """``readable``: folders that children will be shown; one that is asked for later needs a zygote
+        that sees it."""
         self.manners, self.quiet = manners, Quiet()
+        self._readable = frozenset({BOOTSTRAP.parent, *readable})
         self._zygotes: dict[tuple[Any, ...], asyncio.Task[Zygote]] = {}
         self.unfit: dict[tuple[Any, ...], str] = {}
         """Sort of zygote -> why there is none."""
@@ -50,7 +65,8 @@ class Pool:
         """
         interpreted = environment.get("TRITON_INTERPRET") == "1"
         for _ in range(2):  # a zygote that something has killed is replaced once
-            zygote = await self._zygote(python, interpreted=interpreted, imports=imports)
+            folders = self._beyond(confinement)
+            zygote = await self._zygote(python, interpreted=interpreted, imports=imports, folders=folders)
             if zygote is None:
                 break
             with contextlib.suppress(WorkerLost):
@@ -60,13 +76,13 @@ class Pool:
         child = await self.start_afresh(
             module, *argv, python=python, limits=limits, confinement=confinement, environment=environment
         )
-        if why := self.unfit.get((python, interpreted)):
+        if why := self.unfit.get((python, interpreted, folders)):
             child.confined += f" (not forked: {why})"
         return child
 
     async def warm(self, python: str) -> None:
         """Import torch and what torch.compile needs, where nobody waits for it yet."""
-        await self._zygote(python, interpreted=False, imports="compiler")
+        await self._zygote(python, interpreted=False, imports="compiler", folders=Folders())
 
     @staticmethod
     async def start_afresh(
@@ -88,11 +104,33 @@ class Pool:
             environment={**QUIET, **environment},
         )
 
-    async def _zygote(self, python: str, *, interpreted: bool, imports: str) -> Zygote | None:
+    def _beyond(self, confinement: Confinement) -> Folders:
+        """What this child is given that not every zygote of the pool sees."""
+        room = scratch.room()
+        writable = frozenset(
+            path
+            for path in (confinement.scratch, *confinement.writable)
+            if not path.resolve().is_relative_to(room.resolve())
+        )
+        edited = (*confinement.replaced.keys(), *confinement.replaced.values())
+        shown = (room, *self._readable, *writable)
+        readable = frozenset(
+            path
+            for path in (*confinement.readable, *confinement.overlaid, *edited)
+            if not any(path.is_relative_to(place) for place in shown)
+        )
+        return Folders(readable=readable, writable=writable)
+
+    async def _zygote(
+        self, python: str, *, interpreted: bool, imports: str, folders: Folders
+    ) -> Zygote | None:
         if not hasattr(signal, "pidfd_send_signal") or sys.platform != "linux":
             return None
-        key, environment = (python, interpreted), INTERPRETED if interpreted else {}
-        zygote = await self._fit(key, lambda: warm_up(python, environment))
+        key, environment = (python, interpreted, folders), INTERPRETED if interpreted else {}
+        readable = self._readable | folders.readable
+        zygote = await self._fit(
+            key, lambda: warm_up(python, environment, sorted(readable), sorted(folders.writable))
+        )
         if zygote is None or not imports:
             return zygote
         branch = zygote.branch

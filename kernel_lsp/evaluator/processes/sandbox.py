@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
@@ -52,7 +51,7 @@ class Sandbox:
         store: Store | None = None,
     ) -> None:
         self.request, self.pool, self.store = request, pool, store
-        self.root = Path(tempfile.mkdtemp(prefix=scratch.prefix("gate")))
+        self.root = scratch.make("gate")
         self.outbox = outbox or self._folder("outbox")
         self.children: list[process.Child] = []
         self._early: asyncio.Task[Party] | None = None

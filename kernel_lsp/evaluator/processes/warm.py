@@ -13,13 +13,15 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from kernel_lsp.confinement import BOOTSTRAP, UNEDITED, clean_environment, environment_for
-from kernel_lsp.errors import Unconfined, WorkerLost
-from kernel_lsp.evaluator.processes.layers import REPLACED, describe, names
+from kernel_lsp import scratch
+from kernel_lsp.confinement import BOOTSTRAP, clean_environment, entry, environment_for, visible
+from kernel_lsp.confinement.layers import INHERITED, PROCESSES, describe, names
+from kernel_lsp.errors import WorkerLost
 from kernel_lsp.process import MARK, Child, Confinement, Limits, Process, Started
 
 CONTROL_BYTES = 64 * 1024
@@ -29,7 +31,6 @@ END_S = 15.0
 """How long a death is waited for: clearing away a fork bomb takes seconds."""
 SIGNALED = 128
 MODULE = "kernel_lsp.evaluator.processes.zygote"
-FOLDERS = ("hidden", "readable", "writable", "overlaid")
 QUIET = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -80,11 +81,17 @@ class Forked:
             os.close(self._handle.result())
 
     def started(self, pid: int, handle: int) -> None:
-        self.pid = pid
+        """``pid``: as the zygote sees it; where that has a process tree of its own, ours is another."""
+        self.pid = _seen_here(handle) or pid
         self._handle.set_result(handle)
 
-    def is_confined(self, layers: dict[str, Any] | None) -> None:
-        if not self.layers.done():
+    def is_confined(self, layers: dict[str, Any] | None, missing: list[str] | None = None) -> None:
+        if self.layers.done():
+            return
+        if missing:
+            self.layers.set_exception(entry.refused(missing, layers or {}, None))
+            self.layers.exception()  # seen: whoever waits for it was perhaps cancelled
+        else:
             self.layers.set_result(layers)
 
     def gone(self, status: int) -> None:
@@ -99,9 +106,12 @@ class Forked:
 class Zygote:
     """One warm process. Use :func:`warm_up` and :meth:`branch`; end with :meth:`close`."""
 
-    def __init__(self, control: socket.socket, environment: dict[str, str]) -> None:
+    def __init__(
+        self, control: socket.socket, environment: dict[str, str], layers: frozenset[str] = frozenset()
+    ) -> None:
+        """``layers``: of its own confinement."""
         control.setblocking(False)
-        self.control, self.environment = control, environment
+        self.control, self.environment, self.layers = control, environment, layers
         self.alive = True
         self.process: Process | None = None
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -119,12 +129,12 @@ class Zygote:
         nice: int = 0,
     ) -> Child:
         """A child that runs ``module``. Raises WorkerLost when the zygote or the child dies before that,
-        Unconfined when it would see a file that is to be replaced."""
+        Unconfined when less holds than is required."""
         order = {
             "module": module,
             "argv": argv,
             "limits": {key: value for key, value in asdict(limits).items() if value is not None},
-            "confinement": _as_json(confinement),
+            "confinement": {**entry.order(confinement), "inherited": sorted(self.layers & INHERITED)},
             "environment": environment_for(confinement, {**QUIET, **environment}),
             "nice": nice,
         }
@@ -144,9 +154,7 @@ class Zygote:
             await child.kill()
             raise
         child.confined, child.layers = describe(layers or {}), names(layers or {})
-        if confinement.replaced and REPLACED not in child.layers:
-            await child.kill()
-            raise Unconfined(UNEDITED, "allow user namespaces, or run kernel-lsp where they are allowed")
+        entry.keep(forked.pid, "forked", module, layers or {})
         return child
 
     async def branch(self, variant: str) -> Zygote:
@@ -160,7 +168,7 @@ class Zygote:
             "environment": self.environment,
             "nice": 0,
         }
-        branch = Zygote(ours, self.environment)
+        branch = Zygote(ours, self.environment, self.layers)
         null = os.open(os.devnull, os.O_RDWR)
         try:
             branch.process = self._send(order, [theirs.fileno(), null, null])
@@ -212,7 +220,7 @@ class Zygote:
         elif "started" in message:
             self._forked[message["started"]].started(message["pid"], descriptors[0])
         elif "confined" in message:
-            self._forked[message["confined"]].is_confined(message["layers"])
+            self._forked[message["confined"]].is_confined(message["layers"], message.get("missing"))
         elif "ended" in message:
             self._forked.pop(message["ended"]).gone(message["status"])
 
@@ -229,30 +237,51 @@ class Zygote:
         self._forked.clear()
 
 
-async def warm_up(python: str, environment: dict[str, str]) -> Zygote:
-    """Start a zygote of ``python``. Raises Unfit, with the reason, or OSError."""
+async def warm_up(
+    python: str,
+    environment: dict[str, str],
+    readable: Iterable[Path] = (),
+    writable: Iterable[Path] = (),
+) -> Zygote:
+    """Start a zygote of ``python``. Raises Unfit, with the reason, Unconfined, or OSError.
+
+    ``readable``, ``writable``: folders that its children are given besides the room of scratch folders.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**clean_environment(), **QUIET, **environment}
-    zygote = Zygote(ours, environment)
-    with theirs:
-        argv = [python, "-B", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE]
-        host = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=theirs.fileno(),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=None if os.environ.get("KERNEL_LSP_DEBUG") else asyncio.subprocess.DEVNULL,
-            env={**environment, MARK: "zygote"},  # its forks show it, too: other editors know them as ours
-            start_new_session=True,
-        )
-    zygote.process = Started(host, "")
+    try:
+        with theirs:
+            begun = await entry.start(
+                (python, "-B", str(BOOTSTRAP), "{}", "read-to-the-end", MODULE),
+                confinement=Confinement(
+                    scratch=scratch.room(),
+                    readable=tuple(readable),
+                    writable=tuple(writable),
+                    gpu=bool(visible.gpu_devices()),
+                    nesting=True,
+                ),
+                environment={**environment, MARK: "zygote"},  # its forks show it: other editors know them
+                limits=Limits(file_bytes=None),
+                stdin=theirs.fileno(),
+                stdout=entry.DEVNULL,
+                stderr=None if os.environ.get("KERNEL_LSP_DEBUG") else entry.DEVNULL,
+            )
+    except BaseException:
+        ours.close()
+        raise
+    layers = names(begun.layers)
+    zygote = Zygote(ours, environment, layers)
+    zygote.process = Started(begun.process, "", own_tree=PROCESSES in layers)
     return await zygote.settled()
 
 
-def _as_json(confinement: Confinement) -> dict[str, Any]:
-    """As confine.Order takes it. A file is replaced where it really lies."""
-    replaced = {os.path.realpath(path): os.fspath(file) for path, file in confinement.replaced.items()}
-    folders = {name: [os.fspath(path) for path in getattr(confinement, name)] for name in FOLDERS}
-    return {"scratch": str(confinement.scratch), "gpu": confinement.gpu, "replaced": replaced, **folders}
+def _seen_here(handle: int) -> int | None:
+    """The number, in this process's own tree, of the process behind a pidfd."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines():
+            if line.startswith("Pid:"):
+                return max(int(line.split()[1]), 0) or None
+    return None
 
 
 async def _streams() -> tuple[

@@ -4,8 +4,9 @@
 
 The control channel is a socket that keeps messages apart. The guardian waits for its child, makes it
 the first of a process tree of its own where the machine permits that, and else hunts what it leaves
-behind; it ends the child when the zygote is gone. The zygote leaves when its channel hangs up. It runs
-only our own code and is not confined; everything that a child must not have is closed in the child.
+behind; it ends the child when the zygote is gone. The zygote leaves when its channel hangs up. It imports
+packages of the project's interpreter, so it is confined itself (entry.py): it sees the room of its parent's
+scratch folders and what its children may read; all else that a child must not have is closed in the child.
 
 Not covered: systems without pidfd (Linux before 5.3); Python that forks while it has threads.
 """
@@ -24,17 +25,15 @@ import signal
 import socket
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernel_lsp.evaluator.processes import confine, linux, namespaces
+from kernel_lsp.confinement import confine, guarding, linux, namespaces
 
 CONTROL_BYTES = 128 * 1024
-STRAYS_S = 5.0
 IMPORTS = ("kernel_lsp.evaluator.judging.judge", "kernel_lsp.evaluator.running.timer")
 TRITON = ("triton", "triton.compiler.code_generator")
 ENGINE = (
@@ -57,8 +56,6 @@ COMPILES = ("kernel_lsp.evaluator.running.timer", "kernel_lsp.evaluator.running.
 IDLE_MS = 200.0
 ASKS_DRIVER = "_device_count_nvml"
 """The one of torch.cuda's functions that `is_available` and `device_count` ask (torch 2.0 to 2.13)."""
-RENAMED_SIGNAL = 128
-"""A death by signal is told as a shell tells it."""
 
 
 class Zygote:
@@ -113,7 +110,7 @@ class Zygote:
         number, pid = self.guardians.pop(guardian)
         _, status = os.waitpid(pid, 0)
         os.close(guardian)
-        self.tell(ended=number, status=_code(status))
+        self.tell(ended=number, status=guarding.code(status))
 
     # --- in the guardian -----------------------------------------------------------------
 
@@ -131,10 +128,10 @@ class Zygote:
                 _become(order, descriptors, self, tree=tree, guardian=alive)
             child = os.pidfd_open(pid)
             self.tell((child,), started=order["id"], pid=pid)
-            _close_all_but(child, zygote, held)
+            guarding.close_all_but(child, zygote, held)
             code = _watch(pid, child, zygote)
             if not tree:
-                _end_strays()
+                guarding.end_strays()
         except BaseException:  # nothing may return into the zygote's loop
             traceback.print_exc()
         os._exit(code)
@@ -148,39 +145,7 @@ def _watch(pid: int, child: int, zygote: int) -> int:
     if any(descriptor == zygote for descriptor, _ in poll.poll()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return _code(os.waitpid(pid, 0)[1])
-
-
-def _end_strays() -> None:
-    """Kill what the child has left behind: as subreaper the guardian inherits every orphan."""
-    end = time.monotonic() + STRAYS_S
-    while time.monotonic() < end:
-        for stray in _children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(stray, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-        time.sleep(0.001)
-
-
-def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-
-
-def _code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return RENAMED_SIGNAL - code if code < 0 else code
-
-
-def _close_all_but(*kept: int) -> None:
-    lowest = 0
-    for descriptor in sorted(kept):
-        os.closerange(lowest, descriptor)
-        lowest = descriptor + 1
-    os.closerange(lowest, 2**20)
+    return guarding.code(os.waitpid(pid, 0)[1])
 
 
 # --- in the child ----------------------------------------------------------------------------
@@ -203,7 +168,11 @@ def _become(
         _set_environment(order["environment"])
         if order["confinement"] is not None:
             wanted = confine.Order(**order["confinement"])
-            layers = confine.confine(wanted, order["limits"], tree=tree)
+            try:
+                layers = confine.confine(wanted, order["limits"], tree=tree)
+            except confine.Missing as missing:
+                zygote.tell(confined=order["id"], layers=missing.layers, missing=missing.what)
+                os._exit(1)
             zygote.tell(confined=order["id"], layers=layers)
         else:
             zygote.tell(confined=order["id"], layers=None)

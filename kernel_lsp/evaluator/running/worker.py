@@ -12,7 +12,7 @@ import contextlib
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from kernel_lsp.evaluator import callees, devices, relations
 from kernel_lsp.evaluator.callees import Callee, Conduct
 from kernel_lsp.evaluator.devices import interpreter
 from kernel_lsp.evaluator.gradients import backward, leaves_with_gradients
-from kernel_lsp.evaluator.running import memory, parameters, recorder, watch
+from kernel_lsp.evaluator.running import growth, memory, parameters, recorder, watch
 from kernel_lsp.evaluator.tensors import Left, Outbox, decode, encode, same_bits, stage, tensor_leaves
 from kernel_lsp.records import Program, Workload
 
@@ -43,6 +43,8 @@ class Worker:
         self.watch = watch.Watch()
         self.memory = memory.Memory(self.device.place)
         self.called: tuple[Any, Any] = (None, None)
+        self.again: dict[bool, tuple[Any, dict[str, Any]]] = {}
+        """The last call without gradients, and the last with them."""
         self.early: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Outputs of the last call, each with what the next operator would have read of it."""
         self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -98,6 +100,27 @@ class Worker:
 
     def run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
         """One trial: new parameters, one call, the output as bytes and what was noticed."""
+        with self._in_single() if message.get("single") else contextlib.nullcontext():
+            return self._run(message, blobs, out)
+
+    @contextlib.contextmanager
+    def _in_single(self) -> Iterator[None]:
+        """Parameters and buffers of 16 bits are float32 meanwhile, each by itself: a candidate may have
+        others of its own."""
+        if not isinstance(self.target, torch.nn.Module):
+            yield
+            return
+        own = [*self.target.parameters(), *self.target.buffers()]
+        before = [(t, t.dtype) for t in own if t.dtype in (torch.float16, torch.bfloat16)]
+        for tensor, _ in before:
+            tensor.data = tensor.data.float()
+        try:
+            yield
+        finally:
+            for tensor, dtype in before:
+                tensor.data = tensor.data.to(dtype)
+
+    def _run(self, message: dict[str, Any], blobs: list[bytes], out: Outbox) -> dict[str, Any]:
         try:
             self._update(decode(message["state"], blobs, self.device.place), message)
             given = decode(message["arguments"], blobs, self.device.place)
@@ -126,6 +149,8 @@ class Worker:
             key: value for key, value in self._state(self._keys()).items() if key in message["state"]["items"]
         }
         self.called = arguments, result
+        if not message.get("single"):
+            self.again[bool(message.get("grad"))] = arguments, message
         shares = relations.relations(result, arguments, state)
         self._keep(result, shares)
         return {**reply, "generators": drawn, "relations": shares}
@@ -146,11 +171,13 @@ class Worker:
         arguments, result = self.called
         weights = decode(message["cotangents"], blobs, self.device.place)
         try:
-            found = backward(result, leaves_with_gradients(arguments, self.target), weights)
+            wanted, twice = leaves_with_gradients(arguments, self.target), bool(message.get("twice"))
+            found = backward(result, wanted, weights, keep=twice)
+            again = {"again": encode(backward(result, wanted, weights), out)} if twice else {}
             self.device.synchronize()
         except BaseException as error:  # user code: also SystemExit and KeyboardInterrupt
             return failure(error, "the backward pass of the candidate")
-        return {"gradients": encode(found, out), "notes": self.memory.problems(self.conduct.writes)}
+        return {"gradients": encode(found, out), **again, "notes": self.memory.problems(self.conduct.writes)}
 
     def _reply(
         self, result: Any, message: dict[str, Any], notes: list[dict[str, str]], out: Outbox
@@ -218,9 +245,27 @@ class Worker:
         except BaseException:  # a candidate that cannot go on without its kernels needs them
             return {"changed": None}
 
+    def growth(self) -> dict[str, int]:
+        """What every further call keeps; nothing where a call fails."""
+        kept = growth.Kept()
+        for grad, (arguments, message) in self.again.items():
+
+            def call(arguments: Any = arguments, message: Any = message, grad: bool = grad) -> None:
+                result = self._call(self.callee, arguments, message)
+                outputs = [t for t in tensor_leaves(result) if t.requires_grad]
+                if grad and outputs:
+                    wanted = leaves_with_gradients(arguments, self.target)
+                    backward(result, wanted, [torch.ones_like(t) for t in outputs])
+
+            with contextlib.suppress(Exception):
+                kept = kept or growth.kept_by(call)
+        return {"host": kept.host_bytes, "device": kept.device_bytes, "tensors": kept.tensors}
+
     def finish(self) -> dict[str, Any]:
         """What changed in this process since the candidate was loaded."""
+        self.called = (None, None)
         return {
+            "growth": self.growth(),
             "notes": self.watch.problems(),
             "launched": self.recorder.launched(),
             "kernels": self.recorder.kernels(),

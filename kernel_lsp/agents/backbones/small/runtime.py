@@ -78,7 +78,7 @@ class Runtime:
         self._check: Callable[[], None] | None = check
         self._lost_at = -LOST_S
         self.folder, self.python = folder, python
-        self._scratch = tempfile.TemporaryDirectory(prefix=scratch.prefix("policy"))
+        self._scratch = tempfile.TemporaryDirectory(prefix="policy-", dir=scratch.room())
         self._idle_s, self._reply_s = idle_s, reply_s
         self._turn = asyncio.Lock()
         self._child: process.Child | None = None

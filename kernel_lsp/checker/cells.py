@@ -1,0 +1,58 @@
+"""Findings in a notebook's program, told in its cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kernel_lsp.notebooks import Part, Program
+from kernel_lsp.records import Finding
+
+_LINE_NUMBERS = re.compile(r"\bline (\d+(?:, \d+)*)")
+
+
+def placed(finding: Finding, program: Program) -> Finding:
+    """The finding with ``cell`` (from 1, among all cells), lines and columns in it, and lines of
+    the file; the offsets of its fix count in the cell's source, and a fix of several cells is
+    none."""
+    data = dict(finding.data)
+    start = program.spot(data["line"], data["column"])
+    end = program.spot(data["end_line"], data["end_column"])
+    if start is None or end is None:
+        return finding
+    data |= {"cell": start.cell.number, "line": start.line, "column": start.column}
+    data |= {"end_line": end.line, "end_column": end.column}
+    data |= {"file_line": start.file_line, "end_file_line": end.file_line}
+    if (
+        "fix" in data
+        and (fix := _fix(data.pop("fix"), program.part(finding.span.start), program)) is not None
+    ):
+        data["fix"] = fix
+    return replace(finding, message=_LINE_NUMBERS.sub(_in_cells(program), finding.message), data=data)
+
+
+def _fix(fix: Mapping[str, Any], part: Part | None, program: Program) -> dict[str, Any] | None:
+    if part is None or any(
+        program.part(edit["start"]) is not part or program.part(edit["end"]) is not part
+        for edit in fix["edits"]
+    ):
+        return None
+    begin = part.span.start
+    edits = [{**edit, "start": edit["start"] - begin, "end": edit["end"] - begin} for edit in fix["edits"]]
+    return {"title": fix["title"], "edits": edits}
+
+
+def _in_cells(program: Program) -> Any:
+    """For messages that speak of other lines: ``line 7`` of the program is ``line 2 of cell
+    3``."""
+
+    def told(match: re.Match[str]) -> str:
+        spots = [program.spot(int(number), 1) for number in match[1].split(", ")]
+        return "line " + ", ".join(
+            f"{spot.line} of cell {spot.cell.number}" if spot else number
+            for spot, number in zip(spots, match[1].split(", "), strict=True)
+        )
+
+    return told

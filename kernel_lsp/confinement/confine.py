@@ -1,0 +1,148 @@
+"""The child's side of confinement: layer after layer, each optional, each reported.
+
+    process tree -> mounts, network, IPC -> limits -> no privileges -> Landlock -> system calls
+
+Runs in a freshly forked child, single-threaded, before any code that is not ours. Standard library
+only. Not covered: GPU memory, an attack on the kernel itself; see each layer's own file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_lsp import bootstrap
+from kernel_lsp.confinement import landlock, linux, mounts, namespaces, syscalls
+from kernel_lsp.confinement.layers import MOUNTS, OVERLAYS, guarantees, names
+
+LAST_CAP = 63
+CAPGET = {"x86_64": 125, "aarch64": 90}
+CAPSET = {"x86_64": 126, "aarch64": 91}
+CAPABILITY_VERSION_3 = 0x20080522
+PRIVATE_BYTES = 2 * 1024**3
+OOM_FIRST = 1000
+
+
+@dataclass(kw_only=True, slots=True)
+class Order:
+    """What a child may touch, as its parent sent it (see confinement.Confinement)."""
+
+    scratch: str
+    hidden: list[str] = field(default_factory=list)
+    readable: list[str] = field(default_factory=list)
+    writable: list[str] = field(default_factory=list)
+    overlaid: list[str] = field(default_factory=list)
+    replaced: dict[str, str] = field(default_factory=dict)
+    gpu: bool = False
+    nesting: bool = False
+    """Whether its children confine themselves further (a zygote)."""
+    required: list[str] = field(default_factory=list)
+    """What must hold, or nothing is run: layers and guarantees by name (layers.py)."""
+    inherited: list[str] = field(default_factory=list)
+    """Namespaces of the process that it was forked from, which hold for it as they are."""
+    software: list[str] = field(default_factory=list)
+    """Folders of another interpreter's programs."""
+
+
+class Missing(Exception):
+    """Less holds than was required."""
+
+    def __init__(self, what: list[str], layers: dict[str, Any]) -> None:
+        super().__init__(", ".join(what))
+        self.what, self.layers = what, layers
+
+
+def confine(
+    order: Order,
+    limits: dict[str, int],
+    *,
+    tree: bool,
+    ask_for_maps: Callable[[], None] | None = None,
+    prepared: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Confine this process for good; ``tree`` says that it is the first of its own process tree.
+
+    Returns the layers that took effect: namespaces (names), landlock (ABI or 0), seccomp, privileges.
+    ``ask_for_maps``: see `namespaces.lock`. ``prepared``: namespaces that bubblewrap has made before.
+    Raises Missing when less holds than the order requires; nothing may be run then.
+    """
+    folders = [order.scratch, *order.writable]
+    layers: dict[str, Any] = {
+        "namespaces": list(prepared), "landlock": 0, "seccomp": False, "privileges": True,
+    }  # fmt: skip
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(OOM_FIRST))
+    if tree:
+        layers["namespaces"] = namespaces.separate(
+            mounts.View(
+                readable=order.readable,
+                writable=folders,
+                hidden=order.hidden,
+                overlaid=order.overlaid,
+                replaced=order.replaced,
+                gpu=order.gpu,
+                size=PRIVATE_BYTES,
+                software=order.software,
+            ),
+            nesting=order.nesting,
+        )
+    mounted = MOUNTS in layers["namespaces"]
+    locked = False
+    if order.nesting and mounted and os.geteuid() == 0 and ask_for_maps is not None:
+        with contextlib.suppress(OSError):
+            namespaces.lock(ask_for_maps)
+            locked = True
+    os.chdir(order.scratch)  # now: the same folder of before is read-only
+    readable = [*order.readable, *order.overlaid, *order.replaced, *order.software]
+    if mounted:
+        folders = [*folders, *mounts.PRIVATE]
+    if OVERLAYS in layers["namespaces"]:
+        folders = [*folders, *order.overlaid]
+    bootstrap.apply_limits(limits)
+    with contextlib.suppress(OSError):
+        linux.prctl("no_new_privs", linux.PR_SET_NO_NEW_PRIVS, 1)
+        if not locked:
+            drop_privileges()
+        layers["privileges"] = not locked and _has_privileges()
+    own_proc = "proc" in layers["namespaces"]
+    if not (order.nesting and mounted and not prepared):  # Landlock permits no mounts below it
+        with contextlib.suppress(OSError):
+            layers["landlock"] = landlock.restrict(
+                writable=folders,
+                readable=readable,
+                gpu=order.gpu,
+                own_proc=own_proc,
+                nesting=order.nesting,
+            )
+    with contextlib.suppress(OSError):
+        alone = own_proc or layers["landlock"] >= landlock.SCOPED or order.nesting
+        own = own_proc or order.nesting
+        syscalls.install(nesting=order.nesting, signals=alone, others=own, metadata=mounted)
+        layers["seccomp"] = True
+    layers["namespaces"] += [name for name in order.inherited if name not in layers["namespaces"]]
+    found = names(layers)
+    missing = sorted(set(order.required) - found - guarantees(found))
+    if missing:
+        raise Missing(missing, layers)
+    return layers
+
+
+def _has_privileges() -> bool:
+    """Whether any capability is left. Raises OSError."""
+    header, found = struct.pack("=Ii", CAPABILITY_VERSION_3, 0), ctypes.create_string_buffer(24)
+    linux.syscall("capget", CAPGET.get(linux.MACHINE, -1), header, found)
+    return any(found.raw)
+
+
+def drop_privileges() -> None:
+    """No capability now, and none after an exec (with no_new_privs). Raises OSError."""
+    for capability in range(LAST_CAP + 1):
+        with contextlib.suppress(OSError):  # EINVAL above the kernel's last; EPERM for one who has none
+            linux.prctl("capbset", linux.PR_CAPBSET_DROP, capability)
+    header = struct.pack("=Ii", CAPABILITY_VERSION_3, 0)
+    linux.syscall("capset", CAPSET.get(linux.MACHINE, -1), header, bytes(24))

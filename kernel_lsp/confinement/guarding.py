@@ -1,0 +1,45 @@
+"""What a guardian does: wait for its child, and leave nothing of it behind. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+STRAYS_S = 5.0
+RENAMED_SIGNAL = 128
+"""A death by signal is told as a shell tells it."""
+
+
+def code(status: int) -> int:
+    found = os.waitstatus_to_exitcode(status)
+    return RENAMED_SIGNAL - found if found < 0 else found
+
+
+def end_strays() -> None:
+    """Kill what the child has left behind: as subreaper the guardian inherits every orphan."""
+    end = time.monotonic() + STRAYS_S
+    while time.monotonic() < end:
+        for stray in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(stray, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def close_all_but(*kept: int) -> None:
+    lowest = 0
+    for descriptor in sorted(kept):
+        os.closerange(lowest, descriptor)
+        lowest = descriptor + 1
+    os.closerange(lowest, 2**20)

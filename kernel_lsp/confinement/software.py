@@ -1,0 +1,91 @@
+"""Where an interpreter's programs and packages lie, told by its files: it is not started.
+
+Its environment and the one that this was made from, lines of .pth files that are folders, and the folders of
+packages that setuptools has installed by a finder. Whatever is read is text of the environment: bounded, and
+what makes no sense is passed over. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import glob
+import os
+import pwd
+import re
+import stat
+
+from kernel_lsp.confinement import visible
+
+MAX_BYTES = 1024**2
+_FINDER = re.compile(r"^MAPPING[^=\n]{0,80}=[ ]?(\{[^\n]{0,100000}\})$", re.MULTILINE)
+
+
+def folders(python: str) -> list[str]:
+    """Folders that a program of this interpreter reads besides the machine's own. No home, and no folder
+    that holds one."""
+    found = set()
+    for path in _environments(python):
+        found.add(path)
+        for packages in glob.glob(f"{glob.escape(path)}/lib*/python3*/site-packages"):
+            found |= _named_below(packages)
+    if not any(os.path.exists(f"{path}/pyvenv.cfg") for path in found):
+        found |= _of_the_user()
+    private = visible.private()
+    shown = {path for path in map(os.path.normpath, found) if visible.is_program(path, private)}
+    itself = {os.path.abspath(python), os.path.realpath(python)}
+    return sorted(shown | {file for file in itself if not _is_below(file, shown)})
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _of_the_user() -> set[str]:
+    """Where `pip install --user` puts packages; an environment does not see them."""
+    found = set()
+    with contextlib.suppress(KeyError):
+        home = pwd.getpwuid(os.getuid()).pw_dir
+        for packages in glob.glob(f"{glob.escape(home)}/.local/lib/python3*/site-packages"):
+            found |= {packages, *_named_below(packages)}
+    return found
+
+
+def _environments(python: str) -> set[str]:
+    """By the name it was given, by each link on the way, and by what made it."""
+    found, path = set(), os.path.abspath(python)
+    for _ in range(8):
+        found.add(os.path.dirname(os.path.dirname(path)))
+        if not os.path.islink(path):
+            break
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    found.add(os.path.dirname(os.path.dirname(os.path.realpath(python))))
+    for place in tuple(found):
+        for line in _text(f"{place}/pyvenv.cfg").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home" and os.path.isabs(value.strip()):
+                found.add(os.path.dirname(value.strip()))
+    return found
+
+
+def _named_below(packages: str) -> set[str]:
+    found = set()
+    for file in glob.glob(f"{glob.escape(packages)}/*.pth"):
+        lines = (line.strip() for line in _text(file).splitlines())
+        found |= {line for line in lines if os.path.isabs(line) and os.path.isdir(line)}
+    for file in glob.glob(f"{glob.escape(packages)}/__editable__*.py"):
+        match = _FINDER.search(_text(file))
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            mapping = ast.literal_eval(match[1]) if match else {}
+            found |= {str(path) for path in mapping.values()}
+    return found
+
+
+def _text(file: str) -> str:
+    """Of a regular file, its first megabyte; empty where it cannot be read."""
+    with contextlib.suppress(OSError):
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as opened:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                return opened.read(MAX_BYTES).decode(errors="replace")
+    return ""

@@ -1,0 +1,283 @@
+"""Notebooks: their cells as one program, and edits of that program in the cells that they belong
+to.
+
+    parse(text) -> Notebook           a .ipynb file; cells know where their source stands in the JSON
+    program(cells) -> Program         what analysis reads; each character keeps its place in its cell
+    edited(text, edits) -> text       the file again: all bytes outside of the changed lines stay
+
+Lines that only IPython understands (magics, shell, help) are comments in the program, as long as
+they were; a cell that does not parse, or is no Python, is one comment, so the others are read all
+the same. Standard library only. Not covered: what a magic would do.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kernel_lsp import foreign, parsing
+from kernel_lsp.records import Span
+
+SUFFIX = ".ipynb"
+PYTHON_MAGICS = frozenset({"capture", "debug", "prun", "time", "timeit"})
+"""Cell magics whose cell is Python of the same program."""
+NOWHERE = Span(start=0, end=0)
+_CELL_MAGIC = re.compile(r"\s*%%(\w+)")
+_MAGIC = re.compile(
+    r"(?P<before>[ \t]*+(?:[\w.,\[\]][\w.,\[\] \t]*+=[ \t]*+)?)"
+    r"(?:[%!].*|\?{1,2}[\w.].*|[\w.]++\?{1,2}[ \t]*+)",
+    re.DOTALL,
+)
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One code cell."""
+
+    number: int
+    """From 1, among all cells of the notebook."""
+    source: str
+    place: Span = NOWHERE
+    """Of the value of its ``source`` in the file."""
+    file_lines: tuple[int, ...] = ()
+    """By line of the source: its line in the file, from 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notebook:
+    cells: tuple[Cell, ...]
+    """Its code cells; none where its language is not Python."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Where a cell lies in the program."""
+
+    cell: Cell
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place of a program in its cell: line and column from 1, in characters."""
+
+    cell: Cell
+    line: int
+    column: int
+
+    @property
+    def file_line(self) -> int:
+        lines = self.cell.file_lines
+        return lines[min(self.line, len(lines)) - 1] if lines else self.line
+
+
+class Program:
+    """The cells of a notebook as one text."""
+
+    def __init__(self, parts: Sequence[Part], text: str, broken: Sequence[tuple[Cell, str]]) -> None:
+        self.parts = tuple(parts)
+        self.text = text
+        self.broken = tuple(broken)
+        """Cells that do not parse, and why: the program has a comment in their place."""
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [part.span.start for part in self.parts]
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.text))]
+
+    def part(self, offset: int) -> Part | None:
+        """The cell of a place; None between cells and in an empty program."""
+        at = bisect.bisect_right(self._starts, offset) - 1
+        part = self.parts[at] if at >= 0 else None
+        return part if part is not None and offset <= part.span.end else None
+
+    def spot(self, line: int, column: int) -> Spot | None:
+        """A line and column of the program, from 1, in its cell."""
+        offset = self._line_starts[min(line, len(self._line_starts)) - 1] + column - 1
+        part = self.part(offset)
+        if part is None:
+            return None
+        head = self.text[part.span.start : offset]
+        number = len(re.findall(r"\r\n|\r|\n", head))
+        begin = max(head.rfind("\n"), head.rfind("\r")) + 1
+        return Spot(part.cell, number + 1, len(head) - begin + 1)
+
+
+def parse(text: str) -> Notebook:
+    """Raises ValueError that says why this is no notebook."""
+    value = foreign.json_value(text)
+    cells = value.get("cells") if isinstance(value, dict) else None
+    if not isinstance(cells, list):
+        raise ValueError("no notebook of format 4: it has no list of cells")
+    if _language(value) != "python":
+        return Notebook(cells=())
+    line_starts = [0, *(match.end() for match in re.finditer(r"\n", text))]
+    places = _elements(text, _members(text, _skip(text, 0))["cells"].start)
+    made = (
+        _cell(text, number, place, line_starts)
+        for number, (cell, place) in enumerate(zip(cells, places, strict=True), 1)
+        if isinstance(cell, dict) and cell.get("cell_type") == "code"
+    )
+    return Notebook(cells=tuple(cell for cell in made if cell is not None))
+
+
+def program(cells: Iterable[Cell]) -> Program:
+    """The cells one below the other, each beginning on a line of its own."""
+    parts: list[Part] = []
+    broken: list[tuple[Cell, str]] = []
+    texts: list[str] = []
+    at = 0
+    for cell in cells:
+        python, why = _as_python(cell.source)
+        if why is not None:
+            broken.append((cell, why))
+        end = "" if python.endswith("\n") else "\n"
+        parts.append(Part(cell=cell, span=Span(start=at, end=at + len(python))))
+        texts += (python, end)
+        at += len(python) + len(end)
+    return Program(parts, "".join(texts), broken)
+
+
+def edited(text: str, edits: Iterable[tuple[Cell, Sequence[tuple[int, int, str]]]]) -> str:
+    """The file with edits in some cells; ``(start, end, new)`` are offsets in the cell's source,
+    in order."""
+    for cell, changes in sorted(edits, key=lambda pair: -pair[0].place.start):
+        source = cell.source
+        for start, end, new in sorted(changes, reverse=True):
+            source = source[:start] + new + source[end:]
+        raw = text[cell.place.start : cell.place.end]
+        text = text[: cell.place.start] + _written(source, raw) + text[cell.place.end :]
+    return text
+
+
+# --- what IPython alone understands ---------------------------------------------------------
+
+
+def _as_python(source: str) -> tuple[str, str | None]:
+    """The source as Python of the same length, and what is wrong where it is none."""
+    if (magic := _CELL_MAGIC.match(source)) and magic[1] not in PYTHON_MAGICS:
+        return _as_comment(source), None
+    if not magic and _parses(source) is None:
+        return source, None
+    masked = "".join(map(_mask, _LINES.findall(source)))
+    why = _parses(masked)
+    if why is None:
+        return masked, None
+    return _as_comment(source), why
+
+
+def _mask(line: str) -> str:
+    """A line of IPython as a number and a comment; others as they are."""
+    match = _MAGIC.fullmatch(line.rstrip("\r\n"))
+    if match is None:
+        return line
+    at = len(match["before"])
+    return (
+        f"{line[:at]}0#{line[at + 2 :]}" if len(line.rstrip()) > at + 1 else f"{line[:at]}0{line[at + 1 :]}"
+    )
+
+
+def _as_comment(source: str) -> str:
+    return re.sub(r"(?m)^[^\r\n]", "#", source)
+
+
+def _parses(source: str) -> str | None:
+    """What is wrong with it; None: it is Python. A bare ``await`` is, as far as the parser knows."""
+    try:
+        parsing.parse_text(source)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return None
+
+
+# --- the JSON of a notebook -----------------------------------------------------------------
+
+
+def _language(notebook: dict[str, Any]) -> str:
+    metadata = notebook.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    for table, key in (("language_info", "name"), ("kernelspec", "language")):
+        entry = metadata.get(table)
+        if isinstance(entry, dict) and isinstance(entry.get(key), str):
+            return str(entry[key]).lower()
+    return "python"
+
+
+def _cell(text: str, number: int, place: Span, line_starts: list[int]) -> Cell | None:
+    source = _members(text, place.start).get("source")
+    if source is None:
+        return None
+    value, _ = _DECODER.raw_decode(text, source.start)
+    if isinstance(value, str):
+        lines, begins = [value], [source.start] * max(1, len(_LINES.findall(value)))
+    elif isinstance(value, list) and all(isinstance(line, str) for line in value):
+        lines, begins = value, [span.start for span in _elements(text, source.start)]
+    else:
+        return None
+    file_lines = tuple(bisect.bisect_right(line_starts, begin) for begin in begins)
+    return Cell(number=number, source="".join(lines), place=source, file_lines=file_lines)
+
+
+def _members(text: str, at: int) -> dict[str, Span]:
+    """Where the values of the object at ``at`` stand. The text is known to be JSON."""
+    found: dict[str, Span] = {}
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        key, at = _DECODER.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        _, at = _DECODER.raw_decode(text, start)
+        found[key] = Span(start=start, end=at)
+        at = _skip(text, at)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return found
+
+
+def _elements(text: str, at: int) -> list[Span]:
+    """Where the elements of the list at ``at`` stand."""
+    found: list[Span] = []
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        _, end = _DECODER.raw_decode(text, at)
+        found.append(Span(start=at, end=end))
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _written(source: str, raw: str) -> str:
+    """A source as the JSON value that ``raw`` was: a text, or a list of lines in the same layout.
+    Lines that stay are written as they were."""
+
+    def spelled(line: str) -> str:
+        return json.dumps(line, ensure_ascii=raw.isascii())
+
+    if not raw.startswith("["):
+        return spelled(source)
+    spans = _elements(raw, 0)
+    before = {json.loads(raw[span.start : span.end]): raw[span.start : span.end] for span in spans}
+    if not spans:
+        return f"[{', '.join(map(spelled, _LINES.findall(source)))}]"
+    first, last = raw[1 : spans[0].start], raw[spans[-1].end : -1]
+    between = raw[spans[0].end : spans[1].start] if len(spans) > 1 else f",{first or ' '}"
+    lines = [before.get(line) or spelled(line) for line in _LINES.findall(source)]
+    return f"[{first}{between.join(lines)}{last}]"

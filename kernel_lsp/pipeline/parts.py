@@ -1,0 +1,91 @@
+"""A module that cannot be one graph: the parts of it that can, each judged in the whole.
+
+`outcome_of_parts` asks the engine where the module breaks, searches its largest parts one after
+another and gives the best that was found; the outcome names every break. A part's rewrite edits its
+statements alone; reference, baselines and candidate are the whole module, so that nothing is claimed
+that a user would not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from kernel_lsp import phases
+from kernel_lsp.config import Settings
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.evaluator import Gate
+from kernel_lsp.pipeline.opened import Bench, engine_of
+from kernel_lsp.pipeline.prepare import Prepared
+from kernel_lsp.pipeline.tournament import Report
+from kernel_lsp.records import Outcome, Part, Progress, TargetKind
+from kernel_lsp.rewrite.client import Surveyed
+
+MAX_PARTS = 3
+"""Parts of one module that are searched."""
+Optimize = Callable[[Prepared], Awaitable[Outcome]]
+"""Search one part."""
+
+
+def may_have_parts(prepared: Prepared) -> bool:
+    """Only a recorded call can be run up to a part."""
+    program = prepared.program
+    return program.home is not None and program.kind is TargetKind.MODULE and program.part is None
+
+
+async def outcome_of_parts(
+    prepared: Prepared,
+    bench: Bench,
+    gate: Gate,
+    settings: Settings,
+    report: Report,
+    whole: CaptureError,
+    optimize: Optimize,
+) -> Outcome:
+    """``whole``: why the module is no graph. Raises it when nothing more is known."""
+    name = prepared.target.qualname
+    report(Progress(phase="capture", message=f"looking for parts of {name} that can be one graph"))
+    try:
+        surveyed = await _survey(prepared, bench, gate, settings)
+    except CaptureError:
+        raise whole from None
+    if not surveyed.breaks and not surveyed.parts:
+        raise whole
+    found: list[Outcome] = []
+    for one in surveyed.parts[:MAX_PARTS]:
+        lines = _lines(one.part)
+        report(Progress(phase="capture", message=f"{lines} of {name} ({one.operations} operations)"))
+        part = replace(prepared, program=replace(prepared.program, part=one.part))
+        try:
+            found.append(replace(await optimize(part), part=one.part))
+        except CaptureError as error:
+            found.append(Outcome(qualname=name, note=str(error), part=one.part))
+    if not found:
+        note = f"{whole.cause}; no run of its statements can be one graph"
+        return Outcome(qualname=name, note=note, breaks=surveyed.breaks)
+    return _together(found, whole, surveyed)
+
+
+async def _survey(prepared: Prepared, bench: Bench, gate: Gate, settings: Settings) -> Surveyed:
+    async with gate.forks() as start, engine_of(prepared, bench, settings, start) as engine:
+        with phases.phase("survey"):
+            return await engine.survey(prepared.program, prepared.workload, bench.device)
+
+
+def _together(found: list[Outcome], whole: CaptureError, surveyed: Surveyed) -> Outcome:
+    """The outcome of the part that gains most; where none does, of the largest, with every note."""
+    best = min(found, key=_gain)
+    if best.best is not None:
+        return replace(best, breaks=surveyed.breaks)
+    said = "; ".join(f"{_lines(one.part)}: {one.note}" for one in found if one.part is not None)
+    return replace(found[0], note=f"{whole.cause}; of its parts, {said}", breaks=surveyed.breaks)
+
+
+def _gain(outcome: Outcome) -> float:
+    """Lower is better."""
+    best = outcome.best.evaluation.over_best if outcome.best is not None else None
+    return -best.mid if best is not None else 0.0
+
+
+def _lines(part: Part) -> str:
+    return f"line {part.first}" if part.first == part.last else f"lines {part.first} to {part.last}"

@@ -1,0 +1,476 @@
+"""A run of statements of a module's ``forward`` as a method of its own, with the text around it untouched.
+
+`outline(text, entry, part) -> Outlined` puts one call in the place of the statements and a method with these
+very lines behind ``forward``: its parameters are the locals that they read, its results the locals that are
+read after them. The program computes what it did. `runs(text, entry, lines)` lists the runs between lines
+that cannot be in one, `readers` the lines that read a name.
+
+What a method could not do for its caller is refused with a reason: names that may be unbound, a variable that
+a closure shares, ``return`` in the middle, ``del``, ``global``, ``nonlocal``, ``yield``, ``locals()``.
+Standard library only. Not covered: statements inside of loops, ``with`` and ``if`` (a run is of ``forward``'s
+own level), frames that are looked at from outside (sys._getframe).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from kernel_lsp import parsing
+from kernel_lsp.errors import CaptureError
+from kernel_lsp.records import Part
+
+NAME = "_forward_part"
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
+"""Their bodies run later, or see names otherwise: what they use of the function they share with it."""
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
+LOOKS_AROUND = frozenset({"locals", "vars", "dir", "eval", "exec"})
+ADVICE = "optimize the modules that it calls"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlined:
+    """A program in which a run of statements is a method."""
+
+    text: str
+    method: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Empty: the run ends with the function's own ``return``."""
+
+
+def outline(text: str, entry: str, part: Part) -> Outlined:
+    """Raises CaptureError with the reason why these statements cannot be moved."""
+    forward = _Forward(text, entry)
+    run = [s for s in forward.body if part.first <= _first_line(s) and _last_line(s) <= part.last]
+    if not run:
+        raise CaptureError(f"{entry}.forward has no statement on these lines", "optimize it again")
+    return forward.outlined(run)
+
+
+def runs(text: str, entry: str, lines: Collection[int]) -> list[Part]:
+    """The longest runs of ``forward``'s statements that hold none of these lines and compute something.
+
+    Raises CaptureError when the function cannot be taken apart at all.
+    """
+    forward = _Forward(text, entry)
+    found: list[list[ast.stmt]] = [[]]
+    for statement in forward.body:
+        if forward.separates(statement) or any(
+            _first_line(statement) <= line <= _last_line(statement) for line in lines
+        ):
+            found.append([])
+        else:
+            found[-1].append(statement)
+    computing = [run for run in found if any(map(_computes, run))]
+    return [Part(first=_first_line(run[0]), last=_last_line(run[-1])) for run in computing]
+
+
+def statement_lines(text: str, entry: str, line: int) -> tuple[int, int] | None:
+    """First and last line of ``forward``'s own statement that holds a line; None: it is in none."""
+    for statement in _Forward(text, entry).body:
+        if _first_line(statement) <= line <= _last_line(statement):
+            return _first_line(statement), _last_line(statement)
+    return None
+
+
+def readers(text: str, entry: str, part: Part, names: Collection[str]) -> list[int]:
+    """Lines on which statements of a run begin that read one of these names."""
+    run = [s for s in _Forward(text, entry).body if part.first <= _first_line(s) <= part.last]
+    return [_first_line(s) for s in run if not set(names).isdisjoint(_loaded(s, frozenset()))]
+
+
+class _Forward:
+    """The ``forward`` of one class of a program."""
+
+    def __init__(self, text: str, entry: str) -> None:
+        """Raises CaptureError."""
+        self.text, self.entry = text, entry
+        self.lines = text.split("\n")
+        self.owner = _class_of(parsing.parse(text), entry)
+        named = [n for n in self.owner.body if isinstance(n, ast.FunctionDef) and n.name == "forward"]
+        if len(named) != 1:
+            raise CaptureError(f"{entry} has no forward of its own", "optimize the class that defines it")
+        self.function = named[0]
+        parameters = self.function.args
+        every = [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+        every += [one for one in (parameters.vararg, parameters.kwarg) if one is not None]
+        self.parameters = [one.arg for one in every]
+        if not self.parameters or self.parameters[0] != "self":
+            raise self._refusal("does not call its instance self")
+        has_docstring = ast.get_docstring(self.function, clean=False) is not None
+        self.body: list[ast.stmt] = self.function.body[1 if has_docstring else 0 :]
+        self._require_movable()
+        stored = _stored(self.body)
+        if "self" in stored:
+            raise self._refusal("gives self another value")
+        self.locals = {*self.parameters, *stored}
+
+    def separates(self, statement: ast.stmt) -> bool:
+        """Whether the statement can be in no run: it leaves the function early, imports or deletes."""
+        if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Delete)):
+            return True
+        is_last = statement is self.body[-1] and isinstance(statement, ast.Return)
+        return not is_last and any(isinstance(node, ast.Return) for node in _own_nodes(statement))
+
+    def _refusal(self, why: str) -> CaptureError:
+        return CaptureError(f"no part of {self.entry}.forward can be a target: it {why}", ADVICE)
+
+    def _require_movable(self) -> None:
+        for node in ast.walk(self.function):
+            if isinstance(node, (ast.Global, ast.Nonlocal)):
+                raise self._refusal(f"declares {', '.join(node.names)} {type(node).__name__.lower()}")
+            if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+                raise self._refusal("is a generator or a coroutine")
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Name) and called.id in LOOKS_AROUND:
+                raise self._refusal(f"calls {called.id}(), which sees its variables")
+
+    def outlined(self, run: Sequence[ast.stmt]) -> Outlined:
+        first, last = _first_line(run[0]), _last_line(run[-1])
+        before = [s for s in self.body if _last_line(s) < first]
+        after = [s for s in self.body if _first_line(s) > last]
+        alone = not self.lines[first - 1][: run[0].col_offset].strip(" \t@")
+        if not alone or len(before) + len(run) + len(after) != len(self.body):
+            raise self._unmovable(first, last, "a line of theirs holds another statement")
+        self._require_own_text(run, first, last)
+        returns = self._returns(run, after, first, last)
+        self._require_no_shared_variable(run, after, first, last)
+        inputs, outputs = self._flow(before, run, after, first, last, returns=returns)
+        if not returns and not outputs:
+            raise self._unmovable(first, last, "nothing that they compute is used after them")
+        method = self._method()
+        return Outlined(
+            text=self._text(method, inputs, outputs, first, last, returns=returns),
+            method=method,
+            inputs=tuple(inputs),
+            outputs=() if returns else tuple(outputs),
+        )
+
+    def _unmovable(self, first: int, last: int, why: str) -> CaptureError:
+        return CaptureError(f"lines {first} to {last} of {self.entry} cannot be a target: {why}", ADVICE)
+
+    def _require_own_text(self, run: Sequence[ast.stmt], first: int, last: int) -> None:
+        for statement in run:
+            for node in ast.walk(statement):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    raise self._unmovable(first, last, "they import")
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
+                    raise self._unmovable(first, last, f"they delete {node.id}")
+                if isinstance(node, ast.Attribute) and node.attr.startswith(NAME):
+                    raise self._unmovable(first, last, "they were rewritten before")
+
+    def _returns(self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int) -> bool:
+        """Whether the run ends with the function's only way out from within it."""
+        found = [node for statement in run for node in _own_nodes(statement) if isinstance(node, ast.Return)]
+        if not found:
+            return False
+        if found != [run[-1]] or found[0].value is None or after:
+            raise self._unmovable(first, last, "they return in the middle")
+        return True
+
+    def _require_no_shared_variable(
+        self, run: Sequence[ast.stmt], after: Sequence[ast.stmt], first: int, last: int
+    ) -> None:
+        """A closure sees what its variable becomes later; a method and its caller have one each."""
+        mine, others = set(map(id, run)), set(map(id, after))
+        for statement in self.body:
+            if id(statement) in others:
+                continue
+            later = set(_stored(after)) if id(statement) in mine else set(_stored(run))
+            for scope in (node for node in ast.walk(statement) if isinstance(node, SCOPES)):
+                shared = {n.id for n in ast.walk(scope) if isinstance(n, ast.Name)} & later & self.locals
+                if shared:
+                    name = min(shared)
+                    raise self._unmovable(first, last, f"a function or generator inside shares {name}")
+
+    def _flow(
+        self,
+        before: Sequence[ast.stmt],
+        run: Sequence[ast.stmt],
+        after: Sequence[ast.stmt],
+        first: int,
+        last: int,
+        *,
+        returns: bool,
+    ) -> tuple[list[str], list[str]]:
+        """Locals that go in and come out, in the order in which they are first named."""
+        known = _Flow(set(self.parameters))
+        known.block(before)
+        inside = _Flow(set())
+        inside.block(run)
+        used = _Flow(set())
+        used.block(after)
+        order = [*self.parameters, *_stored(self.body)]
+        wanted = used.read_before | used.read_unsure
+        outputs = set() if returns else set(_stored(run)) & wanted
+        kept = {*(outputs - inside.surely), *inside.read_unsure} & {*self.parameters, *_stored(before)}
+        inputs = (inside.read_before & self.locals) | kept
+        if unbound := sorted(inputs - known.bound):
+            raise self._unmovable(first, last, f"{unbound[0]} may be unbound before them")
+        if unbound := sorted(outputs - inside.bound - inputs):
+            raise self._unmovable(first, last, f"{unbound[0]} may be unbound after them")
+        named = dict.fromkeys(order)
+        return [n for n in named if n in inputs and n != "self"], [n for n in named if n in outputs]
+
+    def _method(self) -> str:
+        """A name that neither the class nor another one of the program has."""
+        plain = all(ast.unparse(b) in ("nn.Module", "torch.nn.Module", "Module") for b in self.owner.bases)
+        stem = NAME if plain else f"{NAME}_{self.owner.name.lower()}"
+        number, name = 1, stem
+        while re.search(rf"\b_?{name.lstrip('_')}\w*\b", self.text) and number < 100:
+            number += 1
+            name = f"{stem}_{number}"
+        return name
+
+    def _text(
+        self,
+        method: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        first: int,
+        last: int,
+        *,
+        returns: bool,
+    ) -> str:
+        body = self.lines[first - 1 : last]
+        inner = body[0][: len(body[0]) - len(body[0].lstrip())]
+        header = self.lines[self.function.lineno - 1]
+        outer = header[: len(header) - len(header.lstrip())]
+        call = f"self.{method}({', '.join(inputs)})"
+        results = ", ".join(outputs)
+        made = [f"{inner}return {call}" if returns else f"{inner}{results} = {call}"]
+        own = [f"{outer}def {method}({', '.join(['self', *inputs])}):", *body]
+        own += [] if returns else [f"{inner}return {results}"]
+        end = self.function.end_lineno or last
+        lines = [*self.lines[: first - 1], *made, *self.lines[last:end], "", *own, *self.lines[end:]]
+        return "\n".join(lines)
+
+
+class _Flow:
+    """Which names a block of statements reads before it has bound them, and which it binds."""
+
+    def __init__(self, bound: set[str]) -> None:
+        self.bound = bound
+        """After every way through the block, unless a context manager swallows an exception."""
+        self.surely = set(bound)
+        """The same without what is bound within ``with``."""
+        self.read_before: set[str] = set()
+        self.read_unsure: set[str] = set()
+        """Read where they are bound but not surely."""
+
+    def block(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _bind(self, names: Collection[str]) -> None:
+        self.bound |= set(names)
+        self.surely |= set(names)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.If):
+            self._evaluate(node.test)
+            self._branches([node.body, node.orelse])
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            self._read(node.iter)
+            self._loop(node.body, node.target)
+            self._branches([node.orelse, []])
+        elif isinstance(node, ast.While):
+            self._read(node.test)
+            self._loop(node.body, None)
+            self._branches([node.orelse, []])
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            self._with(node)
+        elif isinstance(node, ast.Try | ast.Match) or type(node).__name__ == "TryStar":
+            self._read(node)  # any of its lines may be the last that ran: nothing is bound for sure
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            self._read(node)
+            self._bind([node.name])
+        else:
+            self._simple(node)
+
+    def _simple(self, node: ast.stmt) -> None:
+        self._evaluate(node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self._note(node.target.id)
+        if isinstance(node, ast.Assign):
+            self._bind([n for target in node.targets for n in _bound_by(target)])
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+            self._bind(_bound_by(node.target))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            self._bind([(a.asname or a.name).partition(".")[0] for a in node.names])
+        elif isinstance(node, ast.Delete):
+            gone = {n for target in node.targets for n in _bound_by(target)}
+            self.bound -= gone
+            self.surely -= gone
+
+    def _with(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            self._read(item.context_expr)
+            if item.optional_vars is not None:
+                self._read(item.optional_vars)
+                self._bind(_bound_by(item.optional_vars))
+        surely = set(self.surely)
+        self.block(node.body)
+        self.surely = surely & self.surely
+
+    def _branches(self, branches: list[list[ast.stmt]]) -> None:
+        ends = [self._branch(branch) for branch in branches]
+        going_on = [one for branch, one in zip(branches, ends, strict=True) if not _leaves(branch)] or ends
+        self.bound = set.intersection(*(one.bound for one in going_on))
+        self.surely = set.intersection(*(one.surely for one in going_on))
+
+    def _loop(self, body: list[ast.stmt], target: ast.expr | None) -> None:
+        inner = _Flow(set(self.bound))
+        inner.surely = set(self.surely)
+        if target is not None:
+            inner._read(target)
+            inner._bind(_bound_by(target))
+        inner.block(body)
+        self._add_reads(inner)
+        for statement in body:  # a loop may not run, and `del` in it may
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del):
+                    self.bound.discard(node.id)
+                    self.surely.discard(node.id)
+
+    def _branch(self, body: list[ast.stmt]) -> _Flow:
+        one = _Flow(set(self.bound))
+        one.surely = set(self.surely)
+        one.block(body)
+        self._add_reads(one)
+        return one
+
+    def _add_reads(self, inner: _Flow) -> None:
+        self.read_before |= inner.read_before
+        self.read_unsure |= inner.read_unsure
+
+    def _evaluate(self, node: ast.AST) -> None:
+        """Once, and with what it binds by the way."""
+        self._read(node)
+        self._bind(list(_bound_by_the_way(node)))
+
+    def _read(self, node: ast.AST) -> None:
+        for name in _loaded(node, frozenset()):
+            self._note(name)
+
+    def _note(self, name: str) -> None:
+        if name not in self.bound:
+            self.read_before.add(name)
+        elif name not in self.surely:
+            self.read_unsure.add(name)
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    """Nothing goes on behind it."""
+    return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def _loaded(node: ast.AST, hidden: frozenset[str]) -> Iterator[str]:
+    """Names that are read (or deleted), without the variables of comprehensions and lambdas."""
+    if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Store) and node.id not in hidden:
+            yield node.id
+        return
+    if isinstance(node, (*COMPREHENSIONS, ast.GeneratorExp)):
+        own = hidden | {name for one in node.generators for name in _bound_by(one.target)}
+        yield from _loaded(node.generators[0].iter, hidden)
+        for child in ast.iter_child_nodes(node):
+            yield from _loaded(child, own)
+        return
+    if isinstance(node, ast.Lambda):
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            yield from _loaded(default, hidden) if default is not None else ()
+        arguments = (one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg))
+        yield from _loaded(node.body, hidden.union(arguments))
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _loaded(child, hidden)
+
+
+def _bound_by(target: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(target) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+
+
+def _bound_by_the_way(node: ast.AST) -> Iterator[str]:
+    """Names of ``:=`` where no condition comes before it."""
+    if isinstance(node, (ast.Lambda, ast.IfExp, *COMPREHENSIONS, ast.GeneratorExp)):
+        return
+    if isinstance(node, ast.NamedExpr) and isinstance(node.target, ast.Name):
+        yield node.target.id
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.BoolOp):
+        children = children[1:2]  # behind the operator
+    elif isinstance(node, ast.Compare):
+        children = [node.left, node.comparators[0]]
+    for child in children:
+        yield from _bound_by_the_way(child)
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Without what functions inside of it hold."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            yield from _own_nodes(child)
+
+
+def _stored(statements: Sequence[ast.AST]) -> list[str]:
+    """Names that these statements may bind in their own function, in order."""
+    found: dict[str, None] = {}
+    for statement in statements:
+        _collect_stored(statement, found)
+    return list(found)
+
+
+def _collect_stored(node: ast.AST, found: dict[str, None]) -> None:
+    if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            found[node.id] = None
+        return
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        found[node.name] = None
+        return
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        found.update(dict.fromkeys((a.asname or a.name).partition(".")[0] for a in node.names))
+    if isinstance(node, ast.ExceptHandler) and node.name:
+        found[node.name] = None
+    if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+        found[node.name] = None
+    if isinstance(node, ast.MatchMapping) and node.rest:
+        found[node.rest] = None
+    if isinstance(node, (*COMPREHENSIONS, ast.GeneratorExp)):
+        walrus = [n.target for n in ast.walk(node) if isinstance(n, ast.NamedExpr)]
+        found.update(dict.fromkeys(n.id for n in walrus if isinstance(n, ast.Name)))
+        return
+    for child in ast.iter_child_nodes(node):
+        _collect_stored(child, found)
+
+
+def _computes(statement: ast.stmt) -> bool:
+    """A call or an operator: something that may be faster."""
+    return any(isinstance(n, (ast.Call, ast.BinOp, ast.AugAssign)) for n in ast.walk(statement))
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _last_line(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
+
+
+def _class_of(tree: ast.Module, entry: str) -> ast.ClassDef:
+    node: ast.AST = tree
+    for name in entry.split("."):
+        named = [n for n in ast.walk(node) if isinstance(n, ast.ClassDef) and n.name == name]
+        if not named:
+            raise CaptureError(f"{entry} is no class of the program", "optimize it again")
+        node = named[-1]
+    assert isinstance(node, ast.ClassDef)
+    return node
