@@ -164,6 +164,7 @@ ONLY_STDLIB = {
 MAY_IMPORT_TORCH = (
     "snapshots.opening",
     "snapshots.making",
+    "snapshots.remaking",  # tensors of unusual kinds, where a call is opened
     "rewrite",
     "evaluator",
     "agents.backbones.child",
