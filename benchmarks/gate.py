@@ -2,6 +2,7 @@
 
     PYTHONPATH=. python3 benchmarks/gate.py --device cuda --out gate.json
     PYTHONPATH=. python3 benchmarks/gate.py --device cpu --parts attacks,faults --seconds 120
+    PYTHONPATH=. python3 benchmarks/gate.py --parts mutants --seconds 36000 --out mutants.json   # goes on
 
 `--seconds` is the time of the whole run, of which every part has its share; what does not fit is
 said to be missing and never counted as good. The JSON file is written after every part, and parts of
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime
+import functools
 import json
 import os
 import tempfile
@@ -22,13 +24,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gating import leftovers, throughput, verdicts
+from benchmarks.gating import leftovers, mutation, throughput, verdicts
 from benchmarks.gating.faults import TASK
 from benchmarks.gating.running import Bench, Part, Row
 from kernel_lsp import wire
 from kernel_lsp.evaluator import Gate
 
 Measure = Callable[[Bench, float], Awaitable[Part]]
+MUTANTS = "mutants"
+"""A part of hours, run when it is asked for."""
 SHARES = {"attacks": 0.28, "aa": 0.28, "repeat": 0.2, "rate": 0.1, "cost": 0.08, "faults": 0.06}
 DEFAULT_S = {"cuda": 480.0, "cpu": 600.0}
 CORES = len(os.sched_getaffinity(0))
@@ -36,7 +40,9 @@ SETTLE_S = 5.0
 """The driver gives a dead process's memory back a moment later."""
 
 
-async def run(device: str, parts: list[str], seconds: float, out: Path | None) -> bool:
+async def run(
+    device: str, parts: list[str], seconds: float, out: Path | None, *, seed: int, limit: int | None
+) -> bool:
     """Measure the parts, print each as it ends; whether every bar that applies was met."""
     result = _earlier(out, device)
     memory = leftovers.device_mib()
@@ -47,8 +53,15 @@ async def run(device: str, parts: list[str], seconds: float, out: Path | None) -
             _print_head(about)
             for name in parts:
                 start = time.monotonic()
-                part = await _measure(name, bench, seconds * _share(name, parts), folder)
-                result["parts"][name] = {**about, **_stored(part, time.monotonic() - start)}
+                share = seconds * _share(name, parts)
+                if name == MUTANTS:
+                    known = _known(result, seed)
+                    keep = functools.partial(_keep, result, {**about, "seed": seed}, out, start)
+                    part = await mutation.judge(bench, share, seed=seed, limit=limit, known=known, keep=keep)
+                else:
+                    part = await _measure(name, bench, share, folder)
+                stored = _stored(part, time.monotonic() - start)
+                result["parts"][name] = {**about, "seed": seed, **stored}
                 _print_part(name, part, time.monotonic() - start)
                 _write(out, result)
         left = await _left(folder, memory)
@@ -58,8 +71,21 @@ async def run(device: str, parts: list[str], seconds: float, out: Path | None) -
     return all(row["met"] is not False for name in (*parts, "leaks") for row in result["parts"][name]["rows"])
 
 
+def _keep(result: dict[str, Any], about: dict[str, Any], out: Path | None, start: float, part: Part) -> None:
+    """A long part is written as it goes."""
+    result["parts"][MUTANTS] = {**about, **_stored(part, time.monotonic() - start)}
+    _write(out, result)
+
+
 def _share(name: str, parts: list[str]) -> float:
-    return SHARES[name] / sum(SHARES[part] for part in parts)
+    return SHARES.get(name, 1.0) / sum(SHARES.get(part, 1.0) for part in parts)
+
+
+def _known(result: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+    """Verdicts of an earlier run with the same candidates."""
+    part = result["parts"].get(MUTANTS, {})
+    known: list[dict[str, Any]] = part.get("data", []) if part.get("seed") == seed else []
+    return known
 
 
 async def _measure(name: str, bench: Bench, seconds: float, folder: Path) -> Part:
@@ -154,12 +180,17 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(SHARES), help="names with commas between them")
     parser.add_argument("--seconds", type=float, help="of the whole run")
     parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated candidates (part mutants)")
+    parser.add_argument("--limit", type=int, help="generated candidates of this run, then it goes on later")
     options = parser.parse_args()
     parts = options.parts.split(",")
-    if unknown := set(parts) - set(SHARES):
-        parser.error(f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)})")
+    if unknown := set(parts) - {*SHARES, MUTANTS}:
+        parser.error(
+            f"no such part: {', '.join(sorted(unknown))} (choose from {', '.join(SHARES)}, {MUTANTS})"
+        )
     seconds = options.seconds or DEFAULT_S[options.device]
-    raise SystemExit(0 if asyncio.run(run(options.device, parts, seconds, options.out)) else 1)
+    work = run(options.device, parts, seconds, options.out, seed=options.seed, limit=options.limit)
+    raise SystemExit(0 if asyncio.run(work) else 1)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kernel_lsp import origins
+from kernel_lsp import consented, origins
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.errors import ConfigError
 
 MAX_ATTEMPTS = 5
@@ -23,6 +24,8 @@ LOCK_TIMEOUT_S = 2.0
 REMOTE = "remote"
 """Key of a folder's entry: origin -> when it was allowed (seconds since 1970), or REFUSED."""
 REFUSED = 0
+ABOUT, PROMISE, ACCEPTED = "about", "promise", "accepted"
+"""Keys of a folder's entry: what lay there, which layers the answer rests on, what may stay open."""
 
 
 class Answer(StrEnum):
@@ -40,25 +43,70 @@ class Consents:
         self._path = Path(data_dir) / "consent.json"
         self._session: dict[str, dict[str, Any]] = {}
 
-    def answer(self, folder: Path | str, *, setting: str = "ask") -> Answer | None:
-        """What holds for this folder: the setting first, then the stored answer; None means nobody said."""
+    def answer(
+        self, folder: Path | str, *, setting: str = "ask", path: Path | str | None = None
+    ) -> Answer | None:
+        """What holds for this folder: the setting first, then the stored answer; None means nobody said.
+
+        An answer that allows something is about what lay there then (consented.py): of something else, or
+        of a ``path`` that came later into a folder that is no project, nobody has said anything.
+        """
         if setting in ("always", "never"):
             return Answer.ALLOW if setting == "always" else Answer.NEVER
-        stored = self._entry(folder).get("answer")
-        return Answer(stored) if stored in {a.value for a in Answer} else None
-
-    def may_ask(self, folder: Path | str) -> bool:
         entry = self._entry(folder)
-        return "answer" not in entry and int(entry.get("attempts", 0)) < MAX_ATTEMPTS
+        stored = entry.get("answer")
+        if stored not in {a.value for a in Answer}:
+            return None
+        answer = Answer(stored)
+        if answer is not Answer.NEVER and not self._is_about(entry, folder, path):
+            return None
+        return answer
+
+    @staticmethod
+    def _is_about(entry: dict[str, Any], folder: Path | str, path: Path | str | None) -> bool:
+        then = entry.get(ABOUT)
+        if not consented.same(then, consented.about(folder)):
+            return False
+        return consented.covers(_table(then), folder, path)
+
+    def required(self, folder: Path | str | None) -> frozenset[str]:
+        """What must hold wherever its code runs (confinement/layers.py): what is always closed, without what
+        its user has accepted to be open, and the layers that the answer rests on."""
+        entry = self._entry(folder) if folder is not None else {}
+        about = folder is not None and consented.same(entry.get(ABOUT), consented.about(folder))
+        accepted = _names(entry.get(ACCEPTED)) if about else frozenset()
+        return (frozenset(GUARANTEES) - accepted) | (_names(entry.get(PROMISE)) if about else frozenset())
+
+    def may_ask(self, folder: Path | str, *, path: Path | str | None = None, again: bool = False) -> bool:
+        """``again``: although there is an answer."""
+        if not again and self.answer(folder, path=path) is not None:
+            return False
+        return int(self._entry(folder).get("attempts", 0)) < MAX_ATTEMPTS
 
     def count_attempt(self, folder: Path | str) -> None:
         """Call before asking: a prompt that crashes the client must count."""
         attempts = int(self._entry(folder).get("attempts", 0)) + 1
         self._store(folder, {"attempts": attempts})
 
-    def record(self, folder: Path | str, answer: Answer) -> None:
-        """Raises ConfigError when it could not be stored; it then holds for this session."""
-        self._store(folder, {"answer": answer.value, "time": int(time.time())}, strict=True)
+    def record(
+        self,
+        folder: Path | str,
+        answer: Answer,
+        *,
+        promise: frozenset[str] = frozenset(),
+        accepted: frozenset[str] = frozenset(),
+    ) -> None:
+        """``promise``: layers that the answer rests on. ``accepted``: what stays open here, which its user
+        was told. Raises ConfigError when it could not be stored; it then holds for this session."""
+        entry = {
+            "answer": answer.value,
+            "time": int(time.time()),
+            "attempts": 0,
+            ABOUT: consented.about(folder),
+            PROMISE: sorted(promise),
+            ACCEPTED: sorted(accepted),
+        }
+        self._store(folder, entry, strict=True)
 
     def allows_remote(self, folder: Path | str, origin: str) -> bool:
         """May prompts with this folder's code go to another machine's origin, e.g. ``https://api.example.com``."""
@@ -131,9 +179,16 @@ def remote_origin(settings: Settings) -> str | None:
     return found.origin if found.remote else None
 
 
-def trust(folder: Path | str, data_dir: Path | str, answer: Answer = Answer.ALLOW) -> None:
+def trust(
+    folder: Path | str,
+    data_dir: Path | str,
+    answer: Answer = Answer.ALLOW,
+    *,
+    promise: frozenset[str] = frozenset(),
+    accepted: frozenset[str] = frozenset(),
+) -> None:
     """``kernel-lsp trust``: answer for a folder without an editor."""
-    Consents(data_dir).record(folder, answer)
+    Consents(data_dir).record(folder, answer, promise=promise, accepted=accepted)
 
 
 def trust_remote(folder: Path | str, data_dir: Path | str, origin: str, *, allowed: bool = True) -> None:
@@ -148,6 +203,10 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     if REMOTE in old and REMOTE in new:
         both[REMOTE] = {**_table(old[REMOTE]), **_table(new[REMOTE])}
     return both
+
+
+def _names(value: Any) -> frozenset[str]:
+    return frozenset(map(str, value)) if isinstance(value, list) else frozenset()
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 from kernel_lsp import wire
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement import entry
+from kernel_lsp.consent import Consents
 from kernel_lsp.errors import Busy, JournalError, KernelLspError, SkillError, WorkerLost
 from kernel_lsp.journal import open_journal, outcomes
 from kernel_lsp.journal.store import Journal
@@ -97,7 +99,9 @@ class Host:
         store = self._keeper(job, settings, message.get("client"))
         report, begun = self._reporter(number, store), outcomes.now()
         turn = SharedTurn(self._turns_on(job.device), report)
-        outcome = await self._pipeline(settings).optimize(job, report, turn)
+        required = Consents(settings.data_dir).required(job.folder)
+        with entry.requiring(required):
+            outcome = await self._pipeline(settings).optimize(job, report, turn)
         if not outcome.cached:
             await store(outcomes.fresh(outcome, begun))
         return outcome
@@ -134,7 +138,8 @@ class Host:
     async def _prompts(self, number: int, message: dict[str, Any]) -> str:
         """What a language model would be sent; nothing is sent."""
         job, settings = wire.from_json(Job, message["job"]), wire.from_json(Settings, message["settings"])
-        return await self._pipeline(settings).prompts(job)
+        with entry.requiring(Consents(settings.data_dir).required(job.folder)):
+            return await self._pipeline(settings).prompts(job)
 
     async def _cached(self, number: int, message: dict[str, Any]) -> list[Outcome | None]:
         jobs = wire.from_json(list[Job], message["jobs"])

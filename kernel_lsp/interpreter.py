@@ -73,6 +73,12 @@ class Probe:
     """sm_90 …"""
     torch_problem: str | None = None
     triton_problem: str | None = None
+
+    @property
+    def gpu(self) -> tuple[str | None, str | None]:
+        """Capability and name of the GPU, as `devices.describe` takes them."""
+        return self.capability, self.device
+
     problem: str | None = None
     """Why it could not be asked at all."""
 

@@ -14,6 +14,7 @@ from kernel_lsp import parsing
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = {
+    "devices",
     "records",
     "errors",
     "config",
@@ -35,6 +36,8 @@ BASE = {
 
 ALLOWED: dict[str, set[str]] = {
     "records": set(),
+    # What is known of GPUs and CPUs, as data: cost models, the gate and searches read it.
+    "devices": set(),
     "errors": set(),
     "positions": set(),
     "phases": set(),
@@ -62,7 +65,10 @@ ALLOWED: dict[str, set[str]] = {
     "confinement": {"bootstrap", "errors", "scratch"},
     "process": {"wire", "errors", "confinement"},
     "documents": BASE,
-    "consent": BASE,
+    # What must hold where allowed code runs.
+    "consent": BASE | {"consented", "confinement.layers"},
+    # What an answer is about: the place, its repository.
+    "consented": BASE,
     "probed": {"files"},
     "interpreter": BASE | {"probed", "confinement"},
     "analysis": BASE,
@@ -110,10 +116,11 @@ ALLOWED: dict[str, set[str]] = {
     "guarding": BASE
     | {"analysis", "evaluator", "rewrite.edit", "rewrite.kernels.harness", "patching"}
     | {"snapshots.store"},  # where recorded programs have imported a patched package from
-    "host": BASE | {"pipeline", "journal", "guarding"},
+    "host": BASE | {"pipeline", "journal", "guarding", "consent", "confinement"},
     "server": BASE
     | {"session", "hostclient", "documents", "presenter", "consent", "interpreter"}
-    | {"entries", "signatures"},
+    | {"entries", "signatures"}
+    | {"confinement", "consented"},  # the question says what will hold
     "cli": {"*"},
     "commands": {"*"},
     "__main__": {"cli"},
@@ -121,6 +128,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 ONLY_STDLIB = {
+    "devices",
     "records",
     "errors",
     "config",
@@ -141,6 +149,7 @@ ONLY_STDLIB = {
     "parsing",
     "notebooks",
     "consent",
+    "consented",
     "interpreter",
     "probed",
     "process",
@@ -155,6 +164,7 @@ ONLY_STDLIB = {
 MAY_IMPORT_TORCH = (
     "snapshots.opening",
     "snapshots.making",
+    "snapshots.remaking",  # tensors of unusual kinds, where a call is opened
     "rewrite",
     "evaluator",
     "agents.backbones.child",

@@ -1,8 +1,10 @@
 """Find what can be made faster: module classes, tensor functions, Triton kernels and their launchers.
 
-Recognized through imports and bases of the same file, never by the target's own name.
-Not targets: classes without a forward of their own, modules whose bases come from another file
-(unless the name says nn.Module), functions inside functions, device helpers of Triton kernels.
+Recognized through imports and bases of the same file, never by the target's own name. A class whose base
+comes from another file is a module where it defines ``forward(self, …)`` and the file imports torch: so do
+the layers of most packages, whose bases add checkpointing, loading or configuration.
+Not targets: classes without a forward of their own, functions inside functions, device helpers of Triton
+kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from kernel_lsp.records import TargetKind
 JIT = frozenset({"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"})
 # The input makers of the KernelBench convention take no tensors and are never targets.
 INPUT_MAKERS = ("get_inputs", "get_init_inputs")
+NO_MODULES = frozenset({"abc", "enum", "typing", "typing_extensions"})
+"""Packages whose classes are no modules, whatever derives from them."""
 _WORKLOAD = re.compile(r"#\s*kernel-lsp:\s*workload\b")
 
 
@@ -100,8 +104,10 @@ def _target(file: SourceFile, known: Structure, qualname: str, node: DefinitionN
     if known.jit_functions.get(qualname) is node:
         launchers = known.launchers.get(node.name, ())
         return Found(qualname, TargetKind.TRITON_KERNEL, node, launchers)
-    if isinstance(node, ast.FunctionDef) and "." not in qualname and _takes_tensors(file, node):
-        return Found(qualname, TargetKind.FUNCTION, node)
+    if isinstance(node, ast.FunctionDef) and "." not in qualname:
+        names = {name for name, _ in known.definitions}
+        if _takes_tensors(file, node) or f"_{qualname}_eager" in names:  # which we have rewritten
+            return Found(qualname, TargetKind.FUNCTION, node)
     return None
 
 
@@ -110,11 +116,38 @@ def _module_classes(
 ) -> dict[str, ast.ClassDef]:
     found: dict[str, ast.ClassDef] = {}
     names: set[str] = set()
+    elsewhere: set[str] = set()
+    """Classes that may be modules by a base from another file."""
+    uses_torch = any(name.partition(".")[0] == "torch" for name in file.imports.values())
     for qualname, node in every:
-        if isinstance(node, ast.ClassDef) and any(_is_module_base(file, b, names) for b in node.bases):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        if uses_torch and any(_is_from_elsewhere(file, base, elsewhere) for base in node.bases):
+            elsewhere.add(node.name)
+        is_module = any(_is_module_base(file, base, names) for base in node.bases)
+        if is_module or (node.name in elsewhere and _has_called_forward(node)):
             found[qualname] = node
             names.add(node.name)
     return found
+
+
+def _has_called_forward(node: ast.ClassDef) -> bool:
+    """Whether it has a ``forward`` that is called on an instance; that of an autograd Function is not."""
+    forward = own_forward(node)
+    if forward is None or not parameters(forward) or parameters(forward)[0].arg != "self":
+        return False
+    return not any(
+        isinstance(d, ast.Name) and d.id in ("staticmethod", "classmethod") for d in forward.decorator_list
+    )
+
+
+def _is_from_elsewhere(file: SourceFile, base: ast.expr, elsewhere: set[str]) -> bool:
+    """Whether it is imported from a place that could define a module, or such a class of this file."""
+    base = base.value if isinstance(base, ast.Subscript) else base
+    if isinstance(base, ast.Name) and base.id in elsewhere:
+        return True
+    dotted = file.dotted(base)
+    return dotted is not None and dotted.partition(".")[0] not in NO_MODULES
 
 
 def _is_module_base(file: SourceFile, base: ast.expr, names: set[str]) -> bool:
@@ -161,17 +194,31 @@ def _calls_torch_on_parameters(file: SourceFile, node: ast.FunctionDef) -> bool:
     names = {p.arg for p in parameters(node)}
     for statement in node.body:
         for call in walk(statement):
-            if (
-                isinstance(call, ast.Call)
-                and call.args
-                and isinstance(call.args[0], ast.Name)
-                and call.args[0].id in names
-                and is_tensor_operation(file.dotted(call.func))
-            ):
+            if not isinstance(call, ast.Call):
+                continue
+            operand = _root(call.args[0]) if call.args else None
+            if operand in names and is_tensor_operation(file.dotted(call.func)):
+                return True
+            method = call.func if isinstance(call.func, ast.Attribute) else None
+            if method is not None and method.attr in _METHODS and _root(method) in names:
                 return True
     return False
 
 
+def _root(node: ast.expr) -> str | None:
+    """``x`` of ``x.view(-1)[0]``: the name that a chain of attributes, calls and subscripts begins with."""
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+# Methods that tensors have and arrays and tables of other libraries have not.
+_METHODS = words(
+    """
+    unsqueeze masked_fill softmax log_softmax sigmoid rsqrt contiguous logsumexp index_select bmm topk
+    scatter scatter_add gather permute amax amin multinomial requires_grad_
+    """
+)
 # Lower-case functions of torch that take something other than tensors.
 _NOT_OPERATIONS = words(
     """

@@ -18,6 +18,7 @@ from rich.segment import Segment
 
 from kernel_lsp import config, interpreter
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement import entry
 from kernel_lsp.consent import Answer, Consents
 from kernel_lsp.errors import ConsentRequired, KernelLspError
 from kernel_lsp.plain import plain
@@ -92,7 +93,9 @@ def settings(folder: Path, **flags: Any) -> Settings:
 
 def require_consent(settings: Settings, folder: Path) -> None:
     """Before a command starts the folder's interpreter. Raises ConsentRequired when that lies in the folder
-    and nobody has allowed the folder's code to run."""
+    and nobody has allowed the folder's code to run. What its user has accepted and was promised counts from
+    now on for all that is started."""
+    entry.require(Consents(settings.data_dir).required(folder))
     if (cause := refusal(settings, folder)) is not None:
         raise ConsentRequired(cause, f"allow it with: kernel-lsp trust {folder.absolute()}")
 

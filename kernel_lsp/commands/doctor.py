@@ -14,6 +14,8 @@ from kernel_lsp.agents.backbones import probing
 from kernel_lsp.commands import console, journaling, searching
 from kernel_lsp.config import Settings
 from kernel_lsp.confinement import held
+from kernel_lsp.confinement.layers import GUARANTEES
+from kernel_lsp.consent import Consents
 from kernel_lsp.errors import ConfigError, ModelError
 from kernel_lsp.evaluator.sharing import manners
 from kernel_lsp.models import GRAPH, KERNEL, Store
@@ -39,6 +41,7 @@ def doctor(
         *console.run(_interpreter(folder, settings)),
         _sharing(settings),
         _sandbox(console.run(held.tried())),
+        *_promised(folder.absolute(), settings),
         _compiler(),
         *_library(settings),
         _journal(settings),
@@ -150,6 +153,15 @@ def _sandbox(tried: held.Held) -> Finding:
     return Finding(
         part="sandbox", ok=closed, found=tried.problem or f"{tried.words}{left_open}", remedy=remedy
     )
+
+
+def _promised(folder: Path, settings: Settings) -> list[Finding]:
+    """What was accepted for this folder: where less holds than its answer rests on, nothing is run."""
+    required = Consents(settings.data_dir).required(folder)
+    accepted = [words for name, words in GUARANTEES.items() if name not in required]
+    if not accepted:
+        return []
+    return [Finding(part="accepted here", ok=True, found="; ".join(accepted), remedy=None)]
 
 
 def _compiler() -> Finding:

@@ -79,6 +79,9 @@ def optimize(
         30, min=8, help="Of a program: steps that are recorded, and of each timed run."
     ),
     minutes: float = typer.Option(10.0, min=0.0, help="Of a program: how long its targets are worked on."),
+    run_seconds: float = typer.Option(
+        300.0, min=10.0, help="Of a program: how long one run may take to its last step."
+    ),
 ) -> None:
     """Find what can be faster in FILE, prove, check and measure rewrites, and show the evidence.
 
@@ -95,6 +98,7 @@ def optimize(
             budget=budget,
             steps=steps,
             minutes=minutes,
+            run_seconds=run_seconds,
             fresh=fresh,
             apply=apply,
             as_json=as_json,

@@ -18,7 +18,7 @@ from kernel_lsp.journal import outcomes
 from kernel_lsp.patching.store import LINE, is_own
 from kernel_lsp.pipeline import Pipeline
 from kernel_lsp.presenter import breaks, cards
-from kernel_lsp.programs import optimizing, stepping
+from kernel_lsp.programs import measuring, optimizing, stepping
 from kernel_lsp.programs.bench import Plan
 from kernel_lsp.programs.composing import Variant
 from kernel_lsp.programs.measuring import AS_IS, Measured
@@ -28,8 +28,6 @@ from kernel_lsp.programs.stepping import Way
 from kernel_lsp.programs.targets import Looked
 from kernel_lsp.records import Interval, Job
 
-WORTH = 1.01
-"""Ratio of the step's times from which edits are offered; its interval's lower bound must be above 1."""
 SHOWN = 20
 
 
@@ -40,6 +38,7 @@ def optimize(
     budget: int,
     steps: int,
     minutes: float,
+    run_seconds: float,
     fresh: bool,
     apply: bool,
     as_json: bool,
@@ -55,6 +54,7 @@ def optimize(
         device=device,
         steps=steps,
         minutes=minutes,
+        run_s=run_seconds,
         budget=budget,
         fresh=fresh,
     )
@@ -73,7 +73,8 @@ def optimize(
         console.print_json(**_told(found), offered=offered is not None, applied=applied_paths)
     else:
         _show(found, offered, applied)
-    if found.measured is None or found.measured.step_ms(AS_IS) is None:
+    measured = found.measured
+    if measured is None or measured.step_ms(AS_IS) is None or measured.unfinished:
         raise typer.Exit(console.EXIT_CANNOT)
     raise typer.Exit(console.EXIT_OK if offered else console.EXIT_NO)
 
@@ -88,11 +89,12 @@ async def _optimized(plan: Plan, settings: Settings) -> ProgramOutcome:
 
 
 def gains(found: ProgramOutcome) -> bool:
-    """Whether our edits make the program faster than its best other way."""
-    if found.measured is None or found.best is None or found.without is None:
+    """Whether our edits make the program faster than its best other way. Where one did not finish nobody
+    knows which that is, and nothing is faster."""
+    if found.measured is None or found.best is None or found.without is None or found.measured.unfinished:
         return False
     ratio = found.measured.ratio(found.without, found.best)
-    return ratio is not None and ratio.mid >= WORTH and ratio.low > 1.0
+    return ratio is not None and measuring.pays(ratio)
 
 
 def _offered(found: ProgramOutcome) -> Variant | None:
@@ -170,7 +172,9 @@ def _targets(found: ProgramOutcome) -> Table:
 
 def _found(one: Looked) -> str:
     if one.proposal is not None:
-        return one.proposal.candidate.summary
+        speedup = one.proposal.evaluation.speedup
+        here = f"{speedup.mid:.2g}x here, {one.share:.0%} of the step: " if speedup else ""
+        return here + one.proposal.candidate.summary
     return (one.outcome.note if one.outcome else one.why_not) or "nothing"
 
 
@@ -185,7 +189,7 @@ def _where(found: ProgramOutcome, shares: Shares) -> str:
 
 def _ways(measured: Measured) -> Table:
     table = Table(
-        "way", "step", "against as it is (95 %)", "memory", "first step", title="the program's step"
+        "way", "step", "against as it is (99 %)", "memory", "first step", title="the program's step"
     )
     for way, runs in measured.runs.items():
         step, failed = measured.step_ms(way), measured.failed(way)
@@ -232,7 +236,7 @@ def _conclusion(found: ProgramOutcome, offered: Variant | None, applied: list[Pa
         yield f"{len(offered.texts)} files change: apply the edits with --apply"
     if offered is not None and offered.patches:
         yield from _patches(offered, Path(found.recording.root))
-    elif offered is None and mine is not None:
+    elif offered is None and mine is not None and not measured.unfinished:
         yield "the edits do not pay in this program: nothing is offered"
     if mine is not None and mine.mode is not None and offered is not None:
         yield f"and {_how(mine)}"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import typer
 
-from kernel_lsp import config, consent, origins
+from kernel_lsp import config, consent, consented, origins
 from kernel_lsp.commands import console
+from kernel_lsp.confinement import held
+from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.errors import KernelLspError
 
 
@@ -31,8 +33,16 @@ def trust(
         metavar="ORIGIN",
         help="Prompts with its code may go to this server of a language model (--answer never: may not).",
     ),
+    accept_weaker: bool = typer.Option(
+        False,
+        "--accept-weaker",
+        help="Also where this machine leaves open what is otherwise refused; what that is, is said.",
+    ),
 ) -> None:
     """Say whether kernel-lsp may run code of FOLDER to measure it; the answer holds in every editor.
+
+    It is about what lies there now, and rests on the layers that confine here: where they are fewer later,
+    nothing is run until you answer again.
 
     With --remote only the question is answered whether code may leave this machine, e.g. for
     https://api.example.com.
@@ -40,8 +50,11 @@ def trust(
     settings, _ = config.load(folder)
     try:
         if remote is None:
-            consent.trust(folder, settings.data_dir, answer)
             said = answer.value
+            if answer is not consent.Answer.NEVER:
+                said += f". {_trusted(folder, settings, answer, accept_weaker=accept_weaker)}"
+            else:
+                consent.trust(folder, settings.data_dir, answer)
         else:
             origin = origins.endpoint(remote).origin
             allowed = answer is not consent.Answer.NEVER
@@ -50,3 +63,17 @@ def trust(
     except KernelLspError as error:
         console.fail(error)
     console.out.print(f"{folder.resolve()}: {said}", markup=False)
+
+
+def _trusted(folder: Path, settings: config.Settings, answer: consent.Answer, *, accept_weaker: bool) -> str:
+    """Store the answer with what holds here; what was stored, in words."""
+    here = console.run(held.tried())
+    weaker = frozenset(GUARANTEES) - here.promise
+    accepted = weaker if accept_weaker else frozenset[str]()
+    consent.trust(folder, settings.data_dir, answer, promise=here.promise, accepted=accepted)
+    words = [f"What holds here: {here.words}", f"It covers {consented.words(folder)}"]
+    if weaker:
+        opened = "; ".join((*here.open, *([here.problem] if here.problem else [])))
+        kept = "accepted" if accept_weaker else "nothing is run until --accept-weaker accepts it"
+        words.insert(1, f"Left open: {opened} ({kept})")
+    return ". ".join(words)

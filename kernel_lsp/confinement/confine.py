@@ -121,7 +121,8 @@ def confine(
             )
     with contextlib.suppress(OSError):
         alone = own_proc or layers["landlock"] >= landlock.SCOPED or order.nesting
-        syscalls.install(nesting=order.nesting, signals=alone, metadata=mounted)
+        own = own_proc or order.nesting
+        syscalls.install(nesting=order.nesting, signals=alone, others=own, metadata=mounted)
         layers["seccomp"] = True
     layers["namespaces"] += [name for name in order.inherited if name not in layers["namespaces"]]
     found = names(layers)

@@ -56,6 +56,11 @@ def requiring(required: frozenset[str]) -> Iterator[None]:
         _required.reset(token)
 
 
+def require(required: frozenset[str]) -> None:
+    """As `requiring`, from now on: for a program that does one thing."""
+    _required.set(required)
+
+
 def required(*, nesting: bool = False) -> frozenset[str]:
     found = _required.get()
     return found & OF_A_ZYGOTE if nesting else found

@@ -40,6 +40,11 @@ class Held:
     """Why it could not be tried."""
 
     @property
+    def closed(self) -> frozenset[str]:
+        """All that may be required here."""
+        return self.layers | guarantees(self.layers)
+
+    @property
     def promise(self) -> frozenset[str]:
         """What an answer to the question for consent rests on here: layers, and what they keep closed."""
         return (self.layers & PROMISED) | guarantees(self.layers)

@@ -61,11 +61,10 @@ def make_own(view: View) -> list[str]:
     for path in PRIVATE:
         os.makedirs(path, exist_ok=True)
         _tmpfs(path, f"size={view.size},mode=1777")
-    if os.geteuid() == 0:
-        for path in only_root_reads("/etc"):
-            with contextlib.suppress(OSError):
-                _hide(path)
     _show(view, clones)
+    if os.geteuid() == 0:  # now: before, there was no /dev/null to hide them with
+        for path in only_root_reads("/etc"):
+            _hide(path)
     for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
     os.symlink("/proc/self/fd", "/dev/fd")

@@ -33,7 +33,12 @@ def folders(python: str) -> list[str]:
         found |= _of_the_user()
     private = visible.private()
     shown = {path for path in map(os.path.normpath, found) if visible.is_program(path, private)}
-    return sorted({*shown, os.path.abspath(python), os.path.realpath(python)})
+    itself = {os.path.abspath(python), os.path.realpath(python)}
+    return sorted(shown | {file for file in itself if not _is_below(file, shown)})
+
+
+def _is_below(path: str, folders: set[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
 
 
 def _of_the_user() -> set[str]:

@@ -89,23 +89,28 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
-def install(*, nesting: bool = False, signals: bool = True, metadata: bool = True) -> None:
+def install(
+    *, nesting: bool = False, signals: bool = True, others: bool = True, metadata: bool = True
+) -> None:
     """Filter this process and all it starts, for good. Needs no_new_privs. Raises OSError.
 
     ``nesting``: its children confine themselves further. ``signals``: False where nothing else keeps
-    signals from processes outside; it may then signal itself alone. ``metadata``: False where no view of its
-    own keeps modes and times of files outside; none is changed then, which the caller is not told.
+    signals from processes outside; it may then signal itself alone. ``others``: False where it can name
+    processes outside; it may then set limits, priority and cores of itself alone. ``metadata``: False where
+    no view of its own keeps modes and times of files outside; none is changed then, which it is not told.
     """
-    code = program(nesting=nesting, itself=None if signals else os.getpid(), metadata=metadata)
+    code = program(nesting=nesting, signals=signals, others=others, metadata=metadata)
     head = _Program(len(code) // 8, code)
     number = SECCOMP[_machine()]
     # SPEC_ALLOW: without it older kernels slow the process down, and it is being timed.
     linux.syscall("seccomp", number, _SET_MODE_FILTER, _SPEC_ALLOW, ctypes.byref(head))
 
 
-def program(*, nesting: bool = False, itself: int | None = None, metadata: bool = True) -> bytes:
-    """The filter as instructions of classic BPF. ``itself``: the one process that may be signaled."""
-    machine = _machine()
+def program(
+    *, nesting: bool = False, signals: bool = True, others: bool = True, metadata: bool = True
+) -> bytes:
+    """The filter as instructions of classic BPF, for this process."""
+    machine, itself = _machine(), os.getpid()
     names = DENIED.keys() - (NESTING if nesting else set())
     denied = sorted(number for name in names if (number := DENIED[name][machine]) is not None)
     parts = [
@@ -123,9 +128,10 @@ def program(*, nesting: bool = False, itself: int | None = None, metadata: bool 
     ]
     if not nesting:
         parts += _when(PRCTL[machine], _unless_argument(_step(_EQUAL, linux.PR_SET_PDEATHSIG, 0, 1)))
-    if itself is not None:
+    if not signals:
         for numbers in SIGNALS.values():
             parts += _when(numbers[machine], _unless_argument(_step(_EQUAL, itself, 1, 0)))
+    if not others:
         for numbers in OF_A_PROCESS.values():
             parts += _when(numbers[machine], _unless_itself(itself))
         for name, numbers in OF_A_GROUP.items():

@@ -29,7 +29,7 @@ class Kept:
 
 def found(path: Path, text: str, target: Target, data_dir: Path) -> Kept | None:
     """The way that took the most time in the newest recording that called the target; None: none did."""
-    if target.kind is not TargetKind.MODULE:
+    if target.kind is TargetKind.TRITON_KERNEL:
         return None
     real = path.resolve()
     for recording in store.recordings(data_dir):

@@ -99,7 +99,9 @@ async def opened(
     ):
         executable = [skill for skill in bench.skills.skills if skill.executable]
         with phases.phase("capture"):
-            capture = await engine.open(prepared.program, prepared.workload, bench.device, executable)
+            capture = await engine.open(
+                prepared.program, prepared.workload, bench.device, executable, gpu=bench.probe.gpu
+            )
         matches = bench.skills.select(capture.words, limit=MAX_SKILLS)
         if not any(_may_be_timed(site, bench.device) for site in capture.sites):
             give_up()

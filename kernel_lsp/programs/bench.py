@@ -74,6 +74,8 @@ class Bench:
         self.agreements: dict[str, Agreement] = {}
         self.taken: dict[str, tuple[int, int]] = {}
         self.notes: list[str] = []
+        self.is_broken = False
+        """The program as it is does not run to its end: its step cannot be compared with anything."""
         place = store.place_of(plan.root, plan.folder, plan.command)
         self._workspace = Workspace(root=plan.root, place=place)
         self._report = report
@@ -142,6 +144,7 @@ class Bench:
             self.clock = _clock(self.clock, self.shares)
         else:
             self.notes.append(f"the step could not be profiled: {run.failed or 'it ended too early'}")
+        self.is_broken = run.failed is not None and not run.is_cut_off
         for path in map(Path, run.files):
             if is_own(path, self.plan.root) and path.suffix == ".py" and path.is_file():
                 self._texts[path] = read_source(path).text
@@ -153,6 +156,8 @@ class Bench:
 
     def time_first(self) -> None:
         """Everything that needs no target, once. What pays at once is told at once."""
+        if self.is_broken:
+            return
         ways = [AS_IS]
         if variant := composing.fused(self._texts, self._optimizers):
             if self._agrees(self._add(variant)):
@@ -188,6 +193,11 @@ class Bench:
 
     def time_later(self, looked: Sequence[Looked]) -> None:
         """What targets gave, beside what still has a chance."""
+        if self.is_broken:
+            self.notes.append(
+                "the program's step is not measured; its recorded targets were looked at all the same"
+            )
+            return
         begun = self.variants.get(composing.OPTIMIZER)
         ways = self.measured.worth_more(MOST_PLAIN)
         best = self.measured.best(way for way in ways if not way.is_edited)
@@ -205,6 +215,11 @@ class Bench:
         # The fastest is what may be offered: a compiler too must leave what the program computes.
         while (best := self.measured.best_edited) is not None and not self._is_right(best):
             del self.measured.runs[best]
+        for way in self.measured.unfinished:
+            self.notes.append(
+                f"not judged: {way.name} did not finish a step within {self.plan.run_s:g} s, and may be the"
+                " fastest; give each run more time with --run-seconds"
+            )
 
     def _is_right(self, way: Way) -> bool:
         if way.name not in self.agreements:

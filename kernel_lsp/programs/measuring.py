@@ -33,8 +33,11 @@ HOPELESS = 1.15
 ALLOWED = 4.0
 LEAST = 2.0**-18
 """Relative difference that is always allowed: a reassociated float32 sum."""
-T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
-"""Student's t for 95 %, by degrees of freedom."""
+WORTH = 1.01
+"""Ratio of the step's times from which edits are offered; its interval's lower bound must be above 1."""
+T_99 = {1: 63.66, 2: 9.92, 3: 5.84, 4: 4.60, 5: 4.03, 6: 3.71, 7: 3.50}
+"""Student's t for 99 %, by degrees of freedom. With 95 % five of 200 programs would be called faster than
+themselves (`benchmarks/step_aa.py`), and the best of several ways is looked at."""
 
 
 @dataclass
@@ -51,6 +54,11 @@ class Measured:
     def failed(self, way: Way) -> str | None:
         return next((run.failed for run in self.runs.get(way, {}).values() if run.failed), None)
 
+    @property
+    def unfinished(self) -> list[Way]:
+        """Ways of which nobody knows how fast they are, because they took too long."""
+        return [way for way, runs in self.runs.items() if any(run.is_cut_off for run in runs.values())]
+
     def ratio(self, before: Way, after: Way) -> Interval | None:
         """How many times as fast ``after`` is; None where no round has both."""
         first, second = self.runs.get(before, {}), self.runs.get(after, {})
@@ -59,9 +67,9 @@ class Measured:
         if not logs:
             return None
         middle = fmean(logs)
-        half = T_95[min(len(logs) - 1, 7)] * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+        half = T_99[min(len(logs) - 1, 7)] * stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
         return Interval(
-            low=math.exp(middle - half), mid=math.exp(middle), high=_exp(middle + half), confidence=0.95
+            low=math.exp(middle - half), mid=math.exp(middle), high=_exp(middle + half), confidence=0.99
         )
 
     def speed(self, way: Way) -> float | None:
@@ -97,6 +105,11 @@ class Measured:
 
 def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
+
+
+def pays(ratio: Interval) -> bool:
+    """Whether a program is surely faster, and by something that is worth an edit."""
+    return ratio.mid >= WORTH and ratio.low > 1.0
 
 
 def measure(

@@ -132,7 +132,8 @@ def _recorded(plan: Plan, data_dir: Path, report: Report) -> Recording:
     if done.path is None or not found:
         raise WorkloadError(
             f"nothing was recorded (the program ended with {done.status})",
-            "run the command by itself first; it must call torch modules of this workspace",
+            "run the command by itself first: it must call torch modules, ask nothing at a terminal, and have"
+            " what it loads from the network in its cache",
         )
     return found[0]
 

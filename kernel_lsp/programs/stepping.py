@@ -82,6 +82,8 @@ class Run:
     """Of the modules that it imported, where it was profiled; those of the workspace by their real place."""
     failed: str | None = None
     """Why it says nothing, in one line."""
+    is_cut_off: bool = False
+    """It was ended because it took too long: what it would have shown is unknown."""
 
     @property
     def step_ms(self) -> float | None:
@@ -120,7 +122,7 @@ def run(
         try:
             told = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return Run(way=way, failed=_why(status, said, timeout_s))
+            return Run(way=way, failed=_why(status, said, timeout_s), is_cut_off=status is None)
     return Run(
         way=way,
         steps_ms=tuple(map(float, told["steps_ms"])),
@@ -132,7 +134,7 @@ def run(
         profile=told["profile"],
         optimizers=tuple(told["optimizers"]),
         files=tuple(str(mirror.original(Path(file))) for file in told["files"]),
-        failed=None if len(told["steps_ms"]) > 1 or more.get("check") else "it ended after its first step",
+        failed=_fault(told, status, said, steps=steps, is_check=bool(more.get("check"))),
     )
 
 
@@ -190,11 +192,36 @@ def _imports(mirror: Mirror) -> list[str]:
     return [str(mirror.place(Path(entry).absolute())) for entry in known]
 
 
+def _fault(told: dict[str, Any], status: int | None, said: str, *, steps: int, is_check: bool) -> str | None:
+    """Why the steps that were seen say nothing. A program that ends by itself has as many as it has; of one
+    that fails nobody knows what the next would have taken."""
+    seen = len(told["steps_ms"]) + 1
+    if status is not None and status > 0 and seen < steps:
+        return f"it failed after {seen} steps{_last_line(said)}"
+    return None if seen > 2 or is_check else "it ended after its first step"
+
+
+HINTS = {
+    ("EOFError", "not a tty", "Inappropriate ioctl"): (
+        "it asks at a terminal, which timed runs have not: pass the answers as arguments"
+    ),
+    ("URLError", "gaierror", "Name or service not known", "ConnectionError", "Max retries", "ConnectError"): (
+        "it needs the network: run it once by itself, so that what it loads is kept beside it"
+    ),
+}
+"""By words of a program's last lines: what is in the way, and what to do about it."""
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    hint = next((hint for words, hint in HINTS.items() if any(word in said for word in words)), None)
+    return (f": {lines[-1][:200]}" if lines else "") + (f" ({hint})" if hint else "")
+
+
 def _why(status: int | None, said: str, timeout_s: float) -> str:
     if status is None:
         return f"no step ended within {timeout_s:.0f} s"
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = f": {lines[-1][:200]}" if lines and status else ""
+    last = _last_line(said) if status else ""
     return f"it ended with {status} before its first step{last}"
 
 

@@ -54,12 +54,12 @@ class Looked:
 
 
 def ranked(recorded: Recording, shares: Shares | None) -> list[Looked]:
-    """The recording's modules in the order in which they are looked at: those with the most time first, and
-    an outermost one by what is not in the blocks that it repeats."""
+    """The recording's modules and functions in the order in which they are looked at: those with the most
+    time first, and an outermost one by what is not in the blocks that it repeats."""
     found: dict[tuple[Path, str], Looked] = {}
     for way in recorded.ways:
         path, qualname = recorded.path_of(way), recorded.qualname_of(way)
-        if way.get("kind") != "module" or (path, qualname) in found:
+        if way.get("kind") not in ("module", "function") or (path, qualname) in found:
             continue
         seen = next((one for one in recorded.seen if one["target"] == way["target"]), way)
         name = (str(way.get("module", "")), qualname)

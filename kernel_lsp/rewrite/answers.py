@@ -20,12 +20,17 @@ import torch
 from kernel_lsp.errors import CaptureError
 from kernel_lsp.records import Setting
 from kernel_lsp.rewrite.autocast import Autocast
+from kernel_lsp.rewrite.histories import Histories
 from kernel_lsp.rewrite.loading import OnCpu
 
 TORCH = str(Path(torch.__file__).parent)
 OURS = str(Path(__file__).parent.parent)
 STANDARD_LIBRARY = str(Path(contextlib.__file__).parent)
-BETWEEN = ("proxy_tensor.py", "overrides.py", "autocast.py", "answers.py", "loading.py")
+ASKED = "the program asks for it"
+BETWEEN = (
+    *("proxy_tensor.py", "non_strict_utils.py", "overrides.py", "_contextlib.py"),
+    *("autocast.py", "answers.py", "loading.py", "histories.py"),
+)
 """Files of torch's and ours whose frames lie between a program and what it asks."""
 
 
@@ -39,13 +44,16 @@ class Answers(OnCpu):
         """Condition of the guard -> why."""
         self.codes: dict[int, CodeType] = {}
         """Functions that ran, of the program and its libraries."""
+        self.histories = Histories(asked_by_program)
+        self.derivatives: list[str] = []
+        """Classes of autograd functions that have run: inside of them nothing is recorded."""
         self._unknown: str | None = None
-        self._known: set[int] = set()
-        """ids of tensors whose ``requires_grad`` is the program's own."""
+        self._module: torch.nn.Module | None = None
+        self._inputs: list[tuple[str, torch.Tensor]] = []
 
-    def knows(self, tensors: list[torch.Tensor]) -> None:
-        """These are parameters and inputs: they require gradients as they did in the program."""
-        self._known.update(map(id, tensors))
+    def knows(self, module: torch.nn.Module | None, inputs: list[tuple[str, torch.Tensor]]) -> None:
+        """Parameters and inputs (by their source) require gradients as they did in the program."""
+        self._module, self._inputs = module, inputs
 
     def refuse(self, entry: str) -> None:
         """Raises CaptureError when something was asked that nobody knows."""
@@ -59,7 +67,10 @@ class Answers(OnCpu):
         answer = GETTERS.get(func)
         if answer is not None and args and asked_by_program(sys._getframe(1)):
             return answer(self, args[0], func)
-        return super().__torch_function__(func, types, args, kwargs)
+        result = super().__torch_function__(func, types, args, kwargs)
+        if self.setting.gradients is not False:
+            self.histories.follow(func, args, kwargs or {}, result)
+        return result
 
     # --- answers -------------------------------------------------------------------------
 
@@ -76,18 +87,39 @@ class Answers(OnCpu):
         return 0 if self.device == "cuda" else get(tensor)
 
     def _history(self, tensor: torch.Tensor, get: Any) -> Any:
-        """requires_grad, is_leaf, grad_fn: known of parameters and inputs; without gradients of all."""
-        if self.setting.gradients is not False and id(tensor) not in self._known:
-            self._unknown = self._unknown or f"Tensor.{getattr(get, '__self__', get).__name__}"
+        """requires_grad, is_leaf, grad_fn, as they are in the program's call."""
+        name = str(getattr(get, "__self__", get).__name__)
+        self._require_same_gradients()
+        if isinstance(tensor, torch.nn.Parameter) or self.setting.gradients is False:
+            return get(tensor)
+        shadow = self.histories.of(tensor)
+        if shadow is not None and not self.derivatives:
+            return getattr(shadow, name)
+        is_input = any(tensor is known for _, known in self._inputs)
+        if not is_input or (name != "requires_grad" and tensor.requires_grad):
+            self._unknown = self._unknown or f"Tensor.{name}"
         return get(tensor)
+
+    def _require_same_gradients(self) -> None:
+        """The program's answers follow from these, in other calls too."""
+        self._grad_enabled()
+        for source, tensor in self._inputs:
+            if tensor.is_floating_point() or tensor.is_complex():
+                is_set = f"{source}.requires_grad"
+                self.requirements[is_set if tensor.requires_grad else f"not {is_set}"] = ASKED
+        needs = [p.requires_grad for p in self._module.parameters()] if self._module is not None else []
+        if needs and all(needs):
+            self.requirements["all(p.requires_grad for p in self.parameters())"] = ASKED
+        elif needs and not any(needs):
+            self.requirements["not any(p.requires_grad for p in self.parameters())"] = ASKED
+        elif needs:
+            self.requirements[f"[p.requires_grad for p in self.parameters()] == {needs}"] = ASKED
 
     def _grad_enabled(self) -> bool:
         if self.setting.gradients is None:
             self._unknown = self._unknown or "torch.is_grad_enabled()"
         enabled = self.setting.gradients is not False
-        self.requirements["torch.is_grad_enabled()" if enabled else "not torch.is_grad_enabled()"] = (
-            "the program asks for it"
-        )
+        self.requirements["torch.is_grad_enabled()" if enabled else "not torch.is_grad_enabled()"] = ASKED
         return enabled
 
     # --- the frame around a capture ---------------------------------------------------------
@@ -110,6 +142,7 @@ class Answers(OnCpu):
             for owner, name, answer in asked:
                 if hasattr(owner, name):
                     stack.enter_context(_answering(owner, name, answer))
+            stack.enter_context(self.histories.watching())
             stack.enter_context(self._noting())
             yield
 

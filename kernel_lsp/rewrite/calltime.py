@@ -15,6 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import fx
 
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.records import CallCost
 from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen import cost as eager
@@ -80,7 +81,7 @@ def replayed(graph: Graph) -> float:
     inputs = [item.node for item in graph.inputs if item.node is not None]
     tensors = [*inputs, *(leaf for leaf in graph.outputs if isinstance(leaf, fx.Node))]
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in tensors)
-    copies = moved / cost.RATES["cuda"].bytes_per_s + SHORTEST_KERNEL_S * len(tensors)
+    copies = moved / cost.gpu_rates(graph).bytes_per_s + SHORTEST_KERNEL_S * len(tensors)
     parts = len(graph.state) + sum(1 for _ in graph.origin.module.modules()) if graph.origin.module else 0
     host = REPLAY_HOST_S + COPY_HOST_S * len(tensors) + PART_HOST_S * parts
     return max(_device_seconds(graph) + copies, host)
@@ -138,7 +139,7 @@ def alone(graph: Graph, node: fx.Node) -> float:
         return _steps(node) * STEP_OF_LIBRARY_S
     if (found := conv_of(node)) is not None:
         return max(eager_conv_seconds(found), SHORTEST_KERNEL_S)
-    moving = cost.moved_bytes(node) / cost.RATES["cuda"].bytes_per_s
+    moving = cost.moved_bytes(node) / cost.gpu_rates(graph).bytes_per_s
     working = _flops(node) / _rate(node)
     if "generated" in node.meta:
         working = min(working, node.meta.get("expected", working))
@@ -161,7 +162,7 @@ def _rate(node: fx.Node) -> float:
         return GENERATED_FLOPS[size]
     if is_op(node, aten.scaled_dot_product_attention):
         return ATTENTION_FLOPS[size]
-    return PRODUCT_FLOPS[size] if is_op(node, *PRODUCTS) else cost.RATES["cuda"].flops_per_s
+    return PRODUCT_FLOPS[size] if is_op(node, *PRODUCTS) else REFERENCE.flops_per_s
 
 
 def _flops(node: fx.Node) -> float:

@@ -137,9 +137,15 @@ def _capture_recorded(
         refusals.of_values(program.entry, {a.source: a.value for a in call.arguments}, maker.places)
         if module is not None:
             refusals.of_module(program.entry, module)
-            answers.knows([*module.parameters(), *module.buffers(), *tensors])
+        inputs = ((leaf.source, leaf.value) for leaf in leaves_of(call))
+        answers.knows(module, [pair for pair in inputs if isinstance(pair[1], torch.Tensor)])
+        if module is None and call.args:
+            raise CaptureError(
+                f"{program.entry} takes *args or arguments without a name", "name the parameters"
+            )
         callee = _Function(opened.target, tuple(call.kwargs)) if module is None else module
         effects = refusals.Effects(program.entry, opened.namespace, module, of_libraries=True)
+        answers.derivatives = effects.derivatives
         with mode, answers, autocast, autocast.watching(), answers.watching():
             graph = _export(program, callee, module, call, device, effects)
         answers.refuse(program.entry)
@@ -356,7 +362,7 @@ def _as_forward(function: Any) -> Any:
     """The same function under the one name whose frames torch.export keeps in its stack traces: they say
     which statement made a node. Decorated functions stay as they are."""
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_filename.startswith("<kernel-lsp"):
+    if code is None or code.co_name != function.__name__ or not is_program(code.co_filename):
         return function
     return _named_forward(function)
 

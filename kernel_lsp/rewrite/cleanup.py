@@ -20,6 +20,8 @@ from kernel_lsp.rewrite.graph import Graph, is_op
 
 aten = torch.ops.aten
 IDENTITY = (aten.lift_fresh_copy, aten.lift_fresh, aten.detach_)
+TWINS = {aten.bernoulli_.float: aten.bernoulli.p}
+"""In-place ops whose ordinary twin has another name: stochastic depth draws its mask so."""
 
 
 def clean(graph: Graph) -> None:
@@ -70,7 +72,9 @@ def _twin(node: fx.Node) -> Any:
     schema, target = node.target._schema, node.target
     name = schema.name.split("::")[1]
     packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
-    overload = getattr(packet, target._overloadname, None) if packet is not None else None
+    overload = TWINS.get(target)
+    if overload is None and packet is not None:
+        overload = getattr(packet, target._overloadname, None)
     if (
         overload is None
         or [a.name for a in overload._schema.arguments][: len(node.args)]

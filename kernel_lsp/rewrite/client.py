@@ -102,15 +102,25 @@ class Engine:
         """What a fresh process has to open again."""
 
     async def open(
-        self, program: Program, workload: Workload, device: str, skills: Sequence[Skill]
+        self,
+        program: Program,
+        workload: Workload,
+        device: str,
+        skills: Sequence[Skill],
+        *,
+        gpu: tuple[str | None, str | None] = (None, None),
     ) -> Capture:
-        """Capture a program. Raises CaptureError, also when the user's code kills the engine or hangs."""
+        """Capture a program. Raises CaptureError, also when the user's code kills the engine or hangs.
+
+        ``gpu``: capability and name of the GPU that costs are estimated for, as far as known (`Probe.gpu`).
+        """
         request = {
             "op": "open",
             "program": program,
             "workload": workload,
             "device": device,
             "skills": list(skills),
+            "gpu": gpu,
         }
         self._opened = None
         try:

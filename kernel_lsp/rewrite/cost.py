@@ -1,18 +1,18 @@
 """Rough cost of each call, from bytes and operations: to rank sites and to refuse bad ones.
 
-Not a prediction of time: no cache, no launch overhead beyond a constant. Rates are one H200's
-(4.3 TB/s, 50 TFLOP/s in fp32) for ``cuda`` and a laptop-class two-core CPU's for ``cpu``.
+Not a prediction of time: no cache, no launch overhead beyond a constant. Rates are those of the graph's
+device (kernel_lsp/devices).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
+from kernel_lsp.devices import REFERENCE, Device
 from kernel_lsp.rewrite.graph import Graph, argument, is_op
 
 aten = torch.ops.aten
@@ -29,17 +29,14 @@ TRANSCENDENTAL = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rates:
-    bytes_per_s: float
-    flops_per_s: float
-    overhead_s: float
+def rates(graph: Graph) -> Device:
+    """Returns the rates of the device that the target will run on."""
+    return graph.hardware
 
 
-RATES = {
-    "cuda": Rates(bytes_per_s=4.3e12, flops_per_s=50e12, overhead_s=6e-6),
-    "cpu": Rates(bytes_per_s=20e9, flops_per_s=100e9, overhead_s=4e-6),
-}
+def gpu_rates(graph: Graph) -> Device:
+    """Returns the same, and the reference GPU's for a target on a CPU: of kernels that a CPU interprets."""
+    return graph.hardware if graph.device == "cuda" else REFERENCE
 
 
 def seconds(graph: Graph, node: fx.Node) -> float:
@@ -53,8 +50,8 @@ def seconds(graph: Graph, node: fx.Node) -> float:
 def _seconds(graph: Graph, node: fx.Node) -> float:
     if is_op(node, *VIEWS) or getattr(node.target, "__name__", "") == "getitem":
         return 0.0
-    rates = RATES.get(graph.device, RATES["cpu"])
-    return max(moved_bytes(node) / rates.bytes_per_s, flops(node) / rates.flops_per_s) + rates.overhead_s
+    here = rates(graph)
+    return max(moved_bytes(node) / here.bytes_per_s, flops(node) / here.flops_per_s) + here.overhead_s
 
 
 def total(graph: Graph) -> float:

@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from kernel_lsp import wire
+from kernel_lsp import devices, wire
+from kernel_lsp.devices import Device
 from kernel_lsp.errors import CaptureError, KernelLspError, RewriteError, boundary
 from kernel_lsp.records import (
     ArgSpec,
@@ -63,15 +64,30 @@ MAX_PREFIXES = 200
 class Session:
     """One open program: its graph, its skills, and copies of the graph at other batch sizes."""
 
-    def __init__(self, program: Program, workload: Workload, device: str, skills: list[Skill]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        workload: Workload,
+        device: str,
+        skills: list[Skill],
+        *,
+        hardware: Device | None = None,
+    ) -> None:
+        """``hardware``: by which costs are estimated; None: what is known of ``device`` without a GPU."""
         text = LINE_END.sub("\n", program.source)
         self.program, self.workload, self.device = replace(program, source=text), workload, device
         self.rewrites, self.notes = load_skills(skills, "graph")
-        self.graph = capture(self.program, workload, device)
+        self.hardware = hardware or devices.describe(device)
+        self.graph = self._captured()
         self._other_batches: list[Graph] | None = None
         self._prefixes: dict[tuple[int, str], Applied] = {}
         self._seen = Seen()
         """What skills declined while the captured graph was matched."""
+
+    def _captured(self, batch: int | None = None) -> Graph:
+        graph = capture(self.program, self.workload, self.device, batch=batch)
+        graph.hardware = self.hardware
+        return graph
 
     def capture(self) -> Capture:
         read, written = cost.traffic(self.graph)
@@ -260,7 +276,7 @@ class Session:
             first = next((i.value.shape for i in self.graph.inputs if i.node is not None), ())
             sizes = sorted({1, 2 * first[0] + 1} - {first[0]}) if first and first[0] > 1 else []
             try:
-                made = [capture(self.program, self.workload, self.device, batch=size) for size in sizes]
+                made = [self._captured(size) for size in sizes]
             except CaptureError:  # the program fixes its batch: then so does the guard
                 made = []
             self._other_batches = made
@@ -350,6 +366,7 @@ def main() -> None:
                         wire.from_json(Workload, request["workload"]),
                         str(request["device"]),
                         wire.from_json(list[Skill], request["skills"]),
+                        gpu=wire.from_json(tuple[str | None, str | None], request["gpu"]),
                     )
                     result: Any = session.capture()
                 elif request["op"] == "survey":
@@ -388,10 +405,18 @@ def _surveyed(request: dict[str, Any]) -> Any:
     return survey(replace(program, source=text), workload, str(request["device"]))
 
 
-def opened(program: Program, workload: Workload, device: str, skills: list[Skill]) -> Session | KernelSession:
+def opened(
+    program: Program,
+    workload: Workload,
+    device: str,
+    skills: list[Skill],
+    *,
+    gpu: tuple[str | None, str | None] = (None, None),
+) -> Session | KernelSession:
     """A kernel is rewritten as text, everything else as a graph. Raises CaptureError."""
-    kind = Session if program.kernel is None else KernelSession
-    return kind(program, workload, device, skills)
+    if program.kernel is not None:
+        return KernelSession(program, workload, device, skills)
+    return Session(program, workload, device, skills, hardware=devices.describe(device, *gpu))
 
 
 if __name__ == "__main__":

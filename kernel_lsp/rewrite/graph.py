@@ -28,6 +28,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from kernel_lsp import devices
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.rewrite import transfer
 from kernel_lsp.rewrite.facts import Fact
@@ -123,6 +124,8 @@ class Graph:
         self.training = training
         self.device = device
         """``cuda`` or ``cpu``: where the target will run. Values are always fake and on the CPU."""
+        self.hardware = devices.describe(device)
+        """By which costs are estimated; the engine sets what it was told of the GPU."""
         self.origin = origin
         self.output_spec = output_spec
         """pytree spec of the return value."""
@@ -333,6 +336,7 @@ class Graph:
         made.gradients, made.autocast = self.gradients, self.autocast
         made.requirements, made.caveats = dict(self.requirements), list(self.caveats)
         made.wrapper = self.wrapper
+        made.hardware = self.hardware
         made.notes = {name: list(texts) for name, texts in self.notes.items()}
         return made
 

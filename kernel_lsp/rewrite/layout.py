@@ -46,7 +46,7 @@ def seconds(graph: Graph, node: fx.Node) -> float:
     """Time of a convolution. On a GPU they run in TF32, three times as fast as float32 products and more."""
     if graph.device != "cuda":
         return cost.seconds(graph, node)
-    return max(cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.RATES["cuda"].bytes_per_s)
+    return max(cost.flops(node) / TF32_FLOPS_PER_S, cost.moved_bytes(node) / cost.rates(graph).bytes_per_s)
 
 
 def copied(graph: Graph) -> list[fx.Node]:

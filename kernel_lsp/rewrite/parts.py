@@ -75,7 +75,7 @@ def survey(program: Program, workload: Workload, device: str) -> Surveyed:
     breaks = {(one.place, one.line, one.code): (one, at) for one, at in _breaks(program, workload, path)}
     for one in _kept_state(program):
         breaks.setdefault((one.place, one.line, one.code), (one, one.line))
-    trial = _Trial(program, workload, device, path)
+    trial = _Trial(program, workload, device, path, {one.code for one, _ in breaks.values()})
     lines = {at for _, at in breaks.values() if at is not None}
     parts = trial.parts(lines)
     found = [one for one, _ in breaks.values()] + trial.breaks
@@ -83,19 +83,21 @@ def survey(program: Program, workload: Workload, device: str) -> Surveyed:
 
 
 def _unique(breaks: list[Break]) -> list[Break]:
-    """One for each line, in the order of lines; those in other files last."""
-    found: dict[tuple[str, int | None], Break] = {}
-    for one in breaks:
-        found.setdefault((one.place, one.line), one)
+    """One for each place, in the order of lines; what no line of the target leads to comes last."""
+    found: dict[str | int | None, Break] = {}
+    for one in sorted(breaks, key=lambda one: one.line is None):
+        found.setdefault(one.place or one.line, one)
     return sorted(found.values(), key=lambda one: (one.line is None, one.line or 0))
 
 
 class _Trial:
     """Captures runs of statements until those that are left are graphs."""
 
-    def __init__(self, program: Program, workload: Workload, device: str, path: str) -> None:
+    def __init__(self, program: Program, workload: Workload, device: str, path: str, known: set[str]) -> None:
         self.program, self.workload, self.device, self.path = program, workload, device, path
         self.breaks: list[Break] = []
+        self._known = known
+        """Code of lines that are known to break."""
         self._left = MAX_TRIALS
 
     def parts(self, lines: set[int]) -> list[FoundPart]:
@@ -128,10 +130,20 @@ class _Trial:
         if around is None or around[0] in lines:
             return []
         lines.add(around[0])
-        code = self.program.source.split("\n")[line - 1].strip()
-        cause = error.cause.removeprefix(f"{self.program.entry} ").partition(": `")[0]
-        self.breaks.append(Break(line=line, code=code, cause=cause, remedy=error.remedy or ""))
+        found = self._break_at(line, error)
+        if found.code not in self._known:
+            self.breaks.append(found)
         return self._within(part, lines)
+
+    def _break_at(self, line: int, error: CaptureError) -> Break:
+        """``line``: of forward's statement. The code is the one that the error quotes, wherever it stands."""
+        code = self.program.source.split("\n")[line - 1].strip()
+        cause, _, rest = error.cause.removeprefix(f"{self.program.entry} ").partition(": `")
+        quoted = rest.partition("`")[0]
+        remedy = error.remedy or ""
+        if cause.startswith("decides by tensor values"):
+            _, cause, remedy = MEANINGS[0]
+        return Break(line=line, code=quoted or code, cause=cause, remedy=remedy)
 
     def _within(self, part: Part, lines: set[int]) -> list[Part]:
         inside = runs(self.program.source, self.program.entry, lines)

@@ -127,7 +127,7 @@ class Jobs:
         assert task is not None
         bar = Bar(ls, f"kernel-lsp: {'search ' if plan else ''}{key.qualname}", task)
         try:
-            await self.require_consent(document.folder, asked=asked)
+            await self.require_consent(document.folder, asked=asked, path=document.path)
             origin = await self._allowed_origin(document.folder, key) if asked else None
             doing = "searching" if plan else "measuring"
             ls.set_status("ok", f"{doing} {key.qualname}, {len(self._running) - 1} waiting")
@@ -217,7 +217,7 @@ class Jobs:
         if document is None or not self._ls.settings(document.folder).background:
             return
         targets = [target for target in document.analysis.targets if self._unknown(document, target)]
-        if not targets or await self.questions.consent(document.folder) is not Answer.ALLOW:
+        if not targets or await self.questions.consent(document.folder, document.path) is not Answer.ALLOW:
             return
         for target in sorted(targets, key=lambda one: -document.shares.get(one.qualname, 0.0)):
             if uri not in self._ls.session.documents or not document.current:
@@ -245,9 +245,9 @@ class Jobs:
 
     # --- consent -----------------------------------------------------------------------------
 
-    async def require_consent(self, folder: str, *, asked: bool) -> None:
-        """Raises ConsentRequired when code of the folder may not run, or not for this."""
-        answer = await self.questions.consent(folder)
+    async def require_consent(self, folder: str, *, asked: bool, path: str | None = None) -> None:
+        """Raises ConsentRequired when code of the folder may not run, or not for this, or not this file's."""
+        answer = await self.questions.consent(folder, path)
         if answer is Answer.ALLOW or (asked and answer is Answer.ON_REQUEST):
             return
         cause = f"code of {folder} may not be run" if answer else f"nobody allowed to run code of {folder}"

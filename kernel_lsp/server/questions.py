@@ -13,8 +13,10 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from kernel_lsp import signatures
+from kernel_lsp import consented, signatures
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement.held import Held, tried
+from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.consent import Answer
 from kernel_lsp.errors import ConfigError, KernelLspError
 from kernel_lsp.server.app import Server
@@ -25,6 +27,17 @@ MAX_SKILLS = 50
 ALLOW, ON_REQUEST, NEVER = "Allow for this folder", "Only when I ask", "Never"
 _ANSWERS = {ALLOW: Answer.ALLOW, ON_REQUEST: Answer.ON_REQUEST, NEVER: Answer.NEVER}
 SHOW, NO = "Show first", "No"
+DRIVER = "calls of a GPU's driver, and attacks on the kernel itself"
+
+
+def question(folder: str, held: Held) -> str:
+    """What is asked for, which layers will hold here, what they leave open, and what an answer covers."""
+    opened = "; ".join((*held.open, *([held.problem] if held.problem else []), DRIVER))
+    covered = f"An answer covers {consented.words(folder)}."
+    return (
+        f"kernel-lsp wants to run code from {folder} to measure how fast it is. It runs confined, and "
+        f"nothing leaves this machine. What holds here: {held.words}. What stays open: {opened}. {covered}"
+    )
 
 
 class Questions:
@@ -33,6 +46,7 @@ class Questions:
     def __init__(self, ls: Server) -> None:
         self._ls = ls
         self._asking: dict[str, asyncio.Task[Answer | None]] = {}
+        self._trying: asyncio.Task[Held] | None = None
         self._asking_remote: dict[tuple[str, str], asyncio.Task[bool | None]] = {}
 
     def forget(self, folder: str) -> None:
@@ -41,16 +55,27 @@ class Questions:
         for key in [key for key in self._asking_remote if key[0] == folder]:
             del self._asking_remote[key]
 
-    async def consent(self, folder: str) -> Answer | None:
-        """May its code run: the stored answer, or the user's; None when there is none."""
+    async def consent(self, folder: str, path: str | None = None) -> Answer | None:
+        """May its code run, of this file: the stored answer, or the user's; None when there is none.
+
+        Asked again when other things lie there, or less holds here than the answer rests on.
+        """
         ls = self._ls
         if not ls.trusted:
             return Answer.NEVER
-        answer = ls.consents.answer(folder, setting=ls.settings(folder).consent)
-        if answer is not None:
+        setting = ls.settings(folder).consent
+        answer = ls.consents.answer(folder, setting=setting, path=path)
+        if answer is Answer.NEVER or (answer is not None and setting == "always"):
             return answer
+        if answer is not None:
+            held = await self._held()
+            if held.problem or ls.consents.required(folder) <= held.closed:
+                return answer  # where it could not be tried the entry refuses what lacks a layer
+        asked = self._asking.get(folder)
+        if asked is not None and asked.done() and not asked.cancelled() and asked.result() is not None:
+            del self._asking[folder]  # answered, about something else than what is there now
         if folder not in self._asking:
-            if not ls.consents.may_ask(folder):
+            if not ls.consents.may_ask(folder, path=path, again=answer is not None):
                 return None
             self._asking[folder] = ls.spawn(self._ask(folder))
         return await asyncio.shield(self._asking[folder])
@@ -79,21 +104,29 @@ class Questions:
         ls = self._ls
         ls.consents.count_attempt(folder)
         ls.set_status("warning", f"{Path(folder).name}: waiting for consent to measure")
-        text = (
-            f"kernel-lsp wants to run code from {folder} to measure how fast it is. "
-            "It runs confined, and nothing leaves this machine."
-        )
-        text += await ls.off_loop(_about_unsigned, folder, ls.settings(folder))
         try:
+            held = await self._held()
+            text = question(folder, held) + await ls.off_loop(_about_unsigned, folder, ls.settings(folder))
             answer = _ANSWERS.get(await self._choice(text, list(_ANSWERS)) or "")
         finally:
             ls.set_status("ok", None)
         if answer is not None:
-            try:
-                ls.consents.record(folder, answer)
-            except ConfigError as error:
-                ls.say(str(error), types.MessageType.Warning)
+            self.record(folder, answer, held)
         return answer
+
+    def record(self, folder: str, answer: Answer, held: Held) -> None:
+        """With what holds here: the question has named it."""
+        accepted = frozenset(GUARANTEES) - held.promise
+        try:
+            self._ls.consents.record(folder, answer, promise=held.promise, accepted=accepted)
+        except ConfigError as error:
+            self._ls.say(str(error), types.MessageType.Warning)
+
+    async def _held(self) -> Held:
+        """Tried once: a machine's layers do not change while a server runs."""
+        if self._trying is None:
+            self._trying = self._ls.spawn(tried())
+        return await asyncio.shield(self._trying)
 
     async def _ask_remote(
         self, folder: str, origin: str, show: Callable[[], Awaitable[object]]

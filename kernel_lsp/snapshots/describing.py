@@ -52,7 +52,8 @@ class Tensors:
 
     def _described(self, tensor: Any, kind: str) -> dict[str, Any]:
         torch = self.torch
-        refuse_unusual(tensor, torch)
+        if torch.nn.parameter.is_lazy(tensor):
+            raise NotDescribed("a lazy parameter whose size is not known yet")
         parameter = isinstance(tensor, torch.nn.Parameter)
         buffer = not parameter and isinstance(tensor, getattr(torch.nn, "Buffer", ()))
         spec: dict[str, Any] = {
@@ -105,25 +106,11 @@ class Tensors:
                 core = core.narrow(dim, 0, min(1, core.shape[dim]))
         if core.numel() * core.element_size() > MAX_RAW_BYTES:
             return None
-        flat = core.resolve_conj().resolve_neg().cpu().contiguous().flatten()
-        raw = bytes(flat.view(self.torch.uint8).untyped_storage())
-        raw = raw[: flat.numel() * flat.element_size()]
+        flat = core.resolve_conj().resolve_neg().cpu().contiguous()
+        flat = flat.as_strided((flat.numel(),), (1,))  # what was expanded keeps strides that view() refuses
+        raw = bytes(flat.clone().view(self.torch.uint8).untyped_storage())
         packed = zlib.compress(raw, 1)
         return packed if len(packed) <= min(MAX_KEPT_BYTES, self._room) else None
-
-
-def refuse_unusual(tensor: Any, torch: Any) -> None:
-    """Raises NotDescribed for what is no ordinary dense tensor."""
-    kind = type(tensor).__name__
-    known = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
-    if torch.nn.parameter.is_lazy(tensor):
-        raise NotDescribed("a lazy parameter whose size is not known yet")
-    if type(tensor) not in known:
-        raise NotDescribed(f"a {kind}, a subclass of Tensor")
-    if tensor.is_nested or tensor.is_quantized:
-        raise NotDescribed("a nested tensor" if tensor.is_nested else "a quantized tensor")
-    if tensor.layout is not torch.strided:
-        raise NotDescribed(f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}")
 
 
 def summary(tensor: Any, torch: Any) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 Tensors, devices, generators, locks and whatever the program's script defines are named in the pickle and
 made anew where it is opened (opening.py): a tensor from its description, a class of the script from the
 script's text as it is then. Everything else is pickled by cloudpickle, which is handed in as a module.
+Tensors of unusual kinds (sparse, nested, quantized, subclasses) are pickled as their dense parts
+(unusual.py). What cannot be pickled (open files, sockets, threads, objects of extensions) is left out: a
+stand-in takes its place, which says what it was when the target uses it.
 
 Relative imports and the standard library alone; loaded by path, under another name, by workloads/recorder.
-Not covered: what cannot be pickled at all (open files, sockets, objects of extensions): `NotKept` says what
-it was.
+Not covered: objects whose pickle fails beyond its first step, as of a class that extensions hide: `NotKept`
+says what was in the way.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import format
+from . import format, unusual
 from .describing import NotDescribed, Tensors
 
 MAX_GLOBAL_BYTES = 16 * 2**10
@@ -166,26 +169,52 @@ def _pickler_class(cloudpickle: Any, torch: Any) -> Any:
 
         def persistent_id(self, thing: Any) -> Any:
             if isinstance(thing, torch.Tensor):
-                return ("tensor", self._tensors.place(thing, self.kind))
-            if isinstance(thing, torch.device):
-                return ("device", str(thing))
-            if isinstance(thing, torch.Generator):
-                return ("generator", str(thing.device))
-            if isinstance(thing, LOCKS):
-                return ("lock", type(thing).__name__)
-            if (name := _by_name(thing)) is not None:
-                return ("script", name)
-            if (names := _of_torch(thing, torch)) is not None:
-                return ("torch", names)
-            return None
+                if unusual.is_ordinary(thing, torch):
+                    return ("tensor", self._tensors.place(thing, self.kind))
+                return None
+            return _name_of(thing, torch)
 
         def reducer_override(self, thing: Any) -> Any:
             if type(thing) is weakref.ReferenceType and thing() is not None:
                 return (weakref.ref, (thing(),))
-            return super().reducer_override(thing)
+            if isinstance(thing, torch.Tensor):
+                return unusual.reduced_tensor(thing, torch)
+            if isinstance(thing, torch.nn.Module) and unusual.is_parametrized(thing, torch):
+                return unusual.reduced_parametrized(thing, torch)
+            if isinstance(thing, io.IOBase) and not isinstance(thing, (io.StringIO, io.BytesIO)):
+                # cloudpickle would read a whole file
+                return unusual.absent(thing)
+            known = super().reducer_override(thing)
+            if known is not NotImplemented or isinstance(thing, (type, types.FunctionType)):
+                return known
+            return self._reduced(thing)
+
+        def _reduced(self, thing: Any) -> Any:
+            """As pickle reduces it; a stand-in for what refuses. Its parts are pickled in their turn."""
+            try:
+                known = self.dispatch_table.get(type(thing))
+                return known(thing) if known is not None else thing.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            except Exception:  # objects may refuse in any way
+                return unusual.absent(thing)
 
     _classes[id(cloudpickle)] = Pickler
     return Pickler
+
+
+def _name_of(thing: Any, torch: Any) -> tuple[str, Any] | None:
+    """What stands in a pickle for a thing that is made anew; None for everything else."""
+    if isinstance(thing, unusual.Made):
+        return "made", thing.name
+    if isinstance(thing, torch.device):
+        return "device", str(thing)
+    if isinstance(thing, torch.Generator):
+        return "generator", str(thing.device)
+    if isinstance(thing, LOCKS):
+        return "lock", type(thing).__name__
+    if (name := _by_name(thing)) is not None:
+        return "script", name
+    names = _of_torch(thing, torch)
+    return None if names is None else ("torch", names)
 
 
 def _by_name(thing: Any) -> str | None:

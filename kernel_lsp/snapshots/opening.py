@@ -30,7 +30,7 @@ import torch
 from kernel_lsp.errors import SnapshotError
 from kernel_lsp.files import read_source
 from kernel_lsp.records import Arguments, Home
-from kernel_lsp.snapshots import format, script, sources
+from kernel_lsp.snapshots import format, remaking, script, sources
 
 Spec = dict[str, Any]
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
@@ -231,8 +231,9 @@ class _Script:
         sys.modules[SCRIPT] = module
         self._module = module  # what it had assigned may name its own classes
         try:
+            self._assign(module)  # a class body or a default may ask for it
             exec(code, module.__dict__)
-            self._assign(module)
+            self._assign(module)  # the rest: instances of these classes
         except ModuleNotFoundError as error:
             raise _not_found(error) from error
         except (Exception, SystemExit) as error:  # the program's own code runs here
@@ -354,6 +355,8 @@ class _Named:
             return self._tensor(value)
         if kind == "script":
             return self._script.find(value)
+        if kind == "made":
+            return remaking.made(value)
         if kind == "device":
             return self._maker.device(value)
         if kind == "generator":

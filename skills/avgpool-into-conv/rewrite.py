@@ -42,7 +42,7 @@ def match(graph: Graph) -> list[Match]:
         axes = [_merged(*pair, made.transposed) for pair in zip(made.axes, pool.axes, strict=True)]
         saved = 0.0
         if all(axes):
-            rates = cost.RATES[graph.device]
+            rates = cost.rates(graph)
             gone = conv.library_seconds(graph, made) + cost.seconds(graph, node)
             work = _flops(graph, made, node, axes) / conv.rate(graph, made, False)
             moved = (

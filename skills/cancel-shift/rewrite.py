@@ -169,7 +169,7 @@ def _over(graph: Graph, node: Node) -> str:
 
 def _saved(graph: Graph, shift: Shift, node: Node) -> float:
     """One pass over the value: library convolutions add their bias in a pass of its own."""
-    rates = cost.RATES[graph.device]
+    rates = cost.rates(graph)
     passes = 2 * cost.moved_bytes_of(graph, shift.value) / rates.bytes_per_s + rates.overhead_s
     small = 0 if is_number(shift.other) else 2
     return passes - rates.overhead_s * (small + (argument(node, "running_mean") is not None))

@@ -29,7 +29,7 @@ def match(graph: Graph) -> list[Match]:
             nodes=tuple(convolutions),
             label=graph.label(convolutions[0]),
             summary="run the convolutions in channels_last",
-            benefit=cost.share(graph, gain - copies / cost.RATES[graph.device].bytes_per_s - launches),
+            benefit=cost.share(graph, gain - copies / cost.rates(graph).bytes_per_s - launches),
         )
     ]
 

@@ -23,7 +23,7 @@ def match(graph: Graph) -> list[Match]:
         SPARED * layout.seconds(graph, node) for node in found if _channels(graph, node) >= LEAST_CHANNELS
     )
     moved = sum(2 * cost.moved_bytes_of(graph, node) for node in layout.copied(graph))
-    spent = moved / cost.RATES["cuda"].bytes_per_s + sum(_weight_seconds(node) for node in found)
+    spent = moved / cost.rates(graph).bytes_per_s + sum(_weight_seconds(node) for node in found)
     share = (gain - spent) / max(_total(graph), 1e-9)
     return [
         Match(
@@ -69,4 +69,4 @@ def _weight_seconds(node: Node) -> float:
 def _total(graph: Graph) -> float:
     convolutions = set(layout.convolutions(graph))
     others = sum(cost.seconds(graph, node) for node in graph.nodes if node not in convolutions)
-    return others + sum(layout.seconds(graph, node) + cost.RATES["cuda"].overhead_s for node in convolutions)
+    return others + sum(layout.seconds(graph, node) + cost.rates(graph).overhead_s for node in convolutions)

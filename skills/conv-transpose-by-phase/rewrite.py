@@ -94,7 +94,7 @@ def _share(graph: Graph, made: conv.Convolution, saved: float) -> float:
 
 
 def _saved(graph: Graph, made: conv.Convolution, tail: tuple[Node, ...]) -> float:
-    rates = cost.RATES[graph.device]
+    rates = cost.rates(graph)
     if _folds_first(graph, made.node):
         return 0.0
     waste = math.prod(phases.taps(a) * a.stride / a.kernel for a in made.axes)

@@ -15,7 +15,7 @@ def match(graph: Graph) -> list[Match]:
             continue
         diagonal = node.args[side]
         gone = cost.seconds(graph, node) + cost.seconds(graph, diagonal)
-        scaling = 2 * graph.fact(node).numel * 4 / cost.RATES[graph.device].bytes_per_s
+        scaling = 2 * graph.fact(node).numel * 4 / cost.rates(graph).bytes_per_s
         found.append(
             Match(
                 nodes=(diagonal, node),

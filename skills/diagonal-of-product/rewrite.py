@@ -89,7 +89,7 @@ def _product(graph: Graph, node: Node) -> Node | None:
 
 def _saved(graph: Graph, product: Node, node: Node) -> float:
     """The product, less one pass that multiplies and one that adds."""
-    rates = cost.RATES[graph.device]
+    rates = cost.rates(graph)
     terms = max(cost.moved_bytes_of(graph, item) for item in product.args[:2])
     made = 4 * terms / rates.bytes_per_s + 2 * rates.overhead_s
     return cost.seconds(graph, product) + cost.seconds(graph, node) - made

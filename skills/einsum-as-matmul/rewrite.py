@@ -31,7 +31,7 @@ def match(graph: Graph) -> list[Match]:
                 nodes=pair,
                 label=graph.label(*pair),
                 summary="write the attention's two einsums as matrix products",
-                benefit=cost.share(graph, 2 * cost.RATES[graph.device].overhead_s),
+                benefit=cost.share(graph, 2 * cost.rates(graph).overhead_s),
                 data={"pair": pair},
             )
         )

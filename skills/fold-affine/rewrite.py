@@ -58,7 +58,7 @@ def match(graph: Graph) -> list[Match]:
             continue
         scaled = any(step.kind in ("mul", "div") for step in steps)
         nodes = [*([first.node] if first is not None else []), node, *(step.node for step in chain)]
-        rates = cost.RATES[graph.device]
+        rates = cost.rates(graph)
         gone = sum(cost.seconds(graph, step.node) for step in steps)
         weight = 2 * cost.moved_bytes_of(graph, layer.weight) / rates.bytes_per_s if scaled else 0.0
         made = weight + rates.overhead_s * (len(chain) + scaled)

@@ -22,7 +22,7 @@ def match(graph: Graph) -> list[Match]:
         producer = node.args[0] if is_op(node, aten.batch_norm) else None
         if producer is None or not is_op(producer, *PRODUCERS) or argument(node, "running_mean") is None:
             continue
-        rates = cost.RATES[graph.device]
+        rates = cost.rates(graph)
         folding = 2 * cost.moved_bytes_of(graph, argument(producer, "weight")) / rates.bytes_per_s
         if graph.device == "cuda":
             folding += FOLDING_LAUNCHES * rates.overhead_s

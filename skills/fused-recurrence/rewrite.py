@@ -78,7 +78,7 @@ def _match(graph: Graph, found: recurrence.Recurrence, whole: Loop, *, split: bo
     eager = sum(cost.seconds(graph, node) for node in whole.nodes)
     moved = sum(_bytes(graph, walk) for walk in found.walks.values())
     moved += len(loop.listed) * cost.moved_bytes_of(graph, loop.steps[1][-1]) * loop.length
-    ours = max(moved / cost.RATES["cuda"].bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
+    ours = max(moved / cost.gpu_rates(graph).bytes_per_s, loop.length * LATENCY_S) + LAUNCH_S
     return Match(
         nodes=whole.nodes,
         label=whole.label(graph),

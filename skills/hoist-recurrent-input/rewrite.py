@@ -28,7 +28,7 @@ def match(graph: Graph) -> list[Match]:
 def _match(graph: Graph, loop: Loop, nodes: Sequence[Node]) -> Match | None:
     if not (places := places_of(graph, loop)) or not set(loop.final) <= {i for _, i in loop.carried}:
         return None
-    each = cost.RATES.get(graph.device, cost.RATES["cpu"]).overhead_s + SHORTEST_KERNEL_S
+    each = cost.rates(graph).overhead_s + SHORTEST_KERNEL_S
     return Match(
         nodes=tuple(nodes),
         label=loop.label(graph),

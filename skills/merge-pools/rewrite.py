@@ -21,7 +21,7 @@ def match(graph: Graph) -> list[Match]:
                 continue
             gone = cost.seconds(graph, inner.node) + cost.seconds(graph, node)
             moved = cost.moved_bytes_of(graph, inner.input) + cost.moved_bytes_of(graph, node)
-            rates = cost.RATES[graph.device]
+            rates = cost.rates(graph)
             found.append(
                 Match(
                     nodes=(inner.node, node),

@@ -184,7 +184,7 @@ def _takes_strides(graph: Graph, user: Node, node: Node) -> bool:
 def _saved(graph: Graph, layers: Sequence[Layer]) -> float:
     """Launches, and the input's way to the multiprocessors (twice more where it is split on it), less the
     joining of the weights."""
-    rates, fewer = cost.RATES[graph.device], len(layers) - 1
+    rates, fewer = cost.rates(graph), len(layers) - 1
     read = 3 * cost.moved_bytes_of(graph, layers[0].product.args[0]) / rates.bytes_per_s
     gone = fewer * (read + (1 + len(layers[0].tail)) * rates.overhead_s)
     moved = sum(2 * cost.moved_bytes_of(graph, layer.weight) for layer in layers) / rates.bytes_per_s

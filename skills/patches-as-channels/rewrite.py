@@ -91,7 +91,7 @@ def _becomes_tokens(graph: Graph, node: Node) -> bool:
 
 
 def _benefit(graph: Graph, facts: Conv) -> float:
-    rates = cost.RATES["cuda"]
+    rates = cost.gpu_rates(graph)
     x, out = (cost.moved_bytes_of(graph, node) for node in (facts.x, facts.node))
     eager = conv_cost.eager_conv_seconds(facts)
     copies = 2 * x + (0 if _becomes_tokens(graph, facts.node) else 2 * out)

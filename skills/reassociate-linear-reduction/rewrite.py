@@ -150,7 +150,7 @@ def _dims(graph: Graph, chain: Chain) -> tuple[int, ...]:
 def _saved(graph: Graph, chain: Chain, axis: str) -> float:
     """Seconds: what goes, less one pass over the operand that is reduced and one over the other."""
     gone = sum(cost.seconds(graph, node) for node in (chain.product, *chain.steps, chain.reduction))
-    rates = cost.RATES[graph.device]
+    rates = cost.rates(graph)
     moved = sum(graph.fact(node).numel * 4 for node in chain.product.args[:2])
     shape = graph.fact(chain.product).shape
     reduced = graph.fact(chain.product).numel / shape[-1 if axis == "features" else _dims(graph, chain)[0]]

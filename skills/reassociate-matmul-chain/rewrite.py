@@ -16,7 +16,7 @@ def match(graph: Graph) -> list[Match]:
             if not is_op(inner, *PRODUCTS) or graph.only_user(inner) is not outer:
                 continue
             if (saved := _saved_flops(graph, inner, outer, side)) is not None:
-                seconds = saved / cost.RATES[graph.device].flops_per_s
+                seconds = saved / cost.rates(graph).flops_per_s
                 found.append(
                     Match(
                         nodes=(inner, outer),

@@ -176,7 +176,7 @@ def _words(taps: tuple[range, ...]) -> str:
 
 def _saved(graph: Graph, chain: Chain) -> float:
     """Seconds: what goes, less one pass over input and weight (one a tap without the kernel)."""
-    made, rates = chain.convolution, cost.RATES[graph.device]
+    made, rates = chain.convolution, cost.rates(graph)
     gone = conv.library_seconds(graph, made)
     gone += sum(cost.seconds(graph, node) for node in (*chain.scales, chain.reduction))
     edges = [axis for axis in chain.reduced if not _uniform(made, axis)]

@@ -48,7 +48,7 @@ def match(graph: Graph) -> list[Match]:
             continue
         ratio = graph.fact(reduction.result).numel / max(1, graph.fact(chain[0]).numel)
         saved = sum(cost.seconds(graph, item) for item in chain)
-        left = sum(ratio * _moving(graph, item) + cost.RATES[graph.device].overhead_s for item in chain)
+        left = sum(ratio * _moving(graph, item) + cost.rates(graph).overhead_s for item in chain)
         words = ", ".join(dict.fromkeys(item.target._opname for item in chain))
         found.append(
             Match(
@@ -171,7 +171,7 @@ def _operand(node: Node) -> Any:
 
 
 def _moving(graph: Graph, node: Node) -> float:
-    return cost.seconds(graph, node) - cost.RATES[graph.device].overhead_s
+    return cost.seconds(graph, node) - cost.rates(graph).overhead_s
 
 
 # --- what is written ---------------------------------------------------------------------

@@ -43,7 +43,7 @@ def match(graph: Graph) -> list[Match]:
                 nodes=(*softmaxes, node),
                 label=graph.label(*softmaxes, node),
                 summary=f"take {node.target._opname} row by row, beside the softmax of each row",
-                benefit=cost.share(graph, moved / cost.RATES[graph.device].bytes_per_s),
+                benefit=cost.share(graph, moved / cost.rates(graph).bytes_per_s),
                 data={"sources": sources},
             )
         )

@@ -7,12 +7,13 @@ import math
 import textwrap
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.cost import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, called, names_in, sources
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
-PROCESSORS = 132
-"""Of an H200: what a launch is measured on. Any number is right."""
+PROCESSORS = REFERENCE.processors
+"""Of the device that launches were measured on. Any number is right."""
 LEAST_TURNS = 2
 """Tiles for each program of the smallest grid; with fewer nothing is saved."""
 PRODUCTS, ROWS = (1, 2, 3, 4), (8, 4, 16, 2)

@@ -6,12 +6,13 @@ import ast
 import math
 from dataclasses import dataclass
 
+from kernel_lsp.rewrite.cost import REFERENCE
 from kernel_lsp.rewrite.kernels import effects, launchers, places
 from kernel_lsp.rewrite.kernels.source import axis_of, called, is_set, names_in, only_value, operand, stored
 from kernel_lsp.rewrite.kernels.view import Kernel, Match, Proof, proof
 
-PROCESSORS = 132
-"""Of an H200: what a launch is measured on. Any number is right."""
+PROCESSORS = REFERENCE.processors
+"""Of the device that launches were measured on. Any number is right."""
 WAVES = 2
 """Programs for each of them, at most."""
 LEAST_BLOCKS = 4

@@ -1,9 +1,14 @@
 """What all attacks share: threads that wait for work sleep, so that judge and worker leave each other the
 cores."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "escapes"), str(HERE.parent / "unit")]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -79,14 +79,14 @@ os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
     return str(script)
 
 
-def launcher_without(folder: Path, *layers: str) -> str:
+def launcher_without(folder: Path, *layers: str, python: str = sys.executable) -> str:
     """An interpreter that starts our launcher with some of its layers switched off."""
     package = Path(kernel_lsp.__file__).parent.parent
     script = folder / "launcher"
     script.write_text(
-        f"""#!{sys.executable} -B
+        f"""#!{python} -B
 import runpy, sys
-sys.path[:0] = [{str(package)!r}, {str(CHILD.parent)!r}]
+sys.path[:1] = [{str(package)!r}, {str(CHILD.parent)!r}]
 import confined_child
 for layer in {[layer for layer in layers if layer != "bubblewrap"]!r}:
     confined_child.SWITCHES[layer]()

@@ -41,6 +41,35 @@ def test_modules_are_found_through_bases_of_the_same_file_and_any_import() -> No
     assert found == dict.fromkeys(["A", "B", "C", "D.Inner"], TargetKind.MODULE)
 
 
+def test_modules_whose_bases_come_from_other_files_are_found_by_their_forward() -> None:
+    found = targets(
+        """
+        import abc
+        from torch.autograd import Function
+        from .layers import Checkpointed, Base as B
+        import package
+        class A(Checkpointed):
+            def forward(self, x): return x
+        class Between(B[int]):
+            pass
+        class C(Between):
+            def forward(self, x): return x
+        class D(package.models.Pretrained, package.Mixin):
+            def forward(self, x): return x
+        class Op(Function):
+            @staticmethod
+            def forward(ctx, x): return x
+        class Interface(abc.ABC):
+            def forward(self, x): return x
+        class Parser(package.Command):
+            def run(self, x): return x
+        """
+    )
+    assert found == dict.fromkeys(["A", "C", "D"], TargetKind.MODULE)
+    without_torch = "import package\nclass A(package.Mail):\n    def forward(self, x): return 'torch'\n"
+    assert targets(without_torch, head="") == {}
+
+
 def test_functions_are_found_by_annotation_and_by_torch_calls_on_parameters() -> None:
     found = targets(
         """

@@ -1,11 +1,17 @@
 """Who allowed workspace code to run."""
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kernel_lsp import consented
 from kernel_lsp.config import Settings
+from kernel_lsp.confinement import layers
+from kernel_lsp.confinement.layers import GUARANTEES
 from kernel_lsp.consent import MAX_ATTEMPTS, Answer, Consents, remote_origin, trust, trust_remote
 from kernel_lsp.errors import ConfigError
 
@@ -116,7 +122,7 @@ def test_answers_from_two_editors_at_a_time_are_both_kept(tmp_path: Path) -> Non
     "damage", [3, [HERE], {HERE: True}, {HERE: "yes"}, {HERE: None}, {HERE: -1}, {HERE: 0}]
 )
 def test_a_damaged_leave_to_send_is_none(tmp_path: Path, damage: object) -> None:
-    entry = {"answer": "allow", "remote": damage}
+    entry = {"answer": "allow", "about": {}, "remote": damage}
     (tmp_path / "consent.json").write_text(json.dumps({str(Path("/one").resolve()): entry}))
     assert not Consents(tmp_path).allows_remote("/one", HERE)
     assert Consents(tmp_path).answer("/one") is Answer.ALLOW
@@ -153,3 +159,130 @@ def test_the_command_line_allows_and_forbids_a_remote_model(tmp_path: Path) -> N
         trust_remote("/one", tmp_path, "https://api.example.com", allowed=allowed)
         assert Consents(tmp_path).remote_answer("/one", "https://api.example.com") is allowed
     assert Consents(tmp_path).answer("/one") is None  # another question
+
+
+def repository(folder: Path, remote: str = "https://example.com/one", began: str = "a" * 40) -> Path:
+    (folder / ".git" / "logs").mkdir(parents=True)
+    config = f'[core]\n\tfsmonitor = touch /tmp/ran\n[remote "origin"]\n\turl = {remote}\n'
+    (folder / ".git" / "config").write_text(config)
+    (folder / ".git" / "logs" / "HEAD").write_text(f"{'0' * 40} {began} A <a@b> 1 +0000\tclone\n")
+    return folder
+
+
+def test_another_folder_at_the_same_place_is_asked_about(tmp_path: Path) -> None:
+    folder, consents = tmp_path / "project", Consents(tmp_path / "data")
+    repository(folder)
+    consents.record(folder, Answer.ALLOW)
+    (folder / "model.py").write_text("edited")
+    assert consents.answer(folder) is Answer.ALLOW and not consents.may_ask(folder)
+    folder.rename(tmp_path / "away")
+    repository(folder)
+    assert consents.answer(folder) is None and consents.may_ask(folder)
+    shutil.rmtree(folder)
+    (tmp_path / "away").rename(folder)
+    assert consents.answer(folder) is Answer.ALLOW
+
+
+def test_an_inode_that_has_come_again_is_another_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    before = consented.about(folder)
+    folder.rmdir()
+    folder.mkdir()
+    assert not consented.same(before, consented.about(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda git: (git / "config").write_text('[remote "origin"]\nurl = https://example.com/two'),
+            "remote",
+        ),
+        (lambda git: (git / "logs" / "HEAD").write_text(f"{'0' * 40} {'b' * 40} x\n"), "another clone"),
+        (lambda git: shutil.rmtree(git), "no repository any more"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_another_repository_in_the_same_folder_is_asked_about(
+    change: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
+    folder, consents = repository(tmp_path / "project"), Consents(tmp_path / "data")
+    consents.record(folder, Answer.ALLOW)
+    log = folder / ".git" / "logs" / "HEAD"
+    log.write_text(log.read_text() + f"{'a' * 40} {'c' * 40} A <a@b> 2 +0000\tpull\n")
+    assert consents.answer(folder) is Answer.ALLOW, "a pull is no other repository"
+    change(folder / ".git")
+    assert consents.answer(folder) is None, words
+
+
+def test_a_no_stays_a_no_whatever_comes_to_lie_there(tmp_path: Path) -> None:
+    consents = Consents(tmp_path / "data")
+    consents.record(tmp_path / "project", Answer.NEVER)
+    repository(tmp_path / "project")
+    assert consents.answer(tmp_path / "project") is Answer.NEVER
+
+
+def test_a_folder_of_downloads_covers_what_lay_there(tmp_path: Path) -> None:
+    folder, consents = tmp_path / "Downloads", Consents(tmp_path / "data")
+    (folder / "first").mkdir(parents=True)
+    (folder / "model.py").write_text("one")
+    assert "not what comes to lie there later" in consented.words(folder)
+    consents.record(folder, Answer.ALLOW)
+    (folder / "model.py").unlink()
+    (folder / "model.py").write_text("saved again")
+    for path in ("first/deep/model.py", "model.py", folder / "model.py", tmp_path / "elsewhere.py"):
+        assert consents.answer(folder, path=path) is Answer.ALLOW
+    (folder / "second").mkdir()
+    assert consents.answer(folder, path="second/model.py") is None
+    assert consents.answer(folder, path=folder / "fresh.py") is None and consents.may_ask(
+        folder, path="fresh.py"
+    )
+    (folder / "first").rmdir()
+    (folder / "first").mkdir()
+    assert consents.answer(folder, path="first/model.py") is None, "another folder of that name"
+
+
+def test_a_project_covers_what_is_added_to_it(tmp_path: Path) -> None:
+    folder, consents = tmp_path / "project", Consents(tmp_path / "data")
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("")
+    consents.record(folder, Answer.ALLOW)
+    (folder / "new").mkdir()
+    assert consents.answer(folder, path="new/model.py") is Answer.ALLOW
+    assert "you are asked again" in consented.words(folder)
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "loop", "binary", "large"])
+def test_what_a_repository_brings_stops_nobody(what: str, tmp_path: Path) -> None:
+    folder = repository(tmp_path / "project")
+    for file in (folder / ".git" / "config", folder / ".git" / "logs" / "HEAD"):
+        file.unlink()
+        if what == "pipe":
+            os.mkfifo(file)
+        elif what == "device":
+            file.symlink_to("/dev/zero")
+        elif what == "loop":
+            file.symlink_to(file)
+        else:
+            file.write_bytes(b"\xff\x00" * 2**20 if what == "large" else b"\xff\x00")
+    assert consented.about(folder)["began"] is None
+
+
+def test_git_files_of_worktrees_are_followed_as_text(tmp_path: Path) -> None:
+    main, tree = repository(tmp_path / "main"), tmp_path / "tree"
+    place = main / ".git" / "worktrees" / "tree"
+    (place / "logs").mkdir(parents=True)
+    (place / "commondir").write_text("../..\n")
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {place}\n")
+    assert consented.about(tree)["remotes"] == ["https://example.com/one"]
+
+
+def test_what_must_hold_is_everything_but_what_was_accepted_and_the_promised_layers(tmp_path: Path) -> None:
+    consents = Consents(tmp_path / "data")
+    assert consents.required(tmp_path) == consents.required(None) == frozenset(GUARANTEES)
+    consents.record(tmp_path, Answer.ALLOW, promise=frozenset({"Landlock"}), accepted=frozenset({layers.NET}))
+    assert consents.required(tmp_path) == (frozenset(GUARANTEES) - {layers.NET}) | {"Landlock"}
+    consents.forget(tmp_path)
+    assert consents.required(tmp_path) == frozenset(GUARANTEES)

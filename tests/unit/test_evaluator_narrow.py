@@ -88,6 +88,9 @@ INF, NAN = float("inf"), float("nan")
         (INFINITE, [INF, 1.0], [5.0, 1.0], False),
         (INFINITE, [NAN, 1.0], [INF, 1.0], True),  # there is no answer
         (NOT_A_NUMBER, [NAN, 1.0], [0.0, 1.0], False),
+        (NOT_A_NUMBER, [NAN, NAN], [0.0, NAN], True),  # a product with zeros was left out
+        (NOT_A_NUMBER, [NAN, 1.0], [NAN, NAN], False),
+        (EXTREME, [1e38, 1.0], [INF, 1.0], True),  # the terms in another order
         (EXTREME, [3.0, 1.0], [INF, 1.0], False),
     ],
 )

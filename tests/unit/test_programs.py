@@ -2,18 +2,22 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kernel_lsp.commands import programs
 from kernel_lsp.patching.store import is_own
 from kernel_lsp.programs import composing, measuring, targets, whole
 from kernel_lsp.programs.measuring import AS_IS, COMPILED, Measured
 from kernel_lsp.programs.mirror import Mirror
+from kernel_lsp.programs.optimizing import ProgramOutcome
 from kernel_lsp.programs.resuming import KeptRuns
 from kernel_lsp.programs.shares import Shares
 from kernel_lsp.programs.stepping import Run, Way
 from kernel_lsp.programs.targets import Looked
+from kernel_lsp.records import Interval
 
 MODEL, BLOCK, NORM, LOSS = (("__main__", name) for name in ("Model", "Block", "Norm", "Loss"))
 
@@ -184,6 +188,24 @@ def test_the_fastest_is_so_against_the_program_as_it_is() -> None:
     assert found.best_edited is None and EDITED not in found.worth_more(1)
 
 
+def test_a_way_that_took_too_long_leaves_the_program_without_a_verdict() -> None:
+    found = measured()
+    outcome = ProgramOutcome(recording=None, targets=(), measured=found)  # type: ignore[arg-type]
+    assert programs.gains(outcome)
+    found.runs[SLOW] = {0: run(SLOW, 1.0, failed="it crashed")}
+    assert programs.gains(outcome), "what crashes is no alternative"
+    found.runs[SLOW] = {0: run(SLOW, 1.0, failed="no step ended within 300 s", is_cut_off=True)}
+    assert found.unfinished == [SLOW] and not programs.gains(outcome)
+
+
+def test_edits_pay_when_the_whole_interval_is_above_one() -> None:
+    def interval(low: float, mid: float) -> Interval:
+        return Interval(low=low, mid=mid, high=2.0, confidence=0.99)
+
+    assert measuring.pays(interval(1.001, 1.02))
+    assert not measuring.pays(interval(0.999, 1.5)) and not measuring.pays(interval(1.001, 1.005))
+
+
 def test_steady_state_begins_after_the_warm_up() -> None:
     assert run(AS_IS, 3.0).step_ms == 3.0
     assert Run(way=AS_IS, steps_ms=(1.0, 2.0)).step_ms is None
@@ -253,3 +275,11 @@ def test_a_run_counts_again_while_nothing_it_depends_on_has_changed(tmp_path: Pa
     assert KeptRuns(tmp_path, fresh=True).find([EDITED, 0, {"a.py": "x = 1"}]) is None
     (tmp_path / "runs.json").write_text("[")
     assert KeptRuns(tmp_path, fresh=False).find([EDITED, 0, {"a.py": "x = 1"}]) is None
+
+
+def test_a_single_rewrite_says_what_it_is_of_the_step() -> None:
+    speedup = Interval(low=2.0, mid=2.1, high=2.2, confidence=0.99)
+    evaluation = SimpleNamespace(speedup=speedup)
+    proposal = SimpleNamespace(evaluation=evaluation, candidate=SimpleNamespace(summary="fuse add and mul"))
+    one = looked(NORM, 0.06, outcome=SimpleNamespace(best=proposal, note=None))
+    assert programs._found(one) == "2.1x here, 6% of the step: fuse add and mul"

@@ -62,6 +62,53 @@ def test_an_edit_that_raises_raises_and_a_program_without_steps_says_so(root: Pa
     assert ends.failed is not None and "ended with 0 before its first step" in ends.failed
 
 
+FAILS = """\
+for step in range(50):
+    if step == 3:
+        raise RuntimeError("disk on fire")
+"""
+
+
+def test_a_program_that_fails_or_wants_what_timed_runs_have_not_says_so(root: Path) -> None:
+    """One line each, with what to do about it; none of them is timed."""
+    path, text = root / "train.py", SCRIPT.read_text()
+    fails = text.replace("for step in range(4):\n", f"{FAILS}")
+    assert fails != text
+    run = steps_of(root, {path: fails}, steps=8)
+    assert run.failed == "it failed after 3 steps: RuntimeError: disk on fire" and not run.is_cut_off
+    asks = steps_of(root, {path: "name = input('name? ')\n"})
+    assert asks.failed is not None and "pass the answers as arguments" in asks.failed
+    loads = steps_of(root, {path: "raise OSError('Max retries exceeded with url: /data')\n"})
+    assert loads.failed is not None and "run it once by itself" in loads.failed
+    waits = steps_of(root, {path: "import time\ntime.sleep(60)\n"}, timeout_s=0.5)
+    assert waits.is_cut_off and waits.failed == "no step ended within 0 s"
+
+
+UNRULY = """\
+import os, sys
+from torch.utils.data import DataLoader
+os.unlink(__file__)
+sys.argv[:] = ["other", "--x"]
+linear = F.linear
+F.linear = lambda *given, **named: linear(*given, **named)
+
+def forever():
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    while True:
+        for tokens in DataLoader(torch.randint(50, (8, 16)), batch_size=4, num_workers=1):
+            model(tokens)[0].float().sum().backward()
+            optimizer.step()
+"""
+
+
+def test_a_program_that_never_ends_forks_workers_and_deletes_itself_has_its_steps(root: Path) -> None:
+    text = SCRIPT.read_text()
+    begin = text.index("for step in range(4):")
+    run = steps_of(root, {root / "train.py": text[:begin] + UNRULY + "\nforever()\n"}, steps=5)
+    assert run.failed is None and len(run.steps_ms) == 4, run.failed
+    assert (root / "train.py").read_text() == text, "what it deletes is a copy"
+
+
 def test_what_an_edit_computes_is_told_from_the_program_and_its_roundings(root: Path) -> None:
     text = SCRIPT.read_text()
     runs = [steps_of(root, check=True) for _ in range(2)]

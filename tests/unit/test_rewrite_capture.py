@@ -35,6 +35,12 @@ def test_state_inputs_and_attribute_reads_are_known() -> None:
     assert [item.source for item in graph.inputs] == ["x"]
 
 
+def test_a_mask_that_is_drawn_in_place_is_an_ordinary_draw() -> None:
+    forward = "mask = x.new_empty((x.shape[0], 1)).bernoulli_(0.9)\nmask.div_(0.9)\nreturn x * mask"
+    graph = graph_of(module(forward), training=True)
+    assert [str(node.target) for node in graph.nodes if "bernoulli" in node.name] == ["aten.bernoulli.p"]
+
+
 def test_ops_in_place_on_fresh_tensors_become_ordinary() -> None:
     assert ops(module("y = x * 2\ny.relu_()\ny += 1\nreturn y")) == ["mul", "relu", "add"]
 

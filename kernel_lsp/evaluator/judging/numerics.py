@@ -37,7 +37,7 @@ from typing import Any
 import torch
 
 from kernel_lsp.evaluator.judging import narrow
-from kernel_lsp.evaluator.judging.inputs import NOT_A_NUMBER
+from kernel_lsp.evaluator.judging.inputs import EXTREME, NOT_A_NUMBER
 
 FACTOR, MAX_FACTOR, MAX_FLOOR = 2.0, 8.0, 64.0
 FLOORS = {torch.float64: 16.0, torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
@@ -46,6 +46,8 @@ KEPT_BITS = {torch.float32: 10, torch.bfloat16: 4}
 """Bits after the point that the lower-precision control keeps of a type: TF32 for float32."""
 SOME = 1023
 """Elements by which the commonest value of a tensor is guessed; the median of all 2^24 took a core 0.4 s."""
+NEAR_OVERFLOW = 64
+"""Of the largest value: a result above this share of it may overflow in another order of its terms."""
 LOWER = {torch.float64: torch.float32, torch.float16: torch.bfloat16}
 
 
@@ -254,15 +256,21 @@ def compare_edges(
     The reference means what it returns where the oracle, rounded to its type, is of the same kind; where it
     overflows on its way, another order of the same sums may not. What it makes finite must be finite. An
     infinite result may be NaN instead, as a difference of two terms is where one of them was written. NaN out
-    of infinities says that there is no answer, and a rewrite may give one; NaN out of NaN says that something
-    went wrong before, which nobody may hide.
+    of infinities says that there is no answer, and a rewrite may give one. NaN out of NaN says that something
+    went wrong before, which nobody may hide: some of it must be left (a product with zeros, which a rewrite
+    may leave out, spreads it to more places).
     """
     rounded = oracle.to(reference.dtype)
     meant = _kinds(rounded) == _kinds(reference)
-    if family != NOT_A_NUMBER:
-        meant &= ~torch.isnan(reference)
+    lost = meant & torch.isnan(reference)
+    meant &= ~lost
     wrong = meant & (_kinds(candidate) != _kinds(reference))
+    if family == NOT_A_NUMBER and not bool((lost & torch.isnan(candidate)).any()):
+        wrong |= lost
     wrong &= ~(torch.isinf(reference) & torch.isnan(candidate))
+    if family == EXTREME:  # parts of the sum were larger than the sum
+        near = reference.abs() > torch.finfo(reference.dtype).max / NEAR_OVERFLOW
+        wrong &= ~(near & ~torch.isfinite(candidate))
     if not bool(wrong.any()):
         return None
     place = int(wrong.flatten().to(torch.uint8).argmax())

@@ -169,7 +169,7 @@ def by_output(
 def rate(graph: Graph, made: Convolution, transposed: bool) -> float:
     """Operations a second that a library convolution with these channels does."""
     if graph.device != "cuda":
-        return cost.RATES["cpu"].flops_per_s
+        return cost.rates(graph).flops_per_s
     few = min(made.in_channels, made.out_channels) / made.groups
     return min(1.0, few / FULL_CHANNELS) * (TRANSPOSED_FLOPS if transposed else PLAIN_FLOPS)
 
@@ -178,7 +178,7 @@ def library_seconds(graph: Graph, made: Convolution) -> float:
     """Time of the library call, with the pass of its own that a bias takes on a GPU."""
     if graph.device != "cuda":
         return cost.seconds(graph, made.node)
-    rates, out = cost.RATES["cuda"], cost.moved_bytes_of(graph, made.node)
+    rates, out = cost.rates(graph), cost.moved_bytes_of(graph, made.node)
     bias = 2 * out / rates.bytes_per_s + rates.overhead_s if made.bias is not None else 0.0
     moved = cost.moved_bytes(made.node) / rates.bytes_per_s
     return max(moved, cost.flops(made.node) / rate(graph, made, made.transposed)) + bias + rates.overhead_s

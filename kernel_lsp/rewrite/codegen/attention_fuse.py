@@ -110,7 +110,7 @@ def _data(item: Attention, out: fx.Node, library: bool) -> dict[str, Any]:
 def _causal_match(graph: Graph, node: fx.Node, item: Attention) -> Match:
     """The library's own causal attention, where the mask that it is given is just that."""
     flops = 2.0 * math.prod(item.sizes) * sum(item.head_sizes)
-    rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
+    rates = base_cost.rates(graph)
     read_s = base_cost.moved_bytes_of(graph, argument(node, "attn_mask")) / rates.bytes_per_s
     saved_s = 0.4 * flops / LIBRARY_FLOPS[item.dtype] + read_s
     seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
@@ -126,7 +126,7 @@ def _causal_match(graph: Graph, node: fx.Node, item: Attention) -> Match:
 def _shared_match(graph: Graph, node: fx.Node) -> Match:
     """The library without copies of keys and values for each head of a group."""
     copies = sum(base_cost.moved_bytes_of(graph, arg) for arg in node.args[1:3])
-    saved_s = copies / base_cost.RATES.get(graph.device, base_cost.RATES["cpu"]).bytes_per_s
+    saved_s = copies / base_cost.rates(graph).bytes_per_s
     seconds = sum(cost.eager_seconds(graph, other) for other in graph.nodes)
     return Match(
         nodes=(node,),
@@ -166,7 +166,7 @@ def _kind(item: Attention) -> str:
 
 
 def _benefit(graph: Graph, item: Attention, nodes: tuple[fx.Node, ...], flops_per_s: float) -> float:
-    rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
+    rates = base_cost.rates(graph)
     head, value = item.head_sizes
     points = math.prod(item.sizes)
     flops = 2.0 * points * (head + value)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import accumulate, source
 from kernel_lsp.rewrite.codegen.body import Body, Names
 from kernel_lsp.rewrite.codegen.index import Space, offset
 from kernel_lsp.rewrite.codegen.ir import Operand, Region, Value, load, reduce
 
-PROGRAMS = 1056
-"""Eight for each of an H200's 132 multiprocessors."""
+PROGRAMS = 8 * REFERENCE.processors
+"""Eight for each multiprocessor."""
 MOST_CHUNKS = 512
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
+from kernel_lsp.devices import REFERENCE, Device
 from kernel_lsp.rewrite import cost
 from kernel_lsp.rewrite.codegen.ir import Output, Region
 from kernel_lsp.rewrite.codegen.lower import Lowered, is_identity
@@ -53,7 +54,7 @@ LONG_ROWS, ACROSS = (3.0, 1), (8.0, 1)
 dimension than the last (4.985 ms there; less for few channels, so counted with caution)."""
 
 
-ROW_BLOCKS = 132
+ROW_BLOCKS = REFERENCE.processors
 """Multiprocessors of an H200. Eager gives each row of a layer norm, each group of a group norm, to one block,
 and fewer rows leave the others idle."""
 MOST_IDLE = 16.0
@@ -170,8 +171,8 @@ def benefit(graph: Graph, nodes: Sequence[fx.Node], fused_s: float, least: float
     return round((eager_s - fused_s) / total, 4)
 
 
-def rates(graph: Graph) -> cost.Rates:
-    return cost.RATES.get(graph.device, cost.RATES["cpu"])
+def rates(graph: Graph) -> Device:
+    return cost.rates(graph)
 
 
 def bytes_of(node: fx.Node) -> int:

@@ -123,7 +123,7 @@ def apply(graph: Graph, match: Match, choice: dict[str, Any]) -> None:
     for node in graph.nodes:  # what a replay of it takes; by its bytes alone it would be far shorter
         if node.meta.get("generated") == kernel:
             taken = matmul_cost.seconds(product, Plan.parse(chosen["plan"]))
-            node.meta["seconds"] = taken + roofline.RATES["cuda"].overhead_s
+            node.meta["seconds"] = taken + roofline.gpu_rates(graph).overhead_s
 
 
 def _viewed(graph: Graph, lowered: Lowered, node: fx.Node, before: fx.Node) -> fx.Node:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 
-from kernel_lsp.rewrite import cost as roofline
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import cost
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
 from kernel_lsp.rewrite.codegen.matmul_plan import PROCESSORS, Plan
@@ -253,4 +253,4 @@ def _columns(product: Product) -> int:
 
 
 def _bytes_per_s() -> float:
-    return roofline.RATES["cuda"].bytes_per_s
+    return REFERENCE.bytes_per_s

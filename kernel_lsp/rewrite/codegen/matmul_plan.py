@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import matmul_rows
 from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.matmul_operands import Product
 
-PROCESSORS = 132
-"""Multiprocessors of an H200."""
+PROCESSORS = REFERENCE.processors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -301,7 +301,7 @@ def _walkers(job: Job, tiles: str) -> list[str]:
     tiles = f"n_batches * {tiles}" if job.batched else tiles
     return [
         *lines,
-        f"    # {each} for each of an H200's {PROCESSORS} multiprocessors",
+        f"    # {each} for each of {PROCESSORS} multiprocessors",
         f"    grid = (min({tiles}, {job.tile.walkers}),)",
     ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import accumulate, source
 from kernel_lsp.rewrite.codegen.index import sizes_in
 from kernel_lsp.rewrite.codegen.ir import Region
@@ -18,8 +19,8 @@ from kernel_lsp.rewrite.generated import Generated
 
 MOST_COLUMNS = 8192
 """Longest row kept in registers, beside the sums of the same length."""
-PROGRAMS, LEAST_ROWS = 1056, 8
-"""Eight programs for each of an H200's 132 multiprocessors: several waves even out whatever number of them
+PROGRAMS, LEAST_ROWS = 8 * REFERENCE.processors, 8
+"""Eight programs for each multiprocessor: several waves even out whatever number of them
 the registers allow at a time. Each leaves one line of sums, so it should have some rows to show for it."""
 
 

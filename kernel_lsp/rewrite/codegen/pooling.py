@@ -216,7 +216,7 @@ def _plain_summary(pool: Pool) -> str:
 
 
 def _benefit(graph: Graph, pool: Pool) -> float:
-    rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
+    rates = base_cost.rates(graph)
     if pool.everything and pool.kind == "avg":
         return 0.0
     reads, writes = base_cost.moved_bytes_of(graph, pool.root), base_cost.moved_bytes_of(graph, pool.result)

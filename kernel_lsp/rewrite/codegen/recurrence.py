@@ -23,7 +23,7 @@ from kernel_lsp.rewrite.results import first_reader, launch
 __all__ = ["PARAMETERS", "Recurrence", "acts_elementwise", "apply", "emit", "recurrence_of"]
 
 PARAMETERS: dict[str, list[Any]] = {"BLOCK_SIZE": [128, 64, 256], "num_stages": [8, 4], "num_warps": [4]}
-"""Few elements a program: a state of 16384 elements must fill 132 multiprocessors."""
+"""Few elements a program: a state of 16384 elements must fill all multiprocessors."""
 
 
 def emit(paths: Paths, choice: Mapping[str, Any]) -> Generated:

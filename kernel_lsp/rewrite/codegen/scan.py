@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.errors import RewriteError
 from kernel_lsp.records import Proof
 from kernel_lsp.rewrite import cost as base_cost
@@ -28,8 +29,8 @@ from kernel_lsp.rewrite.graph import Graph, argument
 
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
-FEW_LINES = 132
-"""Fewer lines than an H200 has multiprocessors: one program for each would leave some idle."""
+FEW_LINES = REFERENCE.processors
+"""Fewer lines than a GPU has multiprocessors: one program for each would leave some idle."""
 EAGER_SHARE = 0.3
 """Share of copy speed that torch's scan reaches (H200, 2026-11-21: 0.28 along the last dimension and along a
 middle one); with few lines it is less, in proportion; one line goes to CUB, which is at copy speed."""
@@ -190,7 +191,7 @@ def _summary(scan: Scan) -> str:
 
 
 def _benefit(graph: Graph, scan: Scan) -> float:
-    rates = base_cost.RATES.get(graph.device, base_cost.RATES["cpu"])
+    rates = base_cost.rates(graph)
     eager_s = sum(cost.eager_seconds(graph, node) for node in scan.nodes)
     moved = cost.eager_seconds(graph, scan.seed) - rates.overhead_s
     eager_s += moved * (1.0 / _eager_share(scan) - 1.0)

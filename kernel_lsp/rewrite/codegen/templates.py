@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_lsp.devices import REFERENCE
 from kernel_lsp.rewrite.codegen import flat, persistent, rows, split, tiled
 from kernel_lsp.rewrite.codegen.ir import Region
 from kernel_lsp.rewrite.codegen.source import next_power_of_two
@@ -17,7 +18,7 @@ from kernel_lsp.rewrite.generated import Generated
 
 ONE_BLOCK = 16384
 """Longest row that stays in registers: 16 elements a thread at 32 warps."""
-FEW_ROWS = 132
+FEW_ROWS = REFERENCE.processors
 """Fewer rows than an H200 has multiprocessors leave some idle: split the rows."""
 
 

@@ -17,19 +17,21 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernel_lsp.devices import REFERENCE
+
 PROPERTIES = SimpleNamespace(
     name="NVIDIA H200",
     major=9,
     minor=0,
-    multi_processor_count=132,
+    multi_processor_count=REFERENCE.processors,
     total_memory=150_000_000_000,
     warp_size=32,
     max_threads_per_multi_processor=2048,
     regs_per_multiprocessor=65_536,
     shared_memory_per_block=49_152,
-    shared_memory_per_block_optin=232_448,
+    shared_memory_per_block_optin=REFERENCE.shared_bytes,
     shared_memory_per_multiprocessor=233_472,
-    L2_cache_size=52_428_800,
+    L2_cache_size=REFERENCE.l2_bytes,
 )
 _ANSWERS: dict[str, Any] = {
     "is_available": True,

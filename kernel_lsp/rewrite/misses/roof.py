@@ -23,7 +23,6 @@ from kernel_lsp.rewrite.codegen.strides import is_copy
 from kernel_lsp.rewrite.graph import DROPOUTS, Graph, drops, is_op
 
 aten = torch.ops.aten
-DEVICES = {"cuda": "an H200", "cpu": "two cores of a CPU"}
 AT_THE_ROOF, MOSTLY = 0.75, 0.5
 """Share of the time from which bytes or arithmetic are said to be all of it, and launches to be most of it. A
 fused kernel is offered when it saves 0.1 of what it covers (fuse.MIN_SAVING)."""
@@ -53,7 +52,7 @@ def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
     inside = set(nodes)
     moved = _read(nodes) + sum(_bytes(node) for node in nodes if _leaves(graph, node, inside))
     work = [node for node in nodes if is_work(node)]
-    rates = cost.RATES.get(graph.device, cost.RATES["cpu"])
+    rates = cost.rates(graph)
     taken = sum(seconds(graph, node) for node in work)
     products = [node for node in work if is_op(node, *MULTIPLIED)]
     least = {
@@ -69,7 +68,7 @@ def of_nodes(graph: Graph, nodes: Sequence[fx.Node]) -> Roof:
         bytes=moved,
         flops=sum(calltime.arithmetic(node)[0] for node in products),
         bytes_per_s=rates.bytes_per_s,
-        device=DEVICES.get(graph.device, DEVICES["cpu"]),
+        device=graph.hardware.title,
     )
 
 
@@ -124,13 +123,13 @@ def _drops(node: fx.Node) -> bool:
 def _arithmetic(graph: Graph, node: fx.Node) -> float:
     flops, rate = calltime.arithmetic(node)
     if graph.device != "cuda":
-        return flops / cost.RATES["cpu"].flops_per_s
+        return flops / cost.rates(graph).flops_per_s
     found = conv_of(node)
     return flops / (rate if found is None else TENSOR_FLOPS[found.dtype])
 
 
 def _shortest(graph: Graph) -> float:
-    return calltime.SHORTEST_KERNEL_S if graph.device == "cuda" else cost.RATES["cpu"].overhead_s
+    return calltime.SHORTEST_KERNEL_S if graph.device == "cuda" else cost.rates(graph).overhead_s
 
 
 def _bytes(node: fx.Node) -> int:

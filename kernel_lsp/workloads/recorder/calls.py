@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
+
+from .sites import written_class
 
 SNAPSHOTS = "_kernel_lsp_snapshots"
 CLOUDPICKLE = "_kernel_lsp_cloudpickle"
@@ -35,15 +38,24 @@ class Calls:
         self._keeper: Any = None
         self._refused: Any = None
         """The keeper's exception for a call of which there can be no snapshot."""
-        self._counts: dict[type, int] = {}
+        self._counts: dict[type | FunctionType, int] = {}
         self._room = MAX_FOLDER_BYTES
 
     def keep(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, *, training: bool
+        self,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: str,
+        *,
+        training: bool | None = None,
     ) -> dict[str, Any]:
-        """``snapshot`` (the file's name), or ``not_kept`` (why there is none); and ``setting``."""
+        """``snapshot`` (the file's name), or ``not_kept`` (why there is none); and ``setting``.
+
+        ``target``: a module's instance, or a function.
+        """
         begun = perf_counter()
-        kind = type(target)
+        kind = target if isinstance(target, FunctionType) else written_class(type(target))
         setting = setting_of(self._torch, device)
         found: dict[str, Any] = {"setting": setting, "module": kind.__module__, "class": kind.__qualname__}
         try:
@@ -107,3 +119,18 @@ def setting_of(torch: Any, device: str) -> dict[str, Any]:
         with suppress(Exception):  # torch refuses to tell where a program has mixed old and new switches
             found[name] = ask()
     return found
+
+
+def named_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str | None, Any]]:
+    """Arguments with the names that they can be passed by; None where there is none, as for ``*args``."""
+    names: list[str | None] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names = [None] * len(args)  # what is unnamed cannot follow what is named
+        elif parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            names.append(parameter.name)
+        elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            names.append(None)
+    return [*zip(names, args, strict=False), *kwargs.items()]

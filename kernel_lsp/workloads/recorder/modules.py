@@ -19,8 +19,10 @@ from types import CodeType, FunctionType
 from typing import Any, cast
 
 from . import describe, imports
+from .calls import named_arguments
+from .functions import Functions
 from .recording import OWN_PACKAGES, Recording
-from .sites import Glance, Look, Site
+from .sites import Glance, Look, Site, written_class
 
 UNKNOWN: Any = object()
 MAX_FRAMES = 12
@@ -49,19 +51,27 @@ class _Modules:
         """``module``: whose ``forward`` is about to be called by its ``__call__``."""
         self.wrapped: set[type] = set()
         """Classes whose own ``forward`` is watched."""
+        self.functions = Functions(torch, recording)
 
     def install(self) -> None:
         module = self.torch.nn.Module
         call, construct, sites = module.__call__, module.__init__, self.sites
         is_compiling, watch = self.torch.compiler.is_compiling, self.recording.watch
-        tensor, coming = self.torch.Tensor, self.coming
+        tensor, coming, functions = self.torch.Tensor, self.coming, self.functions
 
         def find(kind: type) -> Site | None:
             return cast("Site | None", self.recording.safely(lambda: self.site_of(kind)))
 
+        def look_at_files() -> None:
+            prior = self.recording.compile_frames(None)  # as in Recording.watch
+            self.recording.safely(functions.scan)
+            self.recording.compile_frames(prior)
+
         def seldom(
             site: Site, glance: Glance, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> Any:
+            if len(sys.modules) != functions.modules:
+                look_at_files()
             return watch(
                 site,
                 glance,
@@ -92,16 +102,25 @@ class _Modules:
                 return call(self_, *args, **kwargs)
             return seldom(site, glance, self_, args, kwargs)
 
+        recorded_init = self._recorded_init(construct, look_at_files)
+        module.__call__, module.__init__ = recorded_call, recorded_init
+        self._stay_out_of_graphs(recorded_call, seldom, look_at_files, find, Recording.watch, Site.glance)
+
+    def _recorded_init(self, construct: Any, look_at_files: Callable[[], None]) -> Any:
+        """What stands in for ``Module.__init__``."""
+        is_compiling, sites, functions = self.torch.compiler.is_compiling, self.sites, self.functions
+
         @functools.wraps(construct)
         def recorded_init(self_: Any, /, *args: Any, **kwargs: Any) -> None:
             construct(self_, *args, **kwargs)
+            if len(sys.modules) != functions.modules and not is_compiling():
+                look_at_files()
             if not is_compiling() and sites.get(type(self_), UNKNOWN) is not None:
                 self.recording.safely(lambda: self.constructed(self_))
                 if self.recording.calls is not None:
                     self.recording.safely(lambda: self.watch_forward(type(self_)))
 
-        module.__call__, module.__init__ = recorded_call, recorded_init
-        self._stay_out_of_graphs(recorded_call, seldom, find, Recording.watch, Site.glance)
+        return recorded_init
 
     def watch_forward(self, kind: type) -> None:
         """See direct calls of the ``forward`` that this class or one of its bases defines."""
@@ -153,11 +172,12 @@ class _Modules:
     def site_of(self, kind: type) -> Site | None:
         if kind in self.sites:
             return self.sites[kind]
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        path = self.recording.within(file) or self.recording.library(file, kind.__module__)
+        named = written_class(kind)
+        file = getattr(sys.modules.get(named.__module__), "__file__", None)
+        path = self.recording.within(file) or self.recording.library(file, named.__module__)
         site = None
-        if path is not None and "<locals>" not in kind.__qualname__:
-            site = self.recording.site("module", path, kind.__qualname__, kind)
+        if path is not None and "<locals>" not in named.__qualname__:
+            site = self.recording.site("module", path, named.__qualname__, kind)
         self.sites[kind] = site
         return site
 
@@ -210,7 +230,7 @@ class _Call(Look):
     def __init__(self, owner: _Modules, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         torch = owner.torch
         self.owner, self.module, self.args, self.kwargs = owner, module, args, kwargs
-        self.named = _named(module.forward, args, kwargs)
+        self.named = named_arguments(module.forward, args, kwargs)
         self.specs = [describe.spec(value, torch) for _, value in self.named]
         self.tensors = {
             name: value for name, value in self.named if name and describe.is_ordinary(value, torch)
@@ -253,21 +273,6 @@ class _Call(Look):
             return {}
         device = "cuda" if self.on_cuda else "cpu"
         return calls.keep(self.module, self.args, self.kwargs, device, training=self.training)
-
-
-def _named(
-    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[tuple[str | None, Any]]:
-    """Arguments with the names that they can be passed by; None where there is none, as for ``*args``."""
-    names: list[str | None] = []
-    for parameter in inspect.signature(forward).parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            names = [None] * len(args)  # what is unnamed cannot follow what is named
-        elif parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            names.append(parameter.name)
-        elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            names.append(None)
-    return [*zip(names, args, strict=False), *kwargs.items()]
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
+
+from . import functions
 
 MARK = "kernel-lsp "
 """Begins the name of a range of ours."""
@@ -43,7 +45,13 @@ class Profile:
             for part in qualname.split("."):
                 kind = getattr(kind, part, None)
             name = json.dumps([module, qualname])
-            if name not in self._watched and isinstance(getattr(kind, "forward", None), FunctionType):
+            if name in self._watched:
+                continue
+            if isinstance(kind, FunctionType):
+                self._watched.add(name)
+                files = [vars(one) for one in list(sys.modules.values()) if isinstance(one, ModuleType)]
+                functions.replace({kind: self._in_range(kind, MARK + name)}, files)
+            elif isinstance(getattr(kind, "forward", None), FunctionType):
                 self._watched.add(name)
                 kind.forward = self._in_range(kind.forward, MARK + name)
 

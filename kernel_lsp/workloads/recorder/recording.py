@@ -141,7 +141,8 @@ class Recording:
         if glance.samples >= WARM_UP and looking > BUDGET * (entered - (self._first or entered)):
             return None
         self._first = entered if self._first is None else self._first
-        self._outermost = self._outermost or site
+        if self._outermost is None and site.kind != "function":  # which may prepare data
+            self._outermost = site
         site.samples, glance.samples = site.samples + 1, glance.samples + 1
         watched = None
         try:

@@ -6,8 +6,17 @@ from typing import Any
 
 from .values import Values, may_compute
 
+MADE_IN = "torch.nn.utils.parametrize"
 MAX_WAYS = 64
 """Ways of calling one target that are told apart in one process."""
+
+
+def written_class(kind: type) -> type:
+    """The class of which somebody has written the text: torch puts one of its own making around it for
+    parametrizations (weight_norm, LoRA)."""
+    while kind.__module__ == MADE_IN and kind.__base__ is not None:
+        kind = kind.__base__
+    return kind
 
 
 class Look:

@@ -18,13 +18,15 @@ import importlib.util
 import json
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
-from . import imports, profiling
+from . import functions, imports, profiling
 
 PROJECTIONS = 8
 SEED = 0
@@ -228,15 +230,20 @@ class Steps:
             kind: Any = sys.modules.get(module)
             for part in qualname.split("."):
                 kind = getattr(kind, part, None)
-            original = next(
-                (name for name in vars(kind or object) if name.startswith("_forward_eager")), None
-            )
-            if kind is None or original is None:
+            owner = sys.modules[module] if isinstance(kind, FunctionType) else kind
+            begin = qualname.rpartition(".")[2] if owner is not kind else "forward"
+            found = {
+                name: match.group(1)
+                for name in vars(owner or object)
+                if (match := re.fullmatch(rf"_({re.escape(begin)}(?:_part\w*?)?)_eager\w*", name))
+            }
+            if owner is None or not found:
                 self.notes.append(f"{qualname} of {module} is not the edited one")
                 continue
             counts = self.taken[f"{module}.{qualname}"] = [0, 0]
-            kind.forward = _counting(vars(kind)["forward"], counts, 0)
-            setattr(kind, original, _counting(vars(kind)[original], counts, 1))
+            for original, fast in found.items():
+                _count(owner, fast if fast == begin else f"_{fast}", counts, 0)
+                _count(owner, original, counts, 1)
 
     # --- what is told -------------------------------------------------------------------------------
 
@@ -293,6 +300,17 @@ def _loaded(path: str) -> Any:
 
 def _named(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
+
+
+def _count(owner: Any, name: str, counts: list[int], place: int) -> None:
+    """``owner``: a class, or a module, whose function others may have imported."""
+    function = vars(owner)[name]
+    counted = _counting(function, counts, place)
+    if isinstance(owner, ModuleType):
+        files = [vars(one) for one in list(sys.modules.values()) if isinstance(one, ModuleType)]
+        functions.replace({function: counted}, files)
+    else:
+        setattr(owner, name, counted)
 
 
 def _counting(function: Any, counts: list[int], place: int) -> Any:

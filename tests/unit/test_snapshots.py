@@ -1,0 +1,239 @@
+"""What a recorded call may hold: kept inside of the program, opened again with the same structure."""
+
+import dataclasses
+import enum
+import importlib
+import io
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import weight_norm as old_weight_norm
+
+from kernel_lsp.records import Home
+from kernel_lsp.snapshots import keeping, making, store
+from kernel_lsp.snapshots.opening import OpenedCall, open_call
+from kernel_lsp.workloads.recorder import calls, sites
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings(
+        "ignore:Sparse", "ignore:torch.quantize_per_tensor", "ignore:The PyTorch API of nested"
+    ),
+]
+
+
+class Mode(enum.Enum):
+    FAST = "fast"
+
+
+@dataclasses.dataclass
+class Options:
+    width: int
+    mode: Mode
+    act: Callable[[torch.Tensor], torch.Tensor]
+
+
+class Tagged(torch.Tensor):
+    """A plain subclass of Tensor."""
+
+
+class Outer(nn.Module):
+    """Holds anything, and computes with it by a function."""
+
+    def __init__(self, compute: Any, **held: Any) -> None:
+        super().__init__()
+        self.compute = compute
+        for name, value in held.items():
+            setattr(self, name, value)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compute(self, *args, **kwargs)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., OpenedCall]:
+    """Keeps a call as the recorder does, and opens it."""
+    cloudpickle = calls._loaded(calls.CLOUDPICKLE, Path(store.cloudpickle_file()))
+    keeper = keeping.Keeper(str(tmp_path), cloudpickle, torch)
+
+    def keep_and_open(target: Any, *args: Any, home: dict[str, str] | None = None) -> OpenedCall:
+        kept = keeper.keep(target, args, {}, {})
+        place = home or {"module": __name__, "path": __file__}
+        lived = Home(
+            **place,
+            snapshot=str(tmp_path / kept.name),
+            search_path=tuple(sys.path),
+            pickler=store.cloudpickle_file(),
+            device="cpu",
+        )
+        return open_call(lived, Path(place["path"]).read_text(), making.Drawn("cpu", 0))
+
+    return keep_and_open
+
+
+def called(call: OpenedCall) -> Any:
+    args, kwargs = call.bind(call.tensors)
+    return call.target(*args, **kwargs)
+
+
+def test_configs_closures_enums_and_lambdas_are_as_they_were(opened: Any) -> None:
+    factor = 3.0
+    options = Options(width=4, mode=Mode.FAST, act=lambda x: x * factor)
+    call = opened(Outer(lambda self, x: (self.o.act(x), self.o.mode), o=options), torch.ones(2, 4))
+    (x,), _ = call.bind(call.tensors)
+    y, mode = called(call)
+    assert torch.equal(y, 3 * x) and mode is sys.modules[__name__].Mode.FAST
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_expanded_and_scalar_tensors_are_kept_by_value(opened: Any, dim: int) -> None:
+    times = torch.tensor([7]).expand(3) if dim else torch.tensor(7).expand(1)
+    call = opened(Outer(lambda self, t: t + 1), times)
+    assert torch.equal(called(call), times + 1)
+
+
+def test_tied_weights_and_views_stay_tied(opened: Any) -> None:
+    weight, buffer = nn.Parameter(torch.randn(4, 4)), torch.arange(8.0)
+    outer = Outer(lambda self, x: x @ self.a, a=weight, b=weight)
+    outer.register_buffer("whole", buffer)
+    outer.register_buffer("part", buffer[2:4])
+    target = opened(outer, torch.randn(2, 4).t().contiguous().t()).target
+    assert target.a is target.b and isinstance(target.a, nn.Parameter)
+    target.whole[2] = 100.0
+    assert target.part[0] == 100.0
+
+
+@pytest.mark.parametrize("wrap", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_parametrized_module_is_opened_with_its_parametrizations(opened: Any, wrap: Any) -> None:
+    outer = Outer(lambda self, x: self.conv(x), conv=wrap(nn.Conv1d(4, 8, 3)))
+    call = opened(outer, torch.randn(1, 4, 9))
+    conv = call.target.conv
+    assert nn.utils.parametrize.is_parametrized(conv, "weight") and "weight" not in dict(
+        conv.named_parameters()
+    )
+    assert called(call).shape == (1, 8, 7)
+    before = conv.weight.detach().clone()
+    with torch.no_grad():
+        next(iter(conv.parametrizations.weight.parameters())).mul_(2)
+    assert conv.weight.shape == before.shape
+
+
+def test_a_parametrized_module_of_the_program_is_recorded_as_the_class_that_was_written() -> None:
+    outer = Outer(lambda self, x: x, weight=nn.Parameter(torch.ones(2, 2)))
+    parametrizations.orthogonal(outer, "weight")
+    assert type(outer) is not Outer
+    assert sites.written_class(type(outer)) is Outer and sites.written_class(Outer) is Outer
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_hooks_are_kept(opened: Any) -> None:
+    linear = old_weight_norm(nn.Linear(4, 4, bias=False))
+    prune.random_unstructured(layer := nn.Linear(4, 4), "weight", 0.5)
+    handle = nn.Linear(4, 4)
+    handle.register_forward_hook(lambda module, args, result: result * 0)
+    outer = Outer(
+        lambda self, x: self.handle(self.linear(self.layer(x))), linear=linear, layer=layer, handle=handle
+    )
+    outer(torch.randn(2, 4))  # what hooks compute has a history
+    call = opened(outer, torch.randn(2, 4))
+    assert torch.equal(called(call), torch.zeros(2, 4))
+    assert len(call.target.linear._forward_pre_hooks) == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(4).to_sparse(),
+        lambda: torch.eye(4).to_sparse_csr(),
+        lambda: torch.eye(4).to_sparse_csc(),
+    ],
+)
+def test_a_sparse_tensor_is_one_of_the_same_places(opened: Any, make: Any) -> None:
+    call = opened(Outer(lambda self, x: self.adjacency @ x, adjacency=make()), torch.ones(4, 2))
+    adjacency = call.target.adjacency
+    assert adjacency.layout is make().layout
+    assert torch.equal(adjacency.to_dense() != 0, torch.eye(4) != 0)
+    argument = opened(Outer(lambda self, x: x), make())
+    assert called(argument).layout is make().layout
+    assert called(call).shape == (4, 2)
+
+
+def test_nested_quantized_and_subclassed_tensors(opened: Any) -> None:
+    parts = [torch.randn(2, 3), torch.randn(4, 3)]
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    quantized = torch.quantize_per_tensor(torch.tensor([0.0, 1.0, 2.0]), 0.5, 1, torch.qint8)
+    tagged = torch.ones(3).as_subclass(Tagged)
+    tagged.label = "me"
+    outer = Outer(
+        lambda self, a, b: (a * 2, b * 2, self.q.dequantize(), self.tagged), q=quantized, tagged=tagged
+    )
+    call = opened(outer, jagged, torch.nested.nested_tensor(parts))
+    a, b, numbers, found = called(call)
+    assert a.layout is torch.jagged and [tuple(one.shape) for one in a.unbind()] == [(2, 3), (4, 3)]
+    assert b.is_nested and b.size(0) == 2
+    assert numbers.tolist() == [0.0, 1.0, 2.0]
+    assert type(found).__name__ == "Tagged" and found.label == "me"
+
+
+def test_what_cannot_be_pickled_is_missed_only_where_it_is_used(opened: Any, tmp_path: Path) -> None:
+    connection = socket.socket()
+    with (tmp_path / "log").open("w") as log:
+        held = {
+            "log": log,
+            "socket": connection,
+            "numbers": (number for number in range(3)),
+            "thread": threading.current_thread(),
+            "lock": threading.Lock(),
+            "text": io.StringIO("x"),
+        }
+        outer = Outer(lambda self, x, use: x + 1 if not use else self.log.write("x"), **held)
+        kept = opened(outer, torch.zeros(2), False)
+        used = opened(outer, torch.zeros(2), True)
+    connection.close()
+    assert called(kept).shape == (2,)
+    with pytest.raises(
+        RuntimeError, match=r"it uses a _io\.TextIOWrapper, which a recorded call cannot hold"
+    ):
+        called(used)
+
+
+def test_weak_references_and_cycles(opened: Any) -> None:
+    outer = Outer(lambda self, x: self.inner.outer() is self)
+    outer.inner = SimpleNamespace(outer=weakref.ref(outer))
+    assert called(opened(outer, torch.zeros(1)))
+
+
+def test_a_fake_tensor_has_no_memory(opened: Any) -> None:
+    fakes = importlib.import_module("torch._subclasses")
+    with fakes.FakeTensorMode():
+        fake = torch.empty(3, 4)
+    assert opened(Outer(lambda self, x: x.shape, fake=fake), torch.zeros(1)).target.fake.is_meta
+
+
+def test_definitions_of_a_script_may_ask_for_what_it_had_assigned_above_them(
+    opened: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nsmall = bool('x')\n"
+        "class Net(torch.nn.Module):\n"
+        "    width = 3 if small else 5\n"
+        "    def forward(self, x): return x + self.width\n"
+        "net = Net()\n"
+    )
+    main = ModuleType("__main__")
+    main.__file__ = str(script)
+    exec(script.read_text(), main.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    call = opened(main.net, torch.zeros(2), home={"module": "__main__", "path": str(script)})
+    assert called(call).shape == (2,) and call.target.width == 3
