@@ -241,7 +241,7 @@ def _number(value: Any) -> float:
         raise ValueError("a number")
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError("a number") from None
 
 

@@ -49,6 +49,8 @@ _PREFIXED = re.compile(
     r"|(?:npm|pypi|dckr_pat|shp[a-z]{2}|do[opr]_v1|tskey|lin_api|sntry[su]|glsa|figd|sbp|pul|rubygems|whsec"
     r"|ATATT3|hvs|hvb|PMAK|ntn|wandb_v1|sq0[a-z]{3}|EAA[A-Z]|SK|AC|key|dapi|AKCp?|PRIVATE)"
     r"[-_.]?(?=[\w-]{0,200}\d)[\w-]{24,}"
+    r"|sq0[a-z]{3}-(?=[\w-]{0,200}\d)[\w-]{20,}|fw_(?=\w{0,200}\d)(?=\w{0,200}[A-Z])\w{20,}"
+    r"|api_org_(?=[A-Za-z]{0,200}[A-Z])[A-Za-z]{30,}|LL\|\d{14,18}\|[\w-]{20,}"
     r"|AGE-SECRET-KEY-1[A-Z0-9]{30,}|[0-9a-f]{32}-us\d{1,2}|oy2[a-z0-9]{43}"
     r"|\d{8,10}:A[\w-]{33,35}"  # bots of Telegram
     r"|[MNO][\w-]{22,26}\.[\w-]{6}\.[\w-]{27,40}"  # and of Discord
@@ -73,11 +75,12 @@ _BEARER = re.compile(
 )
 _BASIC = re.compile(r"(?i:basic)\s{1,4}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})")
 _PAIR = re.compile(
-    r"(?i:auth)\s{0,4}=\s{0,4}\(\s{0,8}[\"'][^\"'\n]{1,100}[\"']\s{0,4},\s{0,8}"
+    r"(?i:auth\s{0,4}=\s{0,4}|\b(?:log_?in|\w{0,32}auth|authenticate))\(\s{0,8}[\"'][^\"'\n]{1,100}[\"']\s{0,4},\s{0,8}"
     r"[\"'](?P<secret>[^\"'\n]{6,256})[\"']"
 )
 _COMMAND = re.compile(
     r"(?:(?<![\w-])(?:-u|--user)\s{1,4}[\"']?[\w.-]{1,64}:|sshpass\s{1,4}-p\s{0,4}[\"']?|"
+    r"\bmysql(?:dump|admin)?\s(?:[\w.=-]{1,64}\s{1,4}){0,6}-p|<(?:password|passwd|secret|token|apikey)>|"
     r"--(?:[a-z]{1,16}-){0,2}(?:password|passwd|token|api-key|secret|secret-key)[= ][\"']?"
     r"|\bmachine\s{1,4}\S{1,100}\s{1,4}login\s{1,4}\S{1,100}\s{1,4}password\s{1,4})"
     r"(?P<secret>[^\s\"'<>{}$,;()\[\]]{6,256})"

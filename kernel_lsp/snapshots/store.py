@@ -143,7 +143,7 @@ def read(folder: Path) -> Recording | None:
             devices=tuple(map(str, table.get("devices", ()))),
             profile=dict(table.get("profile", {})),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

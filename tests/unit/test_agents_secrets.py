@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import secret_corpus
+import secret_corpus_fresh
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -207,6 +208,17 @@ def test_99_of_100_secrets_are_hidden(seed: int) -> None:
     for text, _ in samples:
         hidden, restore = redact(f"import torch\n{text}\nx = 1\n")
         assert restore(hidden) == f"import torch\n{text}\nx = 1\n"
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_corpus_that_was_written_without_knowing_the_rules(seed: int) -> None:
+    """At its first reading 94.3 % were hidden and no harmless string; what was missed has rules since."""
+    samples, harmless = secret_corpus_fresh.secrets(seed), secret_corpus_fresh.harmless(seed)
+    shown = [text for text, secret in samples if secret in redact(text)[0]]
+    assert len(samples) >= 200
+    assert len(shown) <= 0.01 * len(samples), "\n".join(shown)
+    assert len(harmless) >= 200
+    assert sum(redact(text)[0] != text for text in harmless) <= 0.02 * len(harmless)
 
 
 def test_at_most_2_of_100_harmless_strings_are_hidden() -> None:
