@@ -32,6 +32,7 @@ BASE = {
     "tallies",
     "rulesets",
     "notebooks",
+    "cells",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -50,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "rulesets": {"records", "config", "patterns"},
     # Cells as one program, for `check` and for editors.
     "notebooks": {"records", "foreign", "parsing"},
+    "cells": {"records", "notebooks"},
     "bootstrap": set(),
     "files": {"foreign"},
     "fences": set(),

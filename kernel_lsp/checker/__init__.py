@@ -16,9 +16,8 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from kernel_lsp import files, foreign, notebooks
+from kernel_lsp import cells, files, foreign, notebooks
 from kernel_lsp.analysis import DEFECT, analyze
-from kernel_lsp.checker import cells
 from kernel_lsp.checker.discovery import Found, find_files
 from kernel_lsp.checker.known import Known
 from kernel_lsp.records import Analysis, ParseProblem, Snapshot

@@ -38,6 +38,11 @@ from kernel_lsp.session import Dismissal, Document, How, Session
 log = logging.getLogger("kernel_lsp")
 F = TypeVar("F", bound=Callable[..., Any])
 DEBOUNCE_S, MAX_DEBOUNCE_S = 0.05, 0.5
+NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    notebook_selector=[
+        types.NotebookDocumentFilterWithCells(cells=[types.NotebookCellLanguage(language="python")])
+    ]
+)
 KEEP_S = 1.0
 SETTLE_S = 1.0
 MAX_WORKLOAD_TARGETS = 40
@@ -58,6 +63,7 @@ class Server(LanguageServer):
             protocol_cls=Protocol,
             converter_factory=strict_converter,
             max_workers=2,
+            notebook_document_sync=NOTEBOOKS,
         )
         self.abilities = Abilities()
         self.session = Session()
@@ -70,6 +76,8 @@ class Server(LanguageServer):
         self.host = HostClient(config.default_data_dir())
         self.watch = documents.DiskWatch(self._disk_changed)
         self.on_disk: Callable[[frozenset[Path]], None] = lambda paths: None
+        self.on_reconfigured: Callable[[], None] = lambda: None
+        self.actions_in_cells: Callable[[types.CodeActionParams], list[types.CodeAction]] = lambda params: []
         self.on_analyzed: Callable[[str], None] = lambda uri: None
         self.searching: Callable[[str, str], bool] = lambda uri, qualname: False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -165,6 +173,7 @@ class Server(LanguageServer):
             self.reconfigure(folder)
         for uri in self.session.documents:
             self.publish(uri)
+        self.on_reconfigured()
         self._ask_again()
 
     # --- from text to hints ------------------------------------------------------------------
@@ -249,7 +258,7 @@ class Server(LanguageServer):
         if document is None or not document.current:
             return
         positions = self.positions(document.snapshot)
-        hints = [self._diagnostic(hint, positions) for hint in self.session.hints(uri)]
+        hints = [self.diagnostic(hint, positions) for hint in self.session.hints(uri)]
         if hints == self._published.get(uri, []):
             return
         self._published[uri] = hints
@@ -258,7 +267,7 @@ class Server(LanguageServer):
             types.PublishDiagnosticsParams(uri=uri, version=version, diagnostics=hints)
         )
 
-    def _diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
+    def diagnostic(self, hint: Hint, positions: Positions) -> types.Diagnostic:
         able = self.abilities
         return lsp.diagnostic(
             hint,

@@ -50,7 +50,7 @@ def on_code_action(ls: Server, params: types.CodeActionParams) -> list[types.Cod
     uri = params.text_document.uri
     document = ls.session.documents.get(uri)
     if document is None:
-        return []
+        return list(ls.actions_in_cells(params)) if ls.abilities.literals else []
     where = lsp.span_of(params.range, ls.positions(document.snapshot))
     invoked = params.context.trigger_kind is not types.CodeActionTriggerKind.Automatic
     offers = ls.session.actions(uri, where)

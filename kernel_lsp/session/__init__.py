@@ -21,7 +21,7 @@ from kernel_lsp.session import wording
 from kernel_lsp.session.document import Document, examine, has_workload, shares_of, touches
 from kernel_lsp.session.fates import Fates, fingerprint_of
 from kernel_lsp.session.verdicts import speed
-from kernel_lsp.session.wording import NO_WORKLOAD
+from kernel_lsp.session.wording import NO_WORKLOAD, finding_hint
 
 __all__ = [
     "NO_WORKLOAD",
@@ -30,6 +30,7 @@ __all__ = [
     "How",
     "Session",
     "examine",
+    "finding_hint",
     "fingerprint_of",
     "has_workload",
     "shares_of",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernel_lsp.notebooks import Part, Program
-from kernel_lsp.records import Finding
+from kernel_lsp.records import Finding, Span
 
 _LINE_NUMBERS = re.compile(r"\bline (\d+(?:, \d+)*)")
 
@@ -31,6 +31,11 @@ def placed(finding: Finding, program: Program) -> Finding:
     ):
         data["fix"] = fix
     return replace(finding, message=_LINE_NUMBERS.sub(_in_cells(program), finding.message), data=data)
+
+
+def moved(finding: Finding, span: Span) -> Finding:
+    """The finding where its span counts in its cell."""
+    return replace(finding, span=span)
 
 
 def _fix(fix: Mapping[str, Any], part: Part | None, program: Program) -> dict[str, Any] | None:
